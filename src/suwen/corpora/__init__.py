@@ -1,0 +1,1 @@
+"""Documents on disk: records, readers of public formats, collections, passages. No encoding."""

@@ -1,0 +1,146 @@
+"""From a raw record to a document, a query or a judgement: which field is which. No files are opened here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date
+from hashlib import sha1
+from typing import Any, NamedTuple
+
+from suwen.corpora.files import BadRecord
+from suwen.corpora.records import Document, Qrel, Query, Scalar
+from suwen.text.clean import clean
+
+_ID = ("_id", "id", "doc_id", "docid", "pid")
+_TEXT = ("text", "content", "document", "body", "passage", "contents")
+_TITLE = ("title", "name")
+_QUERY_ID = ("_id", "id", "qid", "q_id", "query_id", "query-id")
+_QUERY_TEXT = ("text", "query", "question", "content")
+_QREL_QUERY = ("query-id", "query_id", "qid", "q_id", "query")
+_QREL_DOCUMENT = ("corpus-id", "corpus_id", "pid", "p_id", "doc_id", "docid", "document_id", "document")
+_QREL_GRADE = ("score", "label", "grade", "relevance", "rel")
+
+
+class Fields(NamedTuple):
+    """The fields a user named; None leaves one to be guessed."""
+
+    id: str | None = None
+    text: str | None = None
+    title: str | None = None
+
+
+def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()) -> Document:  # noqa: B008 - immutable
+    """Make a document of a record.
+
+    A record without an id gets one made of its content, the same at every reading. One that has a title and no text
+    is its title. Fields that are neither become metadata when they hold a scalar or a list of scalars.
+
+    Raises:
+        BadRecord: there is no text, or a named field is missing.
+    """
+    text_field = _find(record, fields.text, _TEXT, place, "text_field")
+    title_field = fields.title if fields.title in record else _guess(record, () if fields.title else _TITLE)
+    id_field = _find(record, fields.id, _ID, place, "id_field") if fields.id else _guess(record, _ID)
+    text = _text(record[text_field], place, text_field)
+    title = _text(record[title_field], place, title_field) if title_field else ""
+    if not text:
+        text, title = title, ""
+    if not text:
+        raise BadRecord(f"{place}: the field {text_field!r} is empty; give the record a text, or skip bad records")
+    identifier = _identifier(record[id_field], place, id_field) if id_field else ""
+    if not identifier:
+        identifier = sha1(f"{title}\n{text}".encode()).hexdigest()[:16]
+    used = {text_field, title_field, id_field}
+    metadata = tidy_metadata({key: value for key, value in record.items() if key not in used})
+    return Document(identifier, text, title, metadata)
+
+
+def to_query(record: Mapping[str, Any], place: str) -> Query:
+    """Make a query of a record; raises :class:`BadRecord` when it has no id or no text."""
+    id_field = _find(record, None, _QUERY_ID, place, None)
+    text_field = _find(record, None, _QUERY_TEXT, place, None)
+    identifier = _identifier(record[id_field], place, id_field)
+    text = _text(record[text_field], place, text_field)
+    if not identifier or not text:
+        raise BadRecord(
+            f"{place}: a query needs an id and a text, here {'the text' if identifier else 'the id'} is empty"
+        )
+    return Query(identifier, text)
+
+
+def to_qrel(record: Mapping[str, Any], place: str) -> Qrel:
+    """Make a judgement of a record; raises :class:`BadRecord` when an id is missing or the grade is no whole number."""
+    query, document, grade = (
+        _find(record, None, names, place, None) for names in (_QREL_QUERY, _QREL_DOCUMENT, _QREL_GRADE)
+    )
+    ids = [_identifier(record[field], place, field) for field in (query, document)]
+    try:
+        value = float(record[grade])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not all(ids) or not value.is_integer():
+        raise BadRecord(
+            f"{place}: a judgement needs {query}, {document} and a whole number as {grade}, "
+            f"found {ids[0]!r}, {ids[1]!r} and {record[grade]!r}"
+        )
+    return Qrel(ids[0], ids[1], int(value))
+
+
+def tidy_metadata(items: Mapping[str, Any]) -> dict[str, Scalar | list[Scalar]]:
+    """Keep the scalars and lists of scalars, with texts cleaned; what a nested ``metadata`` holds joins the rest."""
+    tidy: dict[str, Scalar | list[Scalar]] = {}
+    for key, value in items.items():
+        if key == "metadata" and isinstance(value, Mapping):
+            tidy |= tidy_metadata(value)
+        elif isinstance(value, list | tuple):
+            scalars = [scalar for part in value if (scalar := _scalar(part)) is not None]
+            if len(scalars) == len(value):
+                tidy[clean(str(key))] = scalars
+        elif (scalar := _scalar(value)) is not None:
+            tidy[clean(str(key))] = scalar
+    return tidy
+
+
+def _guess(record: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    for name in names:
+        if name in record:
+            return name
+    folded = {str(key).lower(): key for key in record}
+    return next((folded[name] for name in names if name in folded), None)
+
+
+def _find(record: Mapping[str, Any], wanted: str | None, names: Sequence[str], place: str, option: str | None) -> str:
+    found = (wanted if wanted in record else None) if wanted else _guess(record, names)
+    if found is not None:
+        return found
+    there = ", ".join(map(str, record)) or "none"
+    sought = f"field {wanted!r}" if wanted else f"field called {', '.join(names[:-1])} or {names[-1]}"
+    remedy = f"set {option}= to the one that is meant" if option else "rename the one that is meant"
+    raise BadRecord(f"{place}: no {sought}; the fields here are: {there}; {remedy}")
+
+
+def _text(value: Any, place: str, field: str) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        value = "\n".join(value)
+    if value is None or isinstance(value, str):
+        return clean(value or "")
+    if isinstance(value, int | float):
+        return str(value)
+    raise BadRecord(f"{place}: the field {field!r} holds a {type(value).__name__}, not text; name another field")
+
+
+def _identifier(value: Any, place: str, field: str) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # a column of whole numbers with a gap in it comes as floats
+    return _text(value, place, field)
+
+
+def _scalar(value: Any) -> Scalar | None:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None  # JSON has no word for the others
+    return value if isinstance(value, bool | int) else None

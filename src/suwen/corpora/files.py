@@ -1,0 +1,147 @@
+"""Opening text files, gzipped or not, and saying plainly why one cannot be read. What is in them is for others."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TextIO, cast
+
+from suwen.errors import SuwenError
+
+
+class CorpusError(SuwenError):
+    """A file or folder cannot be read, or a collection cannot be written."""
+
+
+class BadRecord(CorpusError):
+    """One record of a file cannot be used; the others can, so a reader may be told to skip it."""
+
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAGICS = {
+    b"%PDF": "a PDF file: take its text out first",
+    b"PK\x03\x04": "a zip archive or an Office file: unpack it, or save it as text or CSV",
+    b"PAR1": 'a parquet file: name it .parquet or pass format="parquet"',
+    _GZIP_MAGIC: "gzip data: give the file a name that ends in .gz",
+}
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_HEAD = 8192
+_GUESS = 1 << 20
+_TWO_HAN = re.compile("[\u4e00-\u9fff]{2}")
+
+
+@contextmanager
+def open_text(path: Path, encoding: str = "utf-8") -> Iterator[TextIO]:
+    """Open ``path`` for reading as text, whatever its line ends; a ``.gz`` name is unpacked and a BOM dropped.
+
+    Raises:
+        CorpusError: on opening, the file is missing, empty or not text; while reading, it turns out to be in another
+            encoding, damaged or cut off. The message names the file, the line and the way out.
+    """
+    try:
+        codec = codecs.lookup(encoding).name
+    except LookupError:
+        raise CorpusError(f"there is no encoding {encoding!r}; use a name such as utf-8 or gb18030") from None
+    try:
+        with _open_bytes(path) as raw:
+            _check_head(path, cast(io.BufferedReader, raw).peek(_HEAD)[:_HEAD], codec)
+            with io.TextIOWrapper(raw, encoding="utf-8-sig" if codec == "utf-8" else codec, newline="") as text:
+                yield text
+    except UnicodeDecodeError as error:
+        raise _wrong_encoding(path, codec, error) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(path, error) from None
+    except OSError as error:
+        raise CorpusError(
+            f"{path}: cannot be read ({error.strerror or error}); check the name and your rights"
+        ) from error
+
+
+def read_text(path: Path, encoding: str = "utf-8") -> str:
+    """Return all of a text file; errors as in :func:`open_text`."""
+    with open_text(path, encoding) as file:
+        return file.read()
+
+
+def _open_bytes(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def _check_head(path: Path, head: bytes, codec: str) -> None:
+    if not head:
+        raise CorpusError(f"{path}: the file is empty; remove it or write it again")
+    for magic, meaning in _MAGICS.items():
+        if head.startswith(magic):
+            raise CorpusError(f"{path}: this is not text but {meaning}")
+    if codec.startswith(("utf-16", "utf-32")):
+        return
+    if head.startswith(_UTF16_MARKS):
+        raise CorpusError(f"{path}:1: not {codec} text; {_way_out(path, 'UTF-16')}")
+    if b"\0" in head:
+        raise CorpusError(f"{path}: this is a binary file (it holds NUL bytes), not text; convert it to text first")
+
+
+def _way_out(path: Path, name: str) -> str:
+    return (
+        f"it looks like {name}. Convert it (iconv -f {name} -t UTF-8 {path.name} > utf8-{path.name}) "
+        f'or pass encoding="{name.lower()}"'
+    )
+
+
+def _wrong_encoding(path: Path, codec: str, error: UnicodeDecodeError) -> CorpusError:
+    line, is_last = _bad_line(path, codec)
+    place = f"{path}:{line}" if line else str(path)
+    if is_last and error.reason == "unexpected end of data":
+        return CorpusError(f"{place}: the last character is half there, the file looks cut off; get it again")
+    if codec != "gb18030" and _is_gb18030(path):
+        return CorpusError(f"{place}: not {codec} text; {_way_out(path, 'GB18030')}")
+    return CorpusError(
+        f"{place}: not {codec} text ({error.reason}); find out its encoding and pass encoding=, or convert it to UTF-8"
+    )
+
+
+def _bad_line(path: Path, codec: str) -> tuple[int, bool]:
+    """The number of the first line that does not decode, and whether it is the last; 0 where lines are not bytes."""
+    if "a\n".encode(codec) != b"a\n":
+        return 0, False
+    with _open_bytes(path) as raw:
+        for number, line in enumerate(raw, 1):
+            try:
+                line.decode(codec)
+            except UnicodeDecodeError:
+                return number, not line.endswith(b"\n")
+    return 0, False
+
+
+def _is_gb18030(path: Path) -> bool:
+    with _open_bytes(path) as raw:
+        sample = raw.read(_GUESS)
+    try:
+        text = codecs.getincrementaldecoder("gb18030")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    # Latin-1 text often decodes too, but its accents come singly and so never give two characters in a row.
+    return _TWO_HAN.search(text) is not None
+
+
+def _damaged(path: Path, error: Exception) -> CorpusError:
+    if path.suffix != ".gz":
+        return CorpusError(f"{path}: cannot be unpacked ({error})")
+    lines = 0
+    try:
+        with _open_bytes(path) as raw:
+            for lines, _ in enumerate(raw, 1):  # noqa: B007 - the count reached is what is wanted
+                pass
+    except (EOFError, OSError, zlib.error):
+        pass
+    if isinstance(error, gzip.BadGzipFile) and not lines:
+        return CorpusError(f"{path}: named .gz but not gzip data ({error}); rename it or pack it again")
+    return CorpusError(f"{path}:{lines + 1}: the file looks cut off or damaged here ({error}); get it again")

@@ -1,0 +1,51 @@
+"""Plain text and Markdown files as documents, one file each. Tables and JSON are in ``tabular``."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from suwen.corpora.files import BadRecord, CorpusError, read_text
+from suwen.corpora.records import Document
+from suwen.text.clean import clean
+
+_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether a file's name is that of plain text or Markdown."""
+    return path.suffix.lower() in _SUFFIXES
+
+
+def text_files(folder: Path) -> list[Path]:
+    """List the text files of a folder and the folders in it, hidden ones left out, in the order of their paths."""
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(parent, name) for name in names if not name.startswith("."))
+        found.extend(path for path in paths if is_text_file(path))
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def read_text_document(path: Path, root: Path, encoding: str = "utf-8") -> Document:
+    """Read one text file: its id is its path from ``root``, its title its first heading or else its name.
+
+    Raises:
+        BadRecord: the file cannot be read as text, or holds none.
+    """
+    try:
+        text = clean(read_text(path, encoding))
+    except CorpusError as error:
+        raise BadRecord(str(error)) from error
+    if not text:
+        raise BadRecord(f"{path}: the file holds no text; remove it, or skip bad records")
+    # A name that is not UTF-8 could be neither stored nor shown.
+    identifier = os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
+    return Document(identifier, text, _title(path, text), {"path": identifier})
+
+
+def _title(path: Path, text: str) -> str:
+    heading = _HEADING.search(text) if path.suffix.lower() != ".txt" else None
+    return (heading[1] if heading else "") or clean(path.stem)

@@ -1,0 +1,131 @@
+"""Reading documents from whatever a user has: one function, every format, one document in memory at a time.
+
+Queries and judgements are read by ``collection``; duplicate ids are found by whoever stores the documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from suwen.corpora.fields import Fields, to_document
+from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.folders import read_text_document, text_files
+from suwen.corpora.layouts import find_layout
+from suwen.corpora.records import Document
+from suwen.corpora.tabular import format_of, rows
+
+#: What ``format=`` takes. ``collection`` is a BEIR, CMIRB or MTEB folder; ``text`` is plain text or Markdown.
+FORMATS = ("collection", "jsonl", "json", "csv", "tsv", "parquet", "text")
+
+_Item = Document | BadRecord
+
+
+def read_documents(
+    source: Path | str,
+    *,
+    format: str | None = None,
+    id_field: str | None = None,
+    text_field: str | None = None,
+    title_field: str | None = None,
+    encoding: str = "utf-8",
+    skip_bad: bool = False,
+    on_skip: Callable[[str], None] | None = None,
+) -> Iterator[Document]:
+    """Read the documents of a file or folder, one at a time, with their texts cleaned.
+
+    Args:
+        source: a collection folder, a table or JSON file (``.gz`` too), a text file, or a folder of either.
+        format: one of :data:`FORMATS`; found out from names when None.
+        id_field: the field or column that holds the id; guessed when None.
+        text_field: the one that holds the text; guessed when None.
+        title_field: the one that holds the title; guessed when None.
+        encoding: the encoding of text files.
+        skip_bad: leave records out that cannot be used instead of raising.
+        on_skip: called with the reason for each record left out; giving it implies ``skip_bad``.
+
+    Raises:
+        CorpusError: at once when there is nothing to read, or while reading when a record or file is bad.
+    """
+    source = Path(source)
+    if format is not None and format not in FORMATS:
+        raise CorpusError(f"there is no format {format!r}; use one of {', '.join(FORMATS)}")
+    fields = Fields(id_field, text_field, title_field)
+    items = _items(source, format, fields, encoding)
+    return _good(items, skip_bad or on_skip is not None, on_skip)
+
+
+def _items(source: Path, format: str | None, fields: Fields, encoding: str) -> Iterator[_Item]:
+    if source.is_dir():
+        files = _files_of(source, format)
+        root = source
+    elif source.exists():
+        files, root = [source], source.parent
+    else:
+        raise CorpusError(f"{source}: there is no such file or folder; check the path")
+    planned = [(path, _file_format(path, format)) for path in files]
+    return (item for path, kind in planned for item in _file_items(path, root, kind, fields, encoding))
+
+
+def _files_of(folder: Path, format: str | None) -> list[Path]:
+    corpus = find_layout(folder).corpus if format in (None, "collection") else []
+    if corpus:
+        return corpus
+    if format == "collection":
+        raise CorpusError(f"{folder}: no collection here; a BEIR folder has corpus.jsonl, queries.jsonl and qrels/")
+    tables = [path for path in sorted(folder.iterdir()) if _is_table(path, format)] if format != "text" else []
+    texts = text_files(folder) if format in (None, "text") else []
+    if tables and any(path.stem.lower() not in ("readme", "license", "licence") for path in texts):
+        raise CorpusError(
+            f"{folder}: holds both tables ({tables[0].name}) and texts ({texts[0].name}); "
+            f'pass format="{format_of(tables[0])}" or format="text" to say which are the documents'
+        )
+    if not tables and not texts:
+        wanted = f"{format} files" if format else "files this can read (.jsonl, .csv, .tsv, .parquet, .txt, .md)"
+        raise CorpusError(f"{folder}: no {wanted} here; check the path or pass format=")
+    return tables or texts
+
+
+def _is_table(path: Path, format: str | None) -> bool:
+    if path.name.startswith(".") or not path.is_file():
+        return False
+    found = format_of(path)
+    # A lone .json beside other files is mostly somebody's settings: it is read when asked for.
+    return found == format if format else found in ("jsonl", "csv", "tsv", "parquet")
+
+
+def _file_format(path: Path, format: str | None) -> str:
+    found = format if format not in (None, "collection") else format_of(path)
+    if found is None:
+        raise CorpusError(f"{path}: its name does not say what it is; pass format= one of {', '.join(FORMATS[1:])}")
+    return found
+
+
+def _file_items(path: Path, root: Path, kind: str, fields: Fields, encoding: str) -> Iterator[_Item]:
+    if kind == "text":
+        yield _or_bad(partial(read_text_document, path, root, encoding))
+        return
+    empty = True
+    for place, record in rows(path, kind, encoding):
+        empty = False
+        yield record if isinstance(record, BadRecord) else _or_bad(partial(to_document, record, place, fields))
+    if empty:
+        raise CorpusError(f"{path}: the file holds no records; remove it or write it again")
+
+
+def _or_bad(make: Callable[[], Document]) -> _Item:
+    try:
+        return make()
+    except BadRecord as bad:
+        return bad
+
+
+def _good(items: Iterator[_Item], skip_bad: bool, on_skip: Callable[[str], None] | None) -> Iterator[Document]:
+    for item in items:
+        if isinstance(item, Document):
+            yield item
+        elif not skip_bad:
+            raise item
+        elif on_skip is not None:
+            on_skip(str(item))

@@ -1,0 +1,185 @@
+"""Rows of JSON lines, JSON arrays, CSV, TSV and parquet files, streamed. Which field means what is for ``fields``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from suwen.corpora.files import BadRecord, CorpusError, open_text
+
+#: A record, or the reason why there is none at this place.
+Row = tuple[str, Mapping[str, Any] | BadRecord]
+
+_SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".md": "text",
+    ".markdown": "text",
+}
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+_CUT_OFF = "the file looks cut off; get it again, or remove this last record"
+_CHUNK = 1 << 16
+_CELL_LIMIT = 1 << 26
+_BATCH_ROWS = 512
+_BETWEEN = re.compile(r"[\s,]*")
+
+
+def format_of(path: Path) -> str | None:
+    """Name the format a file's name speaks of: jsonl, json, csv, tsv, parquet or text; None when it says nothing."""
+    gzipped = path.suffix == ".gz"
+    found = _SUFFIXES.get(Path(path.stem).suffix.lower() if gzipped else path.suffix.lower())
+    return None if gzipped and found in ("parquet", "text") else found
+
+
+def rows(path: Path, format: str, encoding: str = "utf-8") -> Iterator[Row]:
+    """Yield ``(place, record)`` for every record of a file, one at a time.
+
+    ``place`` is what an error message calls the record. A record that cannot be parsed is yielded as a
+    :class:`BadRecord` so that the caller may go on; what is wrong with the file as a whole is raised.
+    """
+    if format == "jsonl":
+        return _json_lines(path, encoding)
+    if format == "json":
+        return _json_array(path, encoding)
+    if format == "parquet":
+        return _parquet(path)
+    return _delimited(path, encoding, _DELIMITERS[format])
+
+
+def _json_lines(path: Path, encoding: str) -> Iterator[Row]:
+    with open_text(path, encoding) as file:
+        for number, line in enumerate(file, 1):
+            if line and not line.isspace():
+                place = f"{path}:{number}"
+                yield place, _parse(line, place)
+
+
+def _parse(line: str, place: str) -> Mapping[str, Any] | BadRecord:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        if not line.endswith(("\n", "\r")):
+            return BadRecord(f"{place}: not a whole JSON object ({error}); {_CUT_OFF}")
+        return BadRecord(f"{place}: not valid JSON ({error}); each line must be one JSON object")
+    return _object(record, place)
+
+
+def _object(record: Any, place: str) -> Mapping[str, Any] | BadRecord:
+    if isinstance(record, dict):
+        return record
+    return BadRecord(f'{place}: a JSON {type(record).__name__} where an object such as {{"id": …, "text": …}} belongs')
+
+
+def _json_array(path: Path, encoding: str) -> Iterator[Row]:
+    with open_text(path, encoding) as file:
+        for number, record in enumerate(_items(file, path), 1):
+            place = f"{path}: record {number}"
+            yield place, _object(record, place)
+
+
+def _items(file: TextIO, path: Path) -> Iterator[Any]:
+    """The items of a JSON array, holding one item and one chunk of text at a time."""
+    decode = json.JSONDecoder().raw_decode
+    buffer = file.read(_CHUNK).lstrip()
+    if not buffer.startswith("["):
+        raise CorpusError(
+            f"{path}: a .json file must hold one array of objects; "
+            'if it has an object on each line, name it .jsonl or pass format="jsonl"'
+        )
+    position, number = 1, 1
+    while True:
+        between = _BETWEEN.match(buffer, position)
+        position = between.end() if between else position
+        if buffer.startswith("]", position):
+            return
+        try:
+            item, position = decode(buffer, position)
+        except (json.JSONDecodeError, RecursionError) as error:
+            if not _may_go_on(error, buffer):
+                raise CorpusError(f"{path}: record {number} is not valid JSON ({error}); mend it") from None
+            # Twice as much each time, or an item of many megabytes would be parsed once per chunk.
+            more = file.read(max(_CHUNK, len(buffer) - position))
+            if not more:
+                raise CorpusError(f"{path}: record {number} does not end; {_CUT_OFF}") from None
+            buffer, position = buffer[position:] + more, 0
+            continue
+        number += 1
+        yield item
+        if position > _CHUNK:
+            buffer, position = buffer[position:], 0
+
+
+def _may_go_on(error: json.JSONDecodeError | RecursionError, buffer: str) -> bool:
+    """Whether more text could mend the error: it lies at the end, or in a string that has not ended."""
+    if isinstance(error, RecursionError):
+        return False
+    return error.msg.startswith("Unterminated string") or error.pos > len(buffer) - 16
+
+
+def _delimited(path: Path, encoding: str, delimiter: str) -> Iterator[Row]:
+    # The limit is the process's own; it is only ever raised.
+    csv.field_size_limit(max(csv.field_size_limit(), _CELL_LIMIT))
+    with open_text(path, encoding) as file:
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        header = _header(reader, path)
+        while True:
+            place = f"{path}:{reader.line_num + 1}"
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                if "unexpected end" in str(error) or "limit" in str(error):
+                    raise CorpusError(f"{place}: a quoted cell opens here and does not end; {_CUT_OFF}") from None
+                yield place, BadRecord(f"{place}: {error}; write a quote inside a quoted cell twice")
+                continue
+            if cells:
+                yield place, _cells(cells, header, place)
+
+
+def _header(reader: Iterator[list[str]], path: Path) -> list[str]:
+    try:
+        header = [name.strip() for name in next(reader, [])]
+    except csv.Error as error:
+        raise CorpusError(f"{path}:1: the header row cannot be read ({error})") from None
+    if not any(header) or len(set(header)) < len(header):
+        raise CorpusError(
+            f"{path}:1: the first row must name each column once, found: {', '.join(header) or 'nothing'}"
+        )
+    return header
+
+
+def _cells(cells: list[str], header: list[str], place: str) -> Mapping[str, Any] | BadRecord:
+    if len(cells) != len(header):
+        return BadRecord(
+            f"{place}: {len(cells)} cells where the header names {len(header)} columns; "
+            "put quotes around cells that hold the delimiter or a quote"
+        )
+    return {name: cell or None for name, cell in zip(header, cells, strict=True)}
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise CorpusError(f"{path}: reading parquet needs pyarrow: pip install 'suwen[parquet]'") from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", record
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        reason = "the file is empty" if path.is_file() and not path.stat().st_size else "not a whole parquet file"
+        raise CorpusError(f"{path}: {reason} ({error}); get it again") from None

@@ -1,0 +1,8 @@
+"""The root of every error suwen raises on purpose; each room derives its own kinds from it."""
+
+
+class SuwenError(Exception):
+    """A problem the caller can act on: the message says what is wrong and how to mend it.
+
+    Anything else that escapes the library is a bug.
+    """

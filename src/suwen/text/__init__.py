@@ -1,0 +1,1 @@
+"""Text as characters: fold, clean, split, segment. Knows nothing of documents."""

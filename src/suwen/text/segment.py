@@ -1,0 +1,92 @@
+"""Words and character bigrams of Chinese and English text, for the lexical index. Both fold the text first.
+
+Segmentation serves matching only: offsets are not kept, and stop words are left to the ranking function.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suwen.text.fold import fold
+
+if TYPE_CHECKING:
+    from rjieba import Jieba
+
+_MEDICAL = Path(__file__).with_name("medical.txt")
+_HAN = "々〇ぁ-ゖァ-ヺー-ヿ\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+_LETTER = rf"[^\W_{_HAN}]"
+# A hyphen holds only before a digit: covid-19 and il-6 are names, beta-blocker is two words.
+_WORD = rf"(?:\d+(?:\.\d+)+{_LETTER}*|{_LETTER}+)(?:-\d+(?:\.\d+)*{_LETTER}*)*"
+_LATIN = re.compile(_WORD)
+_ANY_HAN = re.compile(f"[{_HAN}]")
+_HAN_RUN_OR_WORD = re.compile(f"([{_HAN}]+)|{_WORD}")
+_POSSESSIVE = re.compile(r"(?<=\w)['’]s\b")
+_PLURAL = re.compile(r"[a-z]{3,}[a-rt-z]s")
+
+
+def words(text: str) -> list[str]:
+    """Cut ``text`` into words: Chinese ones by dictionary, with the shorter words in them, Latin ones as they stand.
+
+    >>> words("二甲双胍能降低 HbA1c 7.5%吗？COVID-19")
+    ['二甲', '二甲双胍', '能', '降低', 'hba1c', '7.5', '吗', 'covid-19']
+    """
+    folded = _POSSESSIVE.sub("", fold(text))
+    if not _ANY_HAN.search(folded):
+        return _latin(folded)
+    found: list[str] = []
+    between: list[str] = []
+    # nDCG@10 of BM25 on query-to-title / question-to-answer search: plain cutting 0.694 / 0.166, without guessing
+    # unknown words (hmm) 0.715 / 0.170, and with the words inside long words as well 0.727 / 0.178.
+    for token in _jieba().cut_for_search(folded, hmm=False):
+        if not _ANY_HAN.search(token):
+            between.append(token)
+            continue
+        found += _latin("".join(between))
+        between.clear()
+        found.append(token)
+        if token[-1].isascii():  # 维生素b12 must also answer to b12
+            found += [word for word in _latin(token) if len(word) > 1]
+    return found + _latin("".join(between))
+
+
+def bigrams(text: str) -> list[str]:
+    """Cut ``text`` into overlapping pairs of Chinese characters and whole Latin words.
+
+    >>> bigrams("高血压 COVID-19 药")
+    ['高血', '血压', 'covid-19', '药']
+    """
+    found: list[str] = []
+    for match in _HAN_RUN_OR_WORD.finditer(_POSSESSIVE.sub("", fold(text))):
+        run = match[1]
+        if run is None:
+            found.append(_singular(match[0]))
+        elif len(run) == 1:
+            found.append(run)
+        else:
+            found += map("".join, pairwise(run))
+    return found
+
+
+def _latin(folded: str) -> list[str]:
+    return [_singular(word) for word in _LATIN.findall(folded)]
+
+
+def _singular(word: str) -> str:
+    """Take a plural's ending off; -us, -is and -ss (virus, sepsis, abscess) and four letters (sars, aids) are none."""
+    if not _PLURAL.fullmatch(word) or word.endswith(("us", "is")):
+        return word
+    return word[:-3] + "y" if word.endswith("ies") and len(word) > 4 else word[:-1]
+
+
+@cache
+def _jieba() -> Jieba:
+    from rjieba import Jieba  # loading its dictionary takes a good part of a second: only for who needs it
+
+    jieba = Jieba()
+    for word in _MEDICAL.read_text(encoding="utf-8").split():
+        jieba.add_word(fold(word), None, None)
+    return jieba

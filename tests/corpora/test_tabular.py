@@ -1,0 +1,192 @@
+"""Rows of every table format, whole or broken."""
+
+import csv
+import gzip
+import json
+import sys
+import tracemalloc
+from itertools import islice
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.tabular import format_of, rows
+
+RECORDS = [{"id": f"d{number}", "text": f"第{number}条，头痛。"} for number in range(1, 13)]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def write(folder, format, gz=False):
+    path = folder / f"records.{format}{'.gz' if gz else ''}"
+    if format == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(RECORDS), path)
+        return path
+    delimiter = {"csv": ",", "tsv": "\t"}.get(format)
+    if format == "json":
+        text = json.dumps(RECORDS, ensure_ascii=False, indent=1)
+    elif format == "jsonl":
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in RECORDS)
+    else:
+        text = "".join(f"{delimiter.join(cells)}\r\n" for cells in [RECORDS[0], *(r.values() for r in RECORDS)])
+    path.write_bytes(gzip.compress(text.encode()) if gz else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("format", "gz"),
+    [(name, gz) for name in ("jsonl", "json", "csv", "tsv") for gz in (False, True)] + [("parquet", False)],
+)
+def test_every_format_gives_the_same_records(tmp_path, format, gz):
+    path = write(tmp_path, format, gz)
+    assert format_of(path) == format
+    found = [record for _, record in rows(path, format)]
+    assert len(found) == 12
+    assert (found[0], found[8], found[-1]) == (RECORDS[0], RECORDS[8], RECORDS[11])
+
+
+def test_places_are_lines_records_or_rows(tmp_path):
+    places = {format: [place for place, _ in rows(write(tmp_path, format), format)][8] for format in ("jsonl", "csv")}
+    assert places["jsonl"].endswith("records.jsonl:9")
+    assert places["csv"].endswith("records.csv:10")
+    assert next(rows(write(tmp_path, "json"), "json"))[0].endswith("records.json: record 1")
+    assert next(rows(write(tmp_path, "parquet"), "parquet"))[0].endswith("records.parquet: row 1")
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a", "a.gz", "a.parquet.gz", "a.txt.gz"])
+def test_names_that_say_nothing(tmp_path, name):
+    assert format_of(tmp_path / name) is None
+
+
+def test_bad_lines_are_reported_and_the_rest_is_read(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n\n{oops}\n[1]\n{"a": 2}\n{"a": "cut', encoding="utf-8")
+    found = list(rows(path, "jsonl"))
+    assert [record for _, record in found if isinstance(record, dict)] == [{"a": 1}, {"a": 2}]
+    bad = [str(record) for _, record in found if isinstance(record, BadRecord)]
+    assert "a.jsonl:3: not valid JSON" in bad[0]
+    assert "a.jsonl:4: a JSON list" in bad[1]
+    assert "a.jsonl:6:" in bad[2] and "the file looks cut off" in bad[2]
+
+
+def test_deep_nesting_is_a_bad_record_not_a_crash(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("[" * 200_000 + "\n", encoding="utf-8")
+    assert isinstance(next(rows(path, "jsonl"))[1], BadRecord)
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), JSON, max_size=3), max_size=5), st.sampled_from([None, 1]))
+def test_json_arrays_come_back_as_they_were(tmp_path_factory, records, indent):
+    path = tmp_path_factory.mktemp("json") / "a.json"
+    path.write_text(json.dumps(records, indent=indent), encoding="utf-8")
+    assert [record for _, record in rows(path, "json")] == records
+
+
+def test_json_items_longer_than_a_chunk(tmp_path):
+    records = [{"text": character * 300_000} for character in "abc"]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(records), encoding="utf-8")
+    assert [record for _, record in rows(path, "json")] == records
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1}\n{"a": 2}\n', "one array.*jsonl"),
+        ('[{"a": 1}, {"a": "cu', "record 2 does not end; the file looks cut off"),
+        ('[{"a": 1}', "the file looks cut off"),
+        ('[{"a": 1}, {a: 2}, {"a": 3}, {"a": 4}]', "record 2 is not valid JSON"),
+    ],
+)
+def test_broken_json_arrays(tmp_path, text, said):
+    path = tmp_path / "a.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(CorpusError, match=said):
+        list(rows(path, "json"))
+
+
+def test_csv_quotes_marks_and_empty_cells(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufeffid, text\r\n1,"头痛, ""剧烈""\n三天"\r\n\r\n2,\r\n'.encode())
+    assert list(rows(path, "csv")) == [
+        (f"{path}:2", {"id": "1", "text": '头痛, "剧烈"\n三天'}),
+        (f"{path}:5", {"id": "2", "text": None}),
+    ]
+
+
+def test_csv_takes_long_cells_and_only_raises_the_limit(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text\n" + "痛" * 1_000_000 + "\n", encoding="utf-8")
+    assert len(next(rows(path, "csv"))[1]["text"]) == 1_000_000
+    assert csv.field_size_limit() >= 1_000_000
+
+
+def test_csv_rows_of_the_wrong_width_and_stray_quotes(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('id,text\n1,a,b\n2,"x"y\n3,c\n', encoding="utf-8")
+    found = [record for _, record in rows(path, "csv")]
+    assert "a.csv:2: 3 cells where the header names 2" in str(found[0])
+    assert "a.csv:3:" in str(found[1])
+    assert found[2] == {"id": "3", "text": "c"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('id,text\n1,"never closed\n2,b\n', "a.csv:2: a quoted cell opens here.*cut off"),
+        ("id,id\n1,2\n", "must name each column once"),
+        ("\n1,2\n", "must name each column once"),
+    ],
+)
+def test_broken_csv(tmp_path, text, said):
+    path = tmp_path / "a.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(CorpusError, match=said):
+        list(rows(path, "csv"))
+
+
+def test_parquet_that_is_none_or_cut(tmp_path):
+    path = write(tmp_path, "parquet")
+    whole = path.read_bytes()
+    for content, said in ((whole[:-20], "not a whole parquet file"), (b"", "the file is empty")):
+        path.write_bytes(content)
+        with pytest.raises(CorpusError, match=said):
+            list(rows(path, "parquet"))
+    with pytest.raises(CorpusError, match="not a whole"):
+        list(rows(tmp_path / "none.parquet", "parquet"))
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
+    path = write(tmp_path, "parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(CorpusError, match=r"pip install 'suwen\[parquet\]'"):
+        list(rows(path, "parquet"))
+
+
+@pytest.mark.parametrize("format", ["jsonl", "json", "csv"])
+def test_memory_does_not_grow_with_the_file(tmp_path, format):
+    path = tmp_path / f"a.{format}"
+    record = json.dumps({"id": 1, "text": "头痛" * 60}, ensure_ascii=False)
+    with path.open("w", encoding="utf-8") as file:
+        file.write({"jsonl": "", "json": "[", "csv": "id,text\n"}[format])
+        for number in range(100_000):
+            comma = "," if format == "json" and number else ""
+            file.write(f"{number},{'头痛' * 60}\n" if format == "csv" else f"{comma}{record}\n")
+        file.write("]" if format == "json" else "")
+    assert path.stat().st_size > 30_000_000
+    reading = rows(path, format)
+    tracemalloc.start()
+    try:
+        # The first tenth is 3 MB of records: both slurping and keeping would show.
+        assert sum(1 for _ in islice(reading, 10_000)) == 10_000
+        assert tracemalloc.get_traced_memory()[1] < 1_500_000
+    finally:
+        tracemalloc.stop()
+    assert sum(1 for _ in reading) == 90_000
