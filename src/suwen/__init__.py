@@ -1,0 +1,51 @@
+"""Medical text retrieval, Chinese first. ``suwen.open("my-index").search("…")`` is the whole of it for most users.
+
+Importing this package loads no heavy module: the names below are found when they are first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from suwen.encoders.pair import Pair
+    from suwen.errors import SuwenError
+    from suwen.retrieve.results import Hit, Results
+    from suwen.retrieve.retriever import Index
+
+__version__ = "0.1.0"
+__all__ = ["Hit", "Index", "Pair", "Results", "SuwenError", "__version__", "open"]
+
+_HOMES = {
+    "Hit": "suwen.retrieve.results",
+    "Index": "suwen.retrieve.retriever",
+    "Pair": "suwen.encoders.pair",
+    "Results": "suwen.retrieve.results",
+    "SuwenError": "suwen.errors",
+}
+
+
+def open(path: str | Path, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
+    """Open an index.
+
+    Args:
+        path: The index folder, as ``suwen index`` made it.
+        pair: A pair or its folder. Without one: ``SUWEN_PAIR``, the pair the index was built with, the default pair.
+        write: Whether documents will be added or deleted; only one process at a time may.
+
+    Returns:
+        The open index; use it with ``with``, or close it.
+    """
+    from suwen.retrieve.retriever import Index
+
+    return Index.open(path, pair=pair, write=write)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'suwen' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

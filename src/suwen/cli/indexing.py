@@ -1,0 +1,274 @@
+"""Verbs that put documents in and take them out: ``index``, ``add``, ``delete``, ``encode``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suwen.cli.output import Json, Pair, counting, err, measuring, out, print_json, say
+from suwen.corpora.passages import split_document
+from suwen.corpora.readers import read_documents
+from suwen.corpora.records import Document
+from suwen.encoders.pair import Pair as LoadedPair
+from suwen.errors import SuwenError
+from suwen.index.truth import FILE
+from suwen.retrieve.encoding import choose_encoder
+from suwen.retrieve.imported import ImportedVectors
+from suwen.retrieve.ingest import OVERLAP, SIZE, IngestReport, ingest
+from suwen.retrieve.retriever import Index, find_pair
+
+
+class Duplicates(StrEnum):
+    """What to do with an id that comes twice."""
+
+    error = "error"
+    first = "first"
+    last = "last"
+
+
+Sources = Annotated[list[Path], typer.Argument(help="Files or folders: BEIR, jsonl(.gz), csv, tsv, parquet, txt, md.")]
+Format = Annotated[
+    str | None, typer.Option("--format", help="The sources' format, when it is not plain from the name.")
+]
+IdField = Annotated[str | None, typer.Option("--id-field", help="The field or column that holds the id.")]
+TextField = Annotated[str | None, typer.Option("--text-field", help="The field or column that holds the text.")]
+TitleField = Annotated[str | None, typer.Option("--title-field", help="The field or column that holds the title.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="The sources' character encoding, e.g. gb18030.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave bad records out and report them, instead of stopping.")
+]
+Size = Annotated[int | None, typer.Option("--size", help=f"Tokens of a passage [{SIZE}].")]
+Overlap = Annotated[int | None, typer.Option("--overlap", help=f"Tokens that neighbouring passages share [{OVERLAP}].")]
+Tier = Annotated[str | None, typer.Option("--tier", help="Encode documents with this tier of the pair.")]
+DocumentEncoder = Annotated[
+    Path | None, typer.Option("--document-encoder", help="Encode documents with this full pair (needs suwen[train]).")
+]
+VectorsFile = Annotated[Path | None, typer.Option("--vectors", help="Ready vectors (.npy) instead of encoding here.")]
+IdsFile = Annotated[Path | None, typer.Option("--ids", help="The passage id of each row of --vectors.")]
+SpaceId = Annotated[str | None, typer.Option("--space", help="The space of --vectors, if no vectors.json says it.")]
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
+
+
+def index(
+    index: IndexFolder,
+    sources: Sources,
+    pair: Pair = None,
+    tier: Tier = None,
+    document_encoder: DocumentEncoder = None,
+    vectors: VectorsFile = None,
+    ids: IdsFile = None,
+    space: SpaceId = None,
+    size: Size = None,
+    overlap: Overlap = None,
+    format: Format = None,
+    id_field: IdField = None,
+    text_field: TextField = None,
+    title_field: TitleField = None,
+    encoding: Encoding = "utf-8",
+    skip_bad: SkipBad = False,
+    duplicates: Duplicates = Duplicates.error,
+    json: Json = False,
+) -> None:
+    """Make an index of the sources, or bring it up to date with them.
+
+    Run again on a changed source: only what changed is encoded, and what is gone is dropped. Documents that came by
+    `suwen add` stay.
+
+    Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
+    """
+    documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
+    with _open_or_create(index, pair) as opened:
+        _take(opened, documents, True, tier, document_encoder, vectors, ids, space, size, overlap, duplicates, json)
+
+
+def add(
+    index: IndexFolder,
+    sources: Annotated[list[Path] | None, typer.Argument(help="Files or folders, as for `index`.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="One document's text, instead of files.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="The id of --text.")] = None,
+    title: Annotated[str, typer.Option("--title", help="The title of --text.")] = "",
+    pair: Pair = None,
+    tier: Tier = None,
+    document_encoder: DocumentEncoder = None,
+    format: Format = None,
+    id_field: IdField = None,
+    text_field: TextField = None,
+    title_field: TitleField = None,
+    encoding: Encoding = "utf-8",
+    skip_bad: SkipBad = False,
+    duplicates: Duplicates = Duplicates.error,
+    json: Json = False,
+) -> None:
+    """Add documents to an index, or replace those with the same id; nothing is dropped.
+
+    Example: `suwen add my-index --id note-7 --text "布洛芬不宜与阿司匹林同服"`
+    """
+    if text is not None:
+        if not id or not text.strip():
+            raise SuwenError("--text needs some text and an --id")
+        documents: Iterator[Document] = iter([Document(id, text, title)])
+    elif sources:
+        documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
+    else:
+        raise SuwenError("nothing to add: give files, or --text with --id")
+    with Index.open(index, pair=pair, write=True) as opened:
+        _take(opened, documents, False, tier, document_encoder, None, None, None, None, None, duplicates, json)
+
+
+def delete(
+    index: IndexFolder,
+    ids: Annotated[list[str], typer.Argument(help="Document ids.")],
+    json: Json = False,
+) -> None:
+    """Delete documents by id.
+
+    Example: `suwen delete my-index note-7`
+    """
+    from suwen.index.embedded import EmbeddedEngine
+
+    engine = EmbeddedEngine.open(index, write=True)
+    try:
+        missing = [id_ for id_ in ids if not engine.digests([id_])]
+        removed = engine.delete(ids)
+    finally:
+        engine.close()
+    if json:
+        print_json({"deleted": removed, "missing": missing})
+    else:
+        out.print(
+            f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else "")
+        )
+
+
+def encode(
+    sources: Sources,
+    to: Annotated[Path, typer.Option("--out", help="The folder for vectors.npy, ids.txt and vectors.json.")],
+    document_encoder: Annotated[
+        str, typer.Option("--document-encoder", help="A full pair or sentence-transformers model.")
+    ],
+    pair: Pair = None,
+    size: Size = None,
+    overlap: Overlap = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes (one per GPU).")] = 1,
+    shard_size: Annotated[int, typer.Option("--shard-size", min=1, help="Passages per resumable shard.")] = 10_000,
+    dtype: Annotated[str, typer.Option("--dtype", help="auto, fp32, bf16 or fp16.")] = "auto",
+    format: Format = None,
+    id_field: IdField = None,
+    text_field: TextField = None,
+    title_field: TitleField = None,
+    encoding: Encoding = "utf-8",
+    skip_bad: SkipBad = False,
+    json: Json = False,
+) -> None:
+    """Encode documents on a GPU machine, for `suwen index --vectors` on the machine that serves (needs suwen[train]).
+
+    Interrupt it and run it again: finished shards are kept. `--pair` is the pair that will serve: its tokenizer counts
+    the passages' tokens.
+
+    Example: `suwen encode articles.jsonl --document-encoder full-pair --pair light-pair --out vectors/`
+    """
+    from suwen.encoders.document import DocumentEncoder as Torch
+    from suwen.encoders.vectors import encode_to_folder
+
+    encoder = Torch.load(document_encoder, dtype=dtype)  # type: ignore[arg-type]
+    serving = LoadedPair.load(pair)
+    documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
+    passages = (
+        (passage.id, passage.content)
+        for document in documents
+        for passage in split_document(
+            document, serving.count_tokens, size or SIZE, OVERLAP if overlap is None else overlap
+        )
+    )
+    with measuring("encoding") as progress:
+        folder = encode_to_folder(passages, encoder, to, shard_size=shard_size, workers=workers, progress=progress)
+    if json:
+        print_json({"out": str(folder), "space": encoder.space.id})
+    else:
+        out.print(f"vectors of space {encoder.space.id} are in {folder}")
+
+
+def _read(
+    sources: list[Path],
+    format: str | None,
+    id_field: str | None,
+    text_field: str | None,
+    title_field: str | None,
+    encoding: str,
+    skip_bad: bool,
+) -> Iterator[Document]:
+    for source in sources:
+        yield from read_documents(
+            source,
+            format=format,
+            id_field=id_field,
+            text_field=text_field,
+            title_field=title_field,
+            encoding=encoding,
+            on_skip=(lambda why: say(f"left out: {why}")) if skip_bad else None,
+        )
+
+
+def _open_or_create(folder: Path, pair: str | None) -> Index:
+    if (folder / FILE).exists():
+        return Index.open(folder, pair=pair, write=True)
+    return Index.create(folder, pair=find_pair(pair, {}))
+
+
+def _take(
+    opened: Index,
+    documents: Iterator[Document],
+    mirror: bool,
+    tier: str | None,
+    document_encoder: Path | None,
+    vectors: Path | None,
+    ids: Path | None,
+    space: str | None,
+    size: int | None,
+    overlap: int | None,
+    duplicates: Duplicates,
+    json: bool,
+) -> None:
+    ready = None
+    if vectors is not None:
+        if ids is None:
+            raise SuwenError("--vectors needs --ids: the file with the passage id of each row")
+        ready = ImportedVectors(vectors, ids, opened.pair, space)
+        choice = choose_encoder(opened.pair, tier=opened.pair.default_tier)
+        said = f"vectors come from {vectors}"
+    else:
+        choice = choose_encoder(opened.pair, tier=tier, document_encoder=document_encoder)
+        said = choice.said
+    with counting("indexing") as progress:
+        report = ingest(
+            opened,
+            documents,
+            mirror=mirror,
+            encoder=choice.encoder,
+            ready=ready,
+            size=size,
+            overlap=overlap,
+            duplicates=duplicates.value,
+            progress=progress,
+        )
+    _tell(opened, report, said, json)
+
+
+def _tell(opened: Index, report: IngestReport, said: str, json: bool) -> None:
+    if json:
+        print_json({**asdict(report), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name})
+        return
+    out.print(
+        f"{opened.engine.folder}: {report.added} added, {report.changed} changed, {report.unchanged} unchanged, "
+        f"{report.removed} removed; {report.encoded} passages encoded in {report.seconds:.1f} s",
+        markup=False,
+    )
+    err.print(said, markup=False)
+
+
+VERBS = (index, add, delete, encode)

@@ -1,0 +1,80 @@
+"""Verbs about models: ``export``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suwen.cli.output import Json, out, print_json, say
+from suwen.corpora.readers import read_documents
+
+
+class Precision(StrEnum):
+    """How a tier's weights are kept."""
+
+    int8 = "int8"
+    fp32 = "fp32"
+    both = "both"
+
+
+def export(
+    source: Annotated[Path, typer.Argument(help="A full pair (Router folder) or a sentence-transformers model.")],
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="The light pair to write; with --into, to add to.")],
+    tier: Annotated[str | None, typer.Option("--tier", help="The tier's name; l<layers> when left out.")] = None,
+    precision: Annotated[Precision, typer.Option("--precision", help="Weights of the tier.")] = Precision.int8,
+    static: Annotated[bool, typer.Option("--static", help="Add a static tier (token lookup), the fastest.")] = False,
+    texts: Annotated[
+        Path | None, typer.Option("--texts", help="Real texts (any source `index` reads) to measure the int8 loss on.")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=32, help="How many of --texts are used.")] = 10_000,
+    name: Annotated[str | None, typer.Option("--name", help="The pair's name.")] = None,
+    dimension: Annotated[int | None, typer.Option("--dimension", help="Cut vectors to this width.")] = None,
+    max_length: Annotated[int | None, typer.Option("--max-length", help="Tokens a query may have.")] = None,
+    into: Annotated[bool, typer.Option("--into", help="Add the tier to the pair at OUT, of the same space.")] = False,
+    hub_id: Annotated[str | None, typer.Option("--hub-id", help="Where the document encoder's base is found.")] = None,
+    licence: Annotated[str, typer.Option("--licence", help="The licence of the weights.")] = "",
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run code of the model.")] = False,
+    json: Json = False,
+) -> None:
+    """Turn a model into a light pair that serves without torch (needs suwen[train]).
+
+    The ONNX graph must agree with torch (cosine at least 0.999) or nothing is written; the int8 loss is reported.
+
+    Example: `suwen export models/my-pair light-pair --static --texts articles.jsonl`
+    """
+    from itertools import islice
+
+    from suwen.training.export import export as run
+
+    real = [document.text for document in islice(read_documents(texts), most)] if texts else None
+    if real is None:
+        say("no --texts given: losses are measured on 32 built-in sentences only")
+    report = run(
+        source,
+        to,
+        tier=tier,
+        texts=real,
+        precision=precision.value,
+        name=name,
+        static=static,
+        into=into,
+        dimension=dimension,
+        max_length=max_length,
+        hub_id=hub_id,
+        licence=licence,
+        trust_remote_code=trust_remote_code,
+    )
+    tiers = {key: dict(report.manifest.tiers[key].parity) for key in report.sizes}
+    if json:
+        print_json({"out": str(report.path), "space": report.manifest.space.id, "tiers": tiers, "bytes": report.sizes})
+        return
+    out.print(f"{report.path}: pair '{report.manifest.name}' of space {report.manifest.space.id}", markup=False)
+    for key, parity in tiers.items():
+        cosines = ", ".join(f"{what} {value:.5f}" for what, value in parity.items())
+        out.print(f"  tier {key}: {report.sizes[key] / 2**20:.1f} MiB; {cosines}", markup=False)
+
+
+VERBS = (export,)

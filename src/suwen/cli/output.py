@@ -1,0 +1,66 @@
+"""How the commands speak: tables and progress for people, one JSON document for programs, exit codes for scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+#: Results go to standard output, everything said on the way to standard error.
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+#: Exit codes beside 0 (done) and 2 (wrong usage).
+FAILED, NEGATIVE, INTERRUPTED = 1, 3, 130
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Pair = Annotated[
+    str | None,
+    typer.Option(
+        "--pair", metavar="FOLDER", help="The pair to use; else SUWEN_PAIR, the index's own, the default pair."
+    ),
+]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output, Chinese readable."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def say(text: str) -> None:
+    """A line for people, on standard error; square brackets in it are not markup."""
+    err.print(text, markup=False)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Progress of a job whose end is not known: documents read and passages encoded."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(what)
+        yield lambda documents, passages: progress.update(
+            task, description=f"{what}: {documents:,} documents read, {passages:,} passages encoded"
+        )
+
+
+@contextmanager
+def measuring(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Progress of a job with a known end, with the time left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)

@@ -1,0 +1,219 @@
+"""Verbs that ask: ``search``, ``info``, ``recall``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from suwen.cli.output import NEGATIVE, Json, Pair, err, measuring, out, print_json
+from suwen.encoders.pair import Pair as LoadedPair
+from suwen.encoders.space import manifest_path
+from suwen.errors import SuwenError
+from suwen.index.embedded import EmbeddedEngine
+from suwen.index.filters import parse_where
+from suwen.index.truth import FILE
+from suwen.index.upkeep import recall as measure_recall
+from suwen.retrieve.results import Hit, Results
+from suwen.retrieve.retriever import WEIGHTS, Index
+
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
+
+
+class ModeName(StrEnum):
+    """How to search."""
+
+    hybrid = "hybrid"
+    dense = "dense"
+    lexical = "lexical"
+
+
+def search(
+    index: IndexFolder,
+    query: Annotated[str, typer.Argument(help="The question, in Chinese or English.")],
+    k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
+    mode: Annotated[ModeName, typer.Option("--mode", help="Meaning, words, or both.")] = ModeName.hybrid,
+    tier: Annotated[str | None, typer.Option("--tier", help="The query encoder; see `suwen info PAIR`.")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", help="Filter: field=value, field=a|b, field>=2020; repeat for *and*.")
+    ] = None,
+    offset: Annotated[int, typer.Option("--offset", help="Hits to leave out, for the next page.")] = 0,
+    per_document: Annotated[bool, typer.Option("--per-document", help="One hit of each document.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say where each hit comes from.")] = False,
+    dense_weight: Annotated[float, typer.Option("--dense-weight", help="Weight of meaning in hybrid.")] = WEIGHTS[
+        "dense"
+    ],
+    lexical_weight: Annotated[float, typer.Option("--lexical-weight", help="Weight of words.")] = WEIGHTS["lexical"],
+    pair: Pair = None,
+    json: Json = False,
+) -> None:
+    """Search an index. Exit code 3 when nothing relevant was found.
+
+    Example: `suwen search my-index 肾结石怎么判断酸性还是碱性 -k 5 --where department=泌尿外科`
+    """
+    with Index.open(index, pair=pair) as opened:
+        results = opened.search(
+            query,
+            k,
+            mode=mode.value,
+            tier=tier,
+            where=parse_where(where or []) or None,
+            offset=offset,
+            per_document=per_document,
+            highlights=True,
+            explain=explain,
+            weights={"dense": dense_weight, "lexical": lexical_weight},
+        )
+    if json:
+        print_json(results.as_dict())
+    else:
+        _show(results, offset)
+    if not results.relevant:
+        raise typer.Exit(NEGATIVE)
+
+
+def info(
+    path: Annotated[Path, typer.Argument(help="An index folder, or a pair's folder; the default pair when left out.")]
+    | None = None,
+    json: Json = False,
+) -> None:
+    """Explain an index or a pair: what it holds, which space it is in, who encoded it.
+
+    Example: `suwen info my-index`
+    """
+    if path is not None and (path / FILE).exists():
+        about = _about_index(path)
+    elif path is None or manifest_path(path).is_file():
+        about = _about_pair(LoadedPair.load(path))
+    else:
+        raise SuwenError(f"{path} is neither an index (no {FILE}) nor a pair (no suwen.json): check the path")
+    if json:
+        print_json(about)
+        return
+    for key, value in about.items():
+        lines = value if isinstance(value, list) else [value]
+        for number, line in enumerate(lines):
+            out.print(f"{key if number == 0 else '':<18}{line}", markup=False)
+
+
+def recall(
+    index: IndexFolder,
+    queries: Annotated[int, typer.Option("--queries", min=1, help="How many passages serve as queries.")] = 200,
+    k: Annotated[int, typer.Option("-k", min=1, help="Recall at this depth.")] = 10,
+    json: Json = False,
+) -> None:
+    """Measure the index's recall against exact search, on its own vectors.
+
+    Passages spread over the index are asked for as if they were queries; the share of the exact top k that the index
+    finds is its recall.
+
+    Example: `suwen recall my-index --queries 500`
+    """
+    engine = EmbeddedEngine.open(index)
+    try:
+        with engine.snapshot() as snapshot, measuring("queries") as progress:
+            _, vectors = snapshot.sample(queries)
+            found = measure_recall(snapshot, vectors, k, progress)
+    finally:
+        engine.close()
+    if json:
+        print_json({"recall": found, "k": k, "queries": len(vectors)})
+    else:
+        out.print(f"recall@{k} {found:.4f} against exact search, over {len(vectors)} queries")
+
+
+def _show(results: Results, offset: int) -> None:
+    if not results.relevant:
+        why = ", ".join(f"{name} {value}" for name, value in results.evidence.items())
+        err.print(f"nothing relevant was found; the nearest passages follow ({why})", markup=False)
+    for number, hit in enumerate(results, start=offset + 1):
+        out.print(
+            Text.assemble((f"{number:>3}. ", "bold"), (hit.title or hit.id, "bold"), f"  {hit.id}  {hit.score:.4f}")
+        )
+        out.print(_marked(hit))
+        if hit.explanation:
+            out.print(_because(hit), markup=False, style="dim")
+    spent = results.timings
+    tier = f", tier {results.tier}" if results.tier else ""
+    err.print(
+        f"{len(results)} hits, {results.mode}{tier}; encode {spent['encode']:.1f} ms, search {spent['search']:.1f} ms",
+        markup=False,
+    )
+    for note in results.notes:
+        err.print(note, markup=False)
+
+
+def _marked(hit: Hit) -> Text:
+    """The passage's text with its matching sentences' terms in bold."""
+    text = Text(hit.text if len(hit.text) <= 300 else hit.text[:300] + "…")
+    for highlight in hit.highlights:
+        if not highlight.terms:
+            text.stylize("underline", highlight.start, min(highlight.end, 300))
+        for start, end in highlight.terms:
+            text.stylize("bold cyan", start, end)
+    text.pad_left(5)
+    return text
+
+
+def _because(hit: Hit) -> str:
+    why = hit.explanation
+    assert why is not None
+    legs = [
+        f"{name} rank {leg.rank} score {leg.score:.4f}"
+        for name, leg in (("dense", why.dense), ("lexical", why.lexical))
+        if leg
+    ]
+    return f"     {'; '.join(legs)}; encoded by {why.encoder}; space {why.space}; tier {why.tier}"
+
+
+def _about_index(path: Path) -> dict[str, Any]:
+    engine = EmbeddedEngine.open(path)
+    try:
+        stats, settings = engine.stats(), engine.settings()
+    finally:
+        engine.close()
+    return {
+        "index": str(path),
+        "documents": stats.documents,
+        "passages": stats.passages,
+        "deleted": stats.deleted,
+        "space": stats.space,
+        "pair": f"{settings.get('pair_name', '?')} ({settings.get('pair', '?')})",
+        "dimension": stats.dimension,
+        "encoded by": [f"{name}: {count} passages" for name, count in stats.encoders.items()],
+        "passage size": f"{settings.get('size', '?')} tokens, {settings.get('overlap', '?')} overlap",
+        "fields": ", ".join(stats.fields) or "none",
+        "truth": f"{stats.bytes_truth / 2**20:.1f} MiB",
+        "derived files": f"{stats.bytes_derived / 2**20:.1f} MiB",
+        "format": settings.get("format"),
+    }
+
+
+def _about_pair(pair: LoadedPair) -> dict[str, Any]:
+    space, manifest = pair.space, pair.manifest
+    return {
+        "pair": pair.name,
+        "folder": str(pair.path),
+        "form": manifest.form,
+        "space": space.id,
+        "dimension": f"{space.dimension} (of {space.full_dimension})",
+        "similarity": f"{space.similarity}, {'normalised' if space.normalise else 'not normalised'}",
+        "pooling": f"{space.pooling}, end token {space.end_token or 'none'}, at most {space.max_length} tokens",
+        "query prompt": repr(space.prompts.query),
+        "document prompt": repr(space.prompts.document),
+        "base": space.base.hub_id or space.base.sha256[:12],
+        "documents": f"encoded by {manifest.document.kind}",
+        "tiers": [
+            f"{name}{' (default)' if name == manifest.default_tier else ''}: {tier.kind} {tier.precision}, "
+            f"{sum((pair.path / tier.path / file).stat().st_size for file in tier.files) / 2**20:.1f} MiB"
+            for name, tier in manifest.tiers.items()
+        ],
+        "licence": manifest.licence or "not stated",
+        "notes": manifest.notes or "none",
+    }
+
+
+VERBS = (search, info, recall)

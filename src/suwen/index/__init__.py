@@ -1,0 +1,1 @@
+"""Engines that store and find passages. No encoders."""

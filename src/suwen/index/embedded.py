@@ -1,0 +1,432 @@
+"""The embedded engine: one folder, one writer, any number of readers. SQLite is the truth, all else is derived.
+
+The order of a write is what makes it safe: vector files are written and synced, then one SQLite transaction holds the
+passages and the files' watermark, then tantivy commits, then the lexical watermark moves. Whatever a crash cuts off is
+either not yet in the truth, or in it and derived again by the next open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suwen.index import upkeep
+from suwen.index.derive import derive, generation_name
+from suwen.index.engine import EncodedDocument, IndexProblem, Progress, Rows, Stats, Vectors
+from suwen.index.lexical import Lexical
+from suwen.index.lock import IndexLocked, WriterLock
+from suwen.index.snapshot import EmbeddedSnapshot, View
+from suwen.index.truth import FILE, DamagedIndex, Truth
+from suwen.index.vectors import Block, VectorFiles
+
+log = logging.getLogger("suwen.index")
+
+#: Passages that may wait in memory before they go to the vector files: scanning them costs under a millisecond.
+SEAL = 1024
+#: Up to this many passages a missing or damaged derived file is mended on opening (seconds); past it, on request.
+_HEAL_LIMIT = 50_000
+
+
+class EmbeddedEngine:
+    """An index in one folder. See :class:`suwen.index.engine.Engine` for what it promises."""
+
+    def __init__(self, folder: Path, truth: Truth, lock: WriterLock, seal: int = SEAL) -> None:
+        self.folder, self._truth, self._lock, self._seal_at = folder, truth, lock, seal
+        self._mutex = threading.RLock()
+        self._view: View | None = None
+        self._lexical: Lexical | None = None
+        self._lexical_generation = 0
+        meta = truth.meta(truth.reader())
+        self.index_id, self.dimension, self._space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
+        self.healed = ""
+
+    # -- opening and closing ------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path | str, *, space: str, dimension: int, seal: int = SEAL) -> EmbeddedEngine:
+        """Make an empty index and open it for writing. The folder may exist, but must not hold anything foreign."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / FILE).exists():
+            raise IndexProblem(f"{folder} is an index already: open it, or choose another folder")
+        foreign = [entry.name for entry in folder.iterdir() if entry.name not in ("lock", "truth.new")]
+        if foreign:
+            raise IndexProblem(
+                f"{folder} holds other files ({foreign[0]}, …): give a new or empty folder for the index"
+            )
+        lock = WriterLock(folder)
+        lock.acquire()
+        engine = cls(folder, Truth.create(folder, space, dimension), lock, seal)
+        engine._repair()
+        return engine
+
+    @classmethod
+    def open(cls, folder: Path | str, *, write: bool = False, seal: int = SEAL, heal: bool = True) -> EmbeddedEngine:
+        """Open an index.
+
+        Args:
+            folder: The index folder.
+            write: Take the writer's lock; a second writer is refused.
+            seal: How many passages wait in memory before they go to the vector files.
+            heal: Mend what a crash left behind. Off only for ``rebuild``, which derives everything anew.
+        """
+        folder = Path(folder)
+        engine = cls(folder, Truth(folder), WriterLock(folder), seal)
+        try:
+            if write:
+                engine._lock.acquire(wait=2.0)
+            if heal:
+                engine._heal()
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def close(self) -> None:
+        """Let go of files and the lock."""
+        with self._mutex:
+            if self._lexical is not None:
+                self._lexical.close()
+            self._lexical = self._view = None
+            self._truth.close()
+            self._lock.release()
+
+    def _heal(self) -> None:
+        """As a writer: repair. As a reader: repair only when something is wrong and no writer is at work."""
+        if self._lock.held:
+            self._repair()
+            return
+        try:
+            with self._truth.reading() as connection:
+                behind = self._behind(connection)
+                self._load(connection)
+            if not behind:
+                return
+        except DamagedIndex:
+            pass
+        try:
+            self._lock.acquire()
+        except (IndexLocked, OSError):
+            return
+        try:
+            self._repair()
+        finally:
+            if self._lexical is not None:
+                self._lexical.close()
+            self._lock.release()
+
+    def _repair(self) -> None:
+        """Make the derived files agree with the truth: drop what a crash left, derive what is missing."""
+        meta = self._truth.meta(self._truth.reader())
+        self._sweep(keep=int(meta["generation"]))
+        try:
+            with self._truth.reading() as connection:
+                self._load(connection)
+        except DamagedIndex as problem:
+            count = self._truth.reader().execute("SELECT count(*) FROM passages").fetchone()[0]
+            if count > _HEAL_LIMIT:
+                raise
+            if int(meta["generation"]):
+                self.healed = f"derived files were rebuilt from the truth ({problem})"
+                log.warning("%s: %s", self.folder, self.healed)
+            self.rebuild()
+        if self._behind(self._truth.reader()):
+            self._publish_lexical(replace=True)
+
+    def _behind(self, connection: sqlite3.Connection) -> bool:
+        return int(self._truth.meta(connection)["lexical_row"]) < self._truth.last_row(connection)
+
+    def _sweep(self, keep: int) -> None:
+        for entry in self.folder.glob("gen-*"):
+            if entry.name != generation_name(keep):
+                shutil.rmtree(entry, ignore_errors=True)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def space(self) -> str:
+        """The id of the space whose vectors it holds."""
+        return self._space
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[EmbeddedSnapshot]:
+        """The newest state, held still until the block ends."""
+        with self._truth.reading() as connection:
+            yield EmbeddedSnapshot(self._load(connection), connection)
+
+    def _load(self, connection: sqlite3.Connection) -> View:
+        """The view of the connection's moment: the one at hand when nothing changed, else a new one made from it."""
+        sequence = int(connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()[0])
+        view = self._view
+        if view is not None and view.sequence == sequence:
+            return view
+        with self._mutex:
+            fresh = self._make_view(connection, self._view)
+            if self._view is None or fresh.sequence > self._view.sequence:
+                self._view = fresh
+            return fresh
+
+    def _make_view(self, connection: sqlite3.Connection, old: View | None) -> View:
+        meta = self._truth.meta(connection)
+        generation, sealed, sealed_row = int(meta["generation"]), int(meta["sealed"]), int(meta["sealed_row"])
+        last_row, deletions = self._truth.last_row(connection), int(meta.get("deletions", 0))
+        newer = old is not None and old.sequence < int(meta["sequence"])
+        if old is None or not newer or old.generation != generation:
+            old = None
+        same_files = old is not None and old.files.count == sealed
+        files = old.files if old and same_files else self._files(meta)
+        hidden = old.hidden if old and old.deletions == deletions else self._truth.deleted(connection)
+        if old and same_files:
+            tail_rows, tail = self._extend_tail(connection, old, hidden)
+        else:
+            tail_rows, tail = self._truth.vectors(connection, sealed_row, self.dimension)
+        lexical = self._open_lexical(generation)
+        return View(
+            sequence=int(meta["sequence"]),
+            generation=generation,
+            deletions=deletions,
+            dimension=self.dimension,
+            last_row=last_row,
+            sealed_row=sealed_row,
+            files=files,
+            lexical=lexical,
+            searcher=lexical.reload(),
+            hidden=hidden,
+            dead=_flags(files, hidden),
+            tail_rows=tail_rows,
+            tail=tail,
+            exact=old.exact if old and same_files else [],
+        )
+
+    def _extend_tail(self, connection: sqlite3.Connection, old: View, hidden: Rows) -> tuple[Rows, Vectors]:
+        rows, vectors = self._truth.vectors(connection, max(old.last_row, old.sealed_row), self.dimension)
+        kept = ~np.isin(old.tail_rows, hidden)
+        return np.concatenate([old.tail_rows[kept], rows]), np.concatenate([old.tail[kept], vectors])
+
+    def _files(self, meta: dict[str, Any], count: int | None = None) -> VectorFiles:
+        mean = np.frombuffer(meta["mean"], dtype="<f4") if "mean" in meta else np.zeros(self.dimension, np.float32)
+        folder = self.folder / generation_name(int(meta["generation"]))
+        return VectorFiles(folder, self.index_id, self.dimension, int(meta["sealed"]) if count is None else count, mean)
+
+    def _open_lexical(self, generation: int) -> Lexical:
+        if self._lexical is None or self._lexical_generation != generation:
+            opened = Lexical(self.folder / generation_name(generation) / "lexical")
+            if self._lexical is not None:
+                self._lexical.close()
+            self._lexical, self._lexical_generation = opened, generation
+        return self._lexical
+
+    def digests(self, ids: Sequence[str]) -> dict[str, str]:
+        """The stored digest of each of these documents that is there."""
+        with self._truth.reading() as connection:
+            query = "SELECT id, digest FROM documents WHERE id = ?"
+            return dict(found for id_ in ids if (found := connection.execute(query, (id_,)).fetchone()))
+
+    def stored_vectors(self, id_: str, encoder: str) -> dict[str, Vectors]:
+        """What one encoder made of a document's passages: vectors by the passages' content."""
+        with self._truth.reading() as connection:
+            query = """SELECT row FROM passages WHERE encoder = ? AND document =
+                       (SELECT number FROM documents WHERE id = ?)"""
+            rows = [row for (row,) in connection.execute(query, (encoder, id_))]
+            vectors = self._truth.vectors_of(connection, np.asarray(rows, dtype=np.int64), self.dimension)
+            return {item.passage.content: vectors[i] for i, item in enumerate(self._truth.fetch(connection, rows))}
+
+    def document_ids(self, origin: str | None = None) -> Iterator[str]:
+        """The ids of all documents, or of those that came one way (``index`` or ``add``), in ascending order."""
+        after = ""
+        query = "SELECT id FROM documents WHERE id > ? AND (? IS NULL OR origin = ?) ORDER BY id LIMIT 10000"
+        while True:
+            found = [id_ for (id_,) in self._truth.reader().execute(query, (after, origin, origin))]
+            yield from found
+            if not found:
+                return
+            after = found[-1]
+
+    def stats(self) -> Stats:
+        """Counts and sizes."""
+        with self._truth.reading() as connection:
+            encoders = dict(connection.execute("SELECT encoder, count(*) FROM passages GROUP BY encoder").fetchall())
+            fields = [key for (key,) in connection.execute("SELECT DISTINCT key FROM attributes ORDER BY key")]
+            return Stats(
+                documents=_count(connection, "documents"),
+                passages=_count(connection, "passages"),
+                deleted=_count(connection, "deleted"),
+                dimension=self.dimension,
+                space=self._space,
+                encoders=encoders,
+                fields=fields,
+                bytes_truth=sum(path.stat().st_size for path in self.folder.glob(f"{FILE}*")),
+                bytes_derived=sum(path.stat().st_size for path in self.folder.glob("gen-*/**/*") if path.is_file()),
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """What :meth:`remember` was told, with the engine's own settings."""
+        return {key: value for key, value in self._truth.meta(self._truth.reader()).items() if key != "mean"}
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def add(self, documents: Sequence[EncodedDocument]) -> None:
+        """Insert or replace whole documents. On return they are durable and searchable."""
+        self._check(documents)
+        if not documents:
+            return
+        with self._writing():
+            with self._truth.writing() as transaction:
+                self._truth.put(transaction, documents)
+                self._seal(transaction)
+            self._publish_lexical()
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents; the number that were there. On return they are gone, durably."""
+        with self._writing(), self._truth.writing() as transaction:
+            return self._truth.remove(transaction, ids)
+
+    def remember(self, **settings: object) -> None:
+        """Keep a few small settings beside the data, such as the pair that was used."""
+        with self._writing(), self._truth.writing() as transaction:
+            self._truth.set_meta(transaction, **settings)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        if not self._lock.held:
+            raise IndexProblem(f"{self.folder} was opened for reading: open it with write=True to change it")
+        with self._mutex:
+            yield
+
+    def _check(self, documents: Sequence[EncodedDocument]) -> None:
+        seen: set[str] = set()
+        for document, passages, vectors, *_ in documents:
+            if not document.id:
+                raise IndexProblem("a document has an empty id: every document needs one")
+            if document.id in seen:
+                raise IndexProblem(f"document {document.id!r} is twice in one call: give each id once")
+            seen.add(document.id)
+            if vectors.shape != (len(passages), self.dimension):
+                raise IndexProblem(
+                    f"document {document.id!r}: {len(passages)} passages of dimension {self.dimension} need vectors of "
+                    f"shape {(len(passages), self.dimension)}, not {vectors.shape}"
+                )
+            if not np.isfinite(vectors).all() or np.abs(vectors).max(initial=0) > 60_000:
+                raise IndexProblem(
+                    f"document {document.id!r} has a vector with NaN, infinite or too large values: encode it again"
+                )
+
+    def _seal(self, transaction: sqlite3.Connection) -> None:
+        """Move the tail to the vector files once it is long enough, in the transaction that makes it count."""
+        meta = self._truth.meta(transaction)
+        count = "SELECT count(*) FROM (SELECT 1 FROM vectors WHERE row > ? LIMIT ?)"
+        if transaction.execute(count, (meta["sealed_row"], self._seal_at)).fetchone()[0] < self._seal_at:
+            return
+        rows, vectors = self._truth.vectors(transaction, int(meta["sealed_row"]), self.dimension)
+        if int(meta["sealed"]) == 0:
+            meta["mean"] = vectors.mean(axis=0, dtype=np.float64).astype("<f4").tobytes()
+        block = self._append(self._files(meta), rows, vectors)
+        _note(transaction, block)
+        sealed = block.position + block.size
+        self._truth.set_meta(transaction, sealed=sealed, sealed_row=int(rows[-1]), mean=meta["mean"])
+
+    def _append(self, files: VectorFiles, rows: Rows, vectors: Vectors) -> Block:
+        try:
+            return files.append(rows, vectors)
+        except OSError as problem:
+            raise IndexProblem(
+                f"could not write the vector files in {files.folder}: {problem}. Nothing of this call was stored; free "
+                "disk space or mend the folder's permissions and try again"
+            ) from problem
+
+    def _publish_lexical(self, *, replace: bool = False) -> None:
+        connection = self._truth.reader()
+        meta = self._truth.meta(connection)
+        lexical = self._open_lexical(int(meta["generation"]))
+        try:
+            lexical.add(self._truth.contents(connection, int(meta["lexical_row"])), replace=replace)
+        except (ValueError, OSError) as problem:
+            # The truth has the documents: the next open, or the next add, publishes them.
+            self._lexical = None
+            raise IndexProblem(
+                f"could not write the lexical index in {self.folder}: {problem}. The documents are stored; free disk "
+                "space and open the index again"
+            ) from problem
+        with self._truth.writing() as transaction:
+            self._truth.set_meta(transaction, lexical_row=self._truth.last_row(transaction))
+
+    # -- upkeep -------------------------------------------------------------------------------------------------
+
+    def compact(self, progress: Progress | None = None) -> bool:
+        """Fold tombstones in and give their space back; whether there was anything to do."""
+        with self._truth.reading() as connection:
+            view = self._load(connection)
+            if not len(view.hidden) and not len(view.tail_rows):
+                return False
+        self.rebuild(progress)
+        with self._writing():
+            self._truth.reader().execute("PRAGMA incremental_vacuum").fetchall()
+        return True
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        """Derive every file anew from the truth, beside the old ones, then switch in one transaction.
+
+        Searches go on meanwhile, and so do writes from other threads of this process: what they add is the new
+        generation's tail.
+        """
+        if not self._lock.held:
+            raise IndexProblem(f"{self.folder} was opened for reading: open it with write=True to rebuild it")
+        try:
+            with self._truth.reading() as connection:
+                state = derive(connection, self.folder, self.index_id, self.dimension, progress)
+        except OSError as problem:
+            raise IndexProblem(
+                f"could not write the derived files in {self.folder}: {problem}. The index is as it was; free disk "
+                "space and try again"
+            ) from problem
+        with self._writing():
+            with self._truth.writing() as transaction:
+                transaction.execute("DELETE FROM blocks")
+                for block in state.pop("blocks"):
+                    _note(transaction, block)
+                gone = state.pop("gone")
+                transaction.executemany("DELETE FROM deleted WHERE row = ?", ((int(row),) for row in gone))
+                self._truth.set_meta(transaction, **state)
+            self._sweep(keep=state["generation"])
+            if self._behind(self._truth.reader()):
+                self._publish_lexical()
+
+    def backup(self, target: Path | str) -> Path:
+        """Copy the truth of the live index to a new folder; opening or rebuilding it there restores the rest."""
+        return upkeep.backup(self._truth, Path(target))
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        """Read everything and compare; the problems in words, none when all is well."""
+        with self._truth.reading() as connection:
+            try:
+                view = self._load(connection)
+            except DamagedIndex as problem:
+                return [*upkeep.check_truth(connection, self.dimension, progress), str(problem)]
+            return upkeep.verify(connection, view, progress)
+
+
+def _count(connection: sqlite3.Connection, table: str) -> int:
+    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def _note(transaction: sqlite3.Connection, block: Block) -> None:
+    record = (block.position, block.size, json.dumps(block.checksums))
+    transaction.execute("INSERT INTO blocks VALUES(?, ?, ?)", record)
+
+
+def _flags(files: VectorFiles, hidden: Rows) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    positions = files.positions(hidden) if len(hidden) and files.count else hidden[:0]
+    if not len(positions):
+        return None
+    dead = np.zeros(files.count, dtype=bool)
+    dead[positions] = True
+    return dead

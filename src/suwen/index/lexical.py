@@ -1,0 +1,143 @@
+"""The derived lexical index: tantivy over words and character bigrams. Knows rows and text, nothing of documents."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tantivy
+
+from suwen.index.engine import Ranking, Rows
+from suwen.index.truth import DamagedIndex
+from suwen.text.segment import bigrams, words
+
+#: How much a matching word weighs beside a matching bigram; measured, see docs/performance.md.
+WORD_WEIGHT = 0.5
+#: Distinct terms of a query that are looked up; a pasted page of text would otherwise cost seconds.
+MOST_TERMS = 256
+#: Up to this many admitted rows a filter becomes part of the tantivy query; past it, the ranking is widened.
+_TERM_SET = 2000
+
+_HEAP = 64_000_000
+
+
+def _schema() -> tantivy.Schema:
+    builder = tantivy.SchemaBuilder()
+    builder.add_unsigned_field("row", indexed=True, fast=True)
+    for field in ("words", "bigrams"):
+        builder.add_text_field(field, tokenizer_name="spaces", index_option="freq")
+    return builder.build()
+
+
+class Lexical:
+    """One tantivy folder. A reader holds its own moment of it until :meth:`reload`."""
+
+    def __init__(self, folder: Path, *, create: bool = False) -> None:
+        self.folder = folder
+        self._schema = _schema()
+        self._writer: tantivy.IndexWriter | None = None
+        if create:
+            folder.mkdir()
+        try:
+            if not create and not tantivy.Index.exists(str(folder)):
+                raise ValueError("no tantivy index there")
+            self._index = tantivy.Index(self._schema, path=str(folder), reuse=True)
+            spaces = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
+            self._index.register_tokenizer("spaces", spaces)
+            self._index.config_reader("manual")
+            self._index.reload()
+        except (ValueError, OSError) as problem:
+            root = folder.parent.parent
+            raise DamagedIndex(f"{folder} cannot be opened ({problem}): run 'suwen rebuild {root}'") from problem
+
+    def add(self, contents: Iterable[tuple[int, str]], *, replace: bool = False) -> int:
+        """Write rows and commit: on return they are durable. ``replace`` first removes what a cut-off call left."""
+        writer = self._writer or self._index.writer(_HEAP, num_threads=1)
+        self._writer = writer
+        last = 0
+        for row, text in contents:
+            if replace:
+                writer.delete_documents_by_term("row", row)
+            document = tantivy.Document()
+            document.add_unsigned("row", row)
+            document.add_text("words", " ".join(words(text)))
+            document.add_text("bigrams", " ".join(bigrams(text)))
+            writer.add_document(document)
+            last = row
+        writer.commit()
+        return last
+
+    def reload(self) -> tantivy.Searcher:
+        """The newest committed state."""
+        self._index.reload()
+        return self._index.searcher()
+
+    def close(self) -> None:
+        """Finish merges and give up the writer."""
+        if self._writer is not None:
+            with contextlib.suppress(ValueError):
+                self._writer.wait_merging_threads()
+            self._writer = None
+
+    def search(
+        self, searcher: tantivy.Searcher, text: str, k: int, admitted: Rows | None, hidden: Rows, last: int
+    ) -> Ranking:
+        """The best ``k`` rows by BM25.
+
+        Args:
+            searcher: The moment to search in.
+            text: The query as typed; it is cut into terms, never parsed.
+            k: How many.
+            admitted: Ascending rows a filter lets through, or None for all.
+            hidden: Ascending rows that must not come back: tombstones.
+            last: The highest row of the caller's moment; tantivy may be a moment ahead.
+        """
+        query = self._query(text)
+        if query is None or (admitted is not None and len(admitted) == 0):
+            return Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
+        if admitted is not None and len(admitted) <= _TERM_SET:
+            among = tantivy.Query.term_set_query(self._schema, "row", admitted.tolist())
+            among = tantivy.Query.boost_query(tantivy.Query.const_score_query(among, 0.0), 1.0)
+            query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, among)])
+        return self._widen(searcher, query, k, admitted, hidden, last)
+
+    @staticmethod
+    def _widen(
+        searcher: tantivy.Searcher, query: tantivy.Query, k: int, admitted: Rows | None, hidden: Rows, last: int
+    ) -> Ranking:
+        """Ask for more until ``k`` visible rows came back or the ranking ends: as if only they were searched."""
+        total = searcher.num_docs
+        asked = k + 16
+        if admitted is not None and len(admitted) > _TERM_SET:
+            asked = int(asked * total / len(admitted))
+        while True:
+            hits = searcher.search(query, limit=max(1, min(asked, total)), count=False).hits
+            rows = np.asarray(searcher.fast_field_values("row", [address for _, address in hits]), dtype=np.int64)
+            scores = np.asarray([score for score, _ in hits], dtype=np.float32)
+            seen = (rows <= last) & ~_isin(rows, hidden)
+            if admitted is not None:
+                seen &= _isin(rows, admitted)
+            if seen.sum() >= k or len(hits) < asked:
+                rows, scores = rows[seen], scores[seen]
+                order = np.lexsort((rows, -scores))[:k]
+                return Ranking(rows[order], scores[order])
+            asked *= 4
+
+    def _query(self, text: str) -> tantivy.Query | None:
+        clauses = []
+        for field, terms, weight in (("words", words(text), WORD_WEIGHT), ("bigrams", bigrams(text), 1.0)):
+            for term in list(dict.fromkeys(terms))[:MOST_TERMS]:
+                one = tantivy.Query.term_query(self._schema, field, term, "freq")
+                clauses.append((tantivy.Occur.Should, tantivy.Query.boost_query(one, weight)))
+        return tantivy.Query.boolean_query(clauses) if clauses else None
+
+
+def _isin(rows: Rows, ascending: Rows) -> npt.NDArray[np.bool_]:
+    if len(ascending) == 0 or len(rows) == 0:
+        return np.zeros(len(rows), dtype=bool)
+    found = np.searchsorted(ascending, rows)
+    found[found == len(ascending)] = 0
+    return np.asarray(ascending[found] == rows)

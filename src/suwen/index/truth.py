@@ -1,0 +1,309 @@
+"""The SQLite file that is the truth of an embedded index: its schema, its rows, its transactions. No derived file.
+
+A passage's row number is never reused and its content never changes: an updated document gets new rows. That makes
+the derived files append-only, and a snapshot a matter of one read transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import threading
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from suwen.corpora.records import Metadata, Passage
+from suwen.index.engine import EncodedDocument, IndexProblem, Rows, StoredPassage, Vectors
+
+FORMAT = 1
+FILE = "truth.db"
+
+_SCHEMA = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE documents(
+  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL, metadata TEXT NOT NULL,
+  digest TEXT NOT NULL, origin TEXT NOT NULL);
+CREATE TABLE passages(
+  row INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+  start INTEGER NOT NULL, "end" INTEGER NOT NULL, text TEXT NOT NULL, encoder TEXT NOT NULL);
+CREATE INDEX passages_by_document ON passages(document, ordinal);
+CREATE INDEX passages_by_encoder ON passages(encoder);
+CREATE TABLE vectors(row INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE attributes(document INTEGER NOT NULL, key TEXT NOT NULL, value NOT NULL);
+CREATE INDEX attributes_by_value ON attributes(key, value, document);
+CREATE INDEX attributes_by_document ON attributes(document);
+CREATE TABLE deleted(row INTEGER PRIMARY KEY);
+CREATE TABLE blocks(position INTEGER PRIMARY KEY, count INTEGER NOT NULL, checksums TEXT NOT NULL);
+"""
+
+
+class NotAnIndex(IndexProblem):
+    """The folder holds no index, or one this version cannot read."""
+
+
+class DamagedIndex(IndexProblem):
+    """A file of the index is missing, foreign or broken; the message says how to get it back."""
+
+
+class Truth:
+    """One ``truth.db``: a connection for each reading thread, and one for the only writer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._writer: sqlite3.Connection | None = None
+        self._guard = threading.Lock()
+        if not self.path.is_file():
+            raise NotAnIndex(f"{folder} is not an index (no {FILE}): create one with 'suwen index {folder} SOURCE'")
+        self._check_format(folder)
+
+    @classmethod
+    def create(cls, folder: Path, space: str, dimension: int) -> Truth:
+        """Make an empty truth; the folder must not hold one."""
+        path = folder / FILE
+        if path.exists():
+            raise IndexProblem(f"{folder} is an index already: open it, or choose another folder")
+        # Made under another name: a crash on the way leaves no half-made truth behind.
+        fresh = path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        connection = sqlite3.connect(fresh, isolation_level=None)
+        try:
+            # Page size and vacuum mode only take effect before the first table. 8 KiB holds five 768-wide fp16 vectors.
+            connection.execute("PRAGMA page_size = 8192")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            settings = {"format": FORMAT, "uuid": uuid.uuid4().hex, "space": space, "dimension": dimension}
+            state = {"sequence": 0, "generation": 0, "sealed": 0, "sealed_row": 0, "lexical_row": 0, "deletions": 0}
+            connection.executescript(
+                "BEGIN IMMEDIATE;"
+                + _SCHEMA
+                + "".join(f"INSERT INTO meta VALUES('{k}', {json.dumps(v)});" for k, v in (settings | state).items())
+                + "COMMIT;"
+            )
+        finally:
+            connection.close()
+        fresh.rename(path)
+        sync_folder(folder)
+        return cls(folder)
+
+    def _check_format(self, folder: Path) -> None:
+        try:
+            meta = self.meta(self.reader())
+        except sqlite3.DatabaseError as problem:
+            self.close()
+            raise DamagedIndex(
+                f"{self.path} cannot be read ({problem}): it is the truth of the index, so restore a backup "
+                f"('suwen restore BACKUP {folder}') or index the source again"
+            ) from problem
+        if int(meta.get("format", 0)) > FORMAT:
+            self.close()
+            raise NotAnIndex(
+                f"{folder} has index format {meta['format']}, newer than this suwen reads ({FORMAT}): upgrade suwen"
+            )
+
+    # -- connections and transactions ---------------------------------------------------------------------------
+
+    def reader(self) -> sqlite3.Connection:
+        """This thread's connection."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            self._local.connection = connection = self._connect()
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+        # In WAL mode only FULL syncs the log at every commit: with NORMAL an acknowledged write may be lost.
+        connection.execute("PRAGMA synchronous = FULL")
+        with self._guard:
+            self._connections.append(connection)
+        return connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A read transaction: everything read inside belongs to one moment."""
+        connection = self.reader()
+        if connection.in_transaction:
+            yield connection
+            return
+        connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: all of it, or none of it. Bumps the sequence number readers watch.
+
+        The caller sees to it that only one thread writes at a time.
+        """
+        # Its own connection: the calling thread may be inside a read transaction.
+        self._writer = connection = self._writer or self._connect()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'sequence'")
+            connection.execute("COMMIT")
+        except BaseException as problem:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(problem, sqlite3.OperationalError):
+                raise IndexProblem(
+                    f"could not write {self.path}: {problem}. Nothing of this call was stored; free disk space or mend "
+                    "the folder's permissions and try again"
+                ) from problem
+            raise
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._guard:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+            self._writer = None
+        self._local = threading.local()
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def meta(connection: sqlite3.Connection) -> dict[str, Any]:
+        """Settings and watermarks, as of the connection's moment."""
+        return dict(connection.execute("SELECT key, value FROM meta").fetchall())
+
+    @staticmethod
+    def deleted(connection: sqlite3.Connection) -> Rows:
+        """Rows that derived files still hold and nobody may see, ascending."""
+        return _rows(connection.execute("SELECT row FROM deleted ORDER BY row"))
+
+    @staticmethod
+    def last_row(connection: sqlite3.Connection) -> int:
+        """The highest row ever given out."""
+        found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'passages'").fetchone()
+        return int(found[0]) if found else 0
+
+    @staticmethod
+    def vectors(connection: sqlite3.Connection, after: int, dimension: int, limit: int = -1) -> tuple[Rows, Vectors]:
+        """Rows above ``after`` and their vectors, ascending."""
+        query = "SELECT row, vector, checksum FROM vectors WHERE row > ? ORDER BY row LIMIT ?"
+        found = connection.execute(query, (after, limit)).fetchall()
+        bad = [row for row, blob, checksum in found if zlib.crc32(blob) != checksum]
+        if bad:
+            raise DamagedIndex(
+                f"the stored vector of row {bad[0]} is damaged: restore a backup or index its source again"
+            )
+        rows = np.fromiter((row for row, _, _ in found), dtype=np.int64, count=len(found))
+        return rows, decode_vectors([blob for _, blob, _ in found], dimension)
+
+    @staticmethod
+    def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
+        """The vectors of these rows, in this order."""
+        query = "SELECT vector FROM vectors WHERE row = ?"
+        return decode_vectors([connection.execute(query, (int(row),)).fetchone()[0] for row in rows], dimension)
+
+    @staticmethod
+    def contents(connection: sqlite3.Connection, after: int, limit: int = -1) -> Iterator[tuple[int, str]]:
+        """Rows above ``after`` with what is searched of each: title and text."""
+        query = """SELECT row, title, text FROM passages JOIN documents ON number = document
+                   WHERE row > ? ORDER BY row LIMIT ?"""
+        for row, title, text in connection.execute(query, (after, limit)):
+            yield row, f"{title}\n{text}" if title else text
+
+    @staticmethod
+    def fetch(connection: sqlite3.Connection, rows: Sequence[int]) -> list[StoredPassage]:
+        """Whole passages, in the order asked for."""
+        query = """SELECT id, ordinal, text, start, "end", title, metadata, encoder
+                   FROM passages JOIN documents ON number = document WHERE row = ?"""
+        found = []
+        for row in rows:
+            id_, ordinal, text, start, end, title, metadata, encoder = connection.execute(query, (int(row),)).fetchone()
+            passage = Passage(id_, ordinal, text, start, end, title)
+            found.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
+        return found
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def put(cls, connection: sqlite3.Connection, documents: Sequence[EncodedDocument]) -> Rows:
+        """Insert or replace documents; the rows their passages got, in order."""
+        rows: list[int] = []
+        cls.remove(connection, [encoded.document.id for encoded in documents])
+        for document, passages, vectors, encoder, digest, origin in documents:
+            number = connection.execute(
+                "INSERT INTO documents(id, title, metadata, digest, origin) VALUES(?, ?, ?, ?, ?)",
+                (document.id, document.title, json.dumps(document.metadata, ensure_ascii=False), digest, origin),
+            ).lastrowid
+            connection.executemany("INSERT INTO attributes VALUES(?, ?, ?)", _attributes(number, document.metadata))
+            for passage, vector in zip(passages, encode_vectors(vectors), strict=True):
+                row = connection.execute(
+                    'INSERT INTO passages(document, ordinal, start, "end", text, encoder) VALUES(?, ?, ?, ?, ?, ?)',
+                    (number, passage.ordinal, passage.start, passage.end, passage.text, encoder),
+                ).lastrowid
+                connection.execute("INSERT INTO vectors VALUES(?, ?, ?)", (row, vector, zlib.crc32(vector)))
+                rows.append(int(row or 0))
+        return np.asarray(rows, dtype=np.int64)
+
+    @staticmethod
+    def remove(connection: sqlite3.Connection, ids: Sequence[str]) -> int:
+        """Delete documents with their passages, leaving tombstones for the derived files; how many were there."""
+        removed = 0
+        for id_ in ids:
+            found = connection.execute("SELECT number FROM documents WHERE id = ?", (id_,)).fetchone()
+            if found is None:
+                continue
+            connection.execute("INSERT INTO deleted SELECT row FROM passages WHERE document = ?", found)
+            connection.execute("DELETE FROM vectors WHERE row IN (SELECT row FROM passages WHERE document = ?)", found)
+            connection.execute("DELETE FROM passages WHERE document = ?", found)
+            connection.execute("DELETE FROM attributes WHERE document = ?", found)
+            connection.execute("DELETE FROM documents WHERE number = ?", found)
+            removed += 1
+        if removed:
+            connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'deletions'")
+        return removed
+
+    @staticmethod
+    def set_meta(connection: sqlite3.Connection, **values: object) -> None:
+        """Write settings or watermarks, inside the caller's transaction."""
+        connection.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", values.items())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def encode_vectors(vectors: Vectors) -> list[bytes]:
+    """Vectors as the truth keeps them: little-endian fp16."""
+    return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f2")]
+
+
+def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
+    """The reverse of :func:`encode_vectors`."""
+    joined: npt.NDArray[np.float16] = np.frombuffer(b"".join(blobs), dtype="<f2")
+    return joined.reshape(-1, dimension).astype(np.float32)
+
+
+def _rows(cursor: sqlite3.Cursor) -> Rows:
+    return np.fromiter((row for (row,) in cursor), dtype=np.int64)
+
+
+def _attributes(number: int | None, metadata: Metadata) -> list[tuple[int | None, str, object]]:
+    return [
+        (number, key, value)
+        for key, values in metadata.items()
+        for value in (values if isinstance(values, list) else [values])
+        if value is not None
+    ]

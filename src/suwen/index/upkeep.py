@@ -1,0 +1,131 @@
+"""Looking after an index: the full check, the backup, and recall against exact search. Repairs nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import tantivy
+
+from suwen.index.engine import IndexProblem, Progress, Ranking, Rows, Vectors
+from suwen.index.snapshot import View
+from suwen.index.truth import FILE, Truth, sync_folder
+from suwen.index.vectors import Block
+
+
+def check_truth(connection: sqlite3.Connection, dimension: int, progress: Progress | None = None) -> list[str]:
+    """Problems of the truth itself: SQLite's own check, and every vector against its checksum."""
+    try:
+        words = [line for (line,) in connection.execute("PRAGMA quick_check")]
+    except sqlite3.DatabaseError as problem:
+        words = [str(problem)]
+    problems = [f"truth: {line}; restore a backup" for line in words if line != "ok"]
+    if problems:
+        return problems
+    missing = "SELECT count(*) FROM passages WHERE row NOT IN (SELECT row FROM vectors)"
+    if count := connection.execute(missing).fetchone()[0]:
+        problems.append(f"truth: {count} passages have no vector; index their source again")
+    total = int(connection.execute("SELECT count(*) FROM passages").fetchone()[0])
+    query = "SELECT row, vector, checksum FROM vectors ORDER BY row"
+    for number, (row, blob, checksum) in enumerate(connection.execute(query), start=1):
+        if zlib.crc32(blob) != checksum or len(blob) != 2 * dimension:
+            owner = "SELECT id FROM documents JOIN passages ON document = number WHERE row = ?"
+            (id_,) = connection.execute(owner, (row,)).fetchone() or ("?",)
+            problems.append(f"truth: the vector of a passage of document {id_!r} is damaged; add the document again")
+        if progress and number % 10_000 == 0:
+            progress(number, total)
+    return problems
+
+
+def verify(connection: sqlite3.Connection, view: View, progress: Progress | None = None) -> list[str]:
+    """Every difference between the truth and the derived files, in words."""
+    problems = check_truth(connection, view.dimension, progress)
+    if problems:
+        return problems
+    live = np.fromiter((row for (row,) in connection.execute("SELECT row FROM passages ORDER BY row")), dtype=np.int64)
+    rebuild = f"run 'suwen rebuild {view.files.folder.parent}'"
+    for position, count, checksums in connection.execute("SELECT * FROM blocks ORDER BY position"):
+        for kind in view.files.check_block(Block(position, count, json.loads(checksums))):
+            problems.append(f"{view.files.folder.name}/{kind} is damaged at records {position}+{count}; {rebuild}")
+    if len(found := _differ(np.concatenate([view.files.rows, view.tail_rows]), live, view.hidden)):
+        problems.append(f"the vector files and the truth disagree on {len(found)} passages; {rebuild}")
+    if len(found := _differ(_lexical_rows(view.searcher), live, view.hidden)):
+        problems.append(f"the lexical index and the truth disagree on {len(found)} passages; {rebuild}")
+    return problems
+
+
+def _differ(held: Rows, live: Rows, hidden: Rows) -> Rows:
+    """Rows that are live and not held, held and neither live nor a tombstone, or held twice."""
+    values, counts = np.unique(held, return_counts=True)
+    return np.concatenate(
+        [np.setdiff1d(live, values), np.setdiff1d(values, np.union1d(live, hidden)), values[counts > 1]]
+    )
+
+
+def _lexical_rows(searcher: tantivy.Searcher) -> Rows:
+    if searcher.num_docs == 0:
+        return np.empty(0, dtype=np.int64)
+    hits = searcher.search(tantivy.Query.all_query(), limit=searcher.num_docs, count=False).hits
+    return np.asarray(searcher.fast_field_values("row", [address for _, address in hits]), dtype=np.int64)
+
+
+def backup(truth: Truth, target: Path) -> Path:
+    """A consistent copy of the truth while it is in use; the derived files are not worth copying."""
+    if target.exists() and any(target.iterdir()):
+        raise IndexProblem(f"{target} is not empty: give a new folder for the backup")
+    target.mkdir(parents=True, exist_ok=True)
+    unfinished = target / "truth.new"
+    try:
+        truth.reader().execute("VACUUM INTO ?", (str(unfinished),))
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        unfinished.rename(target / FILE)
+        sync_folder(target)
+    except (sqlite3.OperationalError, OSError) as problem:
+        unfinished.unlink(missing_ok=True)
+        raise IndexProblem(f"could not write the backup to {target}: {problem}. Free space and try again") from problem
+    return target
+
+
+def restore(source: Path, target: Path) -> Path:
+    """Lay a backup down as an index folder; opening it derives the rest."""
+    if not (source / FILE).is_file():
+        raise IndexProblem(f"{source} is not a backup (no {FILE}): give the folder that 'suwen backup' wrote")
+    if target.exists() and any(target.iterdir()):
+        raise IndexProblem(f"{target} is not empty: restore to a new folder, then swap the two")
+    target.mkdir(parents=True, exist_ok=True)
+    unfinished = target / "truth.new"
+    shutil.copyfile(source / FILE, unfinished)
+    with unfinished.open("rb+") as file:
+        os.fsync(file.fileno())
+    unfinished.rename(target / FILE)
+    sync_folder(target)
+    return target
+
+
+class _Searchable(Protocol):
+    def dense(self, vector: Vectors, k: int) -> Ranking: ...
+
+    def exact(self, vector: Vectors, k: int) -> Ranking: ...
+
+
+def recall(snapshot: _Searchable, queries: Vectors, k: int = 10, progress: Progress | None = None) -> float:
+    """The share of the exact top ``k`` that the engine's own search finds, over these queries.
+
+    A hit with the same score as the exact k-th counts: which of two equal passages comes first is nobody's loss.
+    """
+    found = wanted = 0
+    for number, query in enumerate(queries, start=1):
+        exact, ours = snapshot.exact(query, k), snapshot.dense(query, k)
+        if len(exact.scores):
+            found += min(int((ours.scores >= exact.scores[-1] - 1e-6).sum()), len(exact.rows))
+            wanted += len(exact.rows)
+        if progress:
+            progress(number, len(queries))
+    return found / wanted if wanted else 1.0

@@ -1,0 +1,222 @@
+"""Derived vector files of one generation: sign bits to scan, int8 codes to rescore, row numbers. No SQLite here.
+
+The files only grow. How many of their records count is a watermark kept in the truth, so bytes past it (an append
+that was cut off) mean nothing and are written over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from suwen.index.engine import Ranking, Rows, Vectors
+from suwen.index.truth import DamagedIndex, sync_folder
+
+_HEADER = 4096
+_KINDS = ("bits", "codes", "rows")
+
+#: Candidates of the bit scan that are rescored. On 100k real spans 1,000 reach recall@10 0.99 (docs/performance.md).
+CANDIDATES = 1000
+#: Up to this many admitted passages every one is scored by its int8 code: no bit scan, nothing missed.
+SCORE_ALL = 20_000
+
+
+class Block(NamedTuple):
+    """One append: where it starts, how many records, and each file's checksum."""
+
+    position: int
+    size: int
+    checksums: dict[str, int]
+
+
+class VectorFiles:
+    """The three files of a generation, open for reading up to ``count`` records."""
+
+    def __init__(self, folder: Path, index_id: str, dimension: int, count: int, mean: Vectors) -> None:
+        self.folder, self.dimension, self.count, self.mean = folder, dimension, count, mean
+        self._index_id = index_id
+        for kind in _KINDS:
+            self._check(kind)
+        self.bits: npt.NDArray[np.uint8] = self._map("bits", np.dtype((np.uint8, (self.bit_width,))))
+        self.codes = self._map("codes", self._record)
+        self.rows: Rows = self._map("rows", np.dtype("<i8"))
+
+    @property
+    def bit_width(self) -> int:
+        """Bytes of one binary code."""
+        return (self.dimension + 7) // 8
+
+    @property
+    def _record(self) -> np.dtype[np.void]:
+        return np.dtype([("scale", "<f4"), ("code", "i1", (self.dimension,))])
+
+    def _widths(self) -> dict[str, int]:
+        return {"bits": self.bit_width, "codes": self._record.itemsize, "rows": 8}
+
+    def _header(self, kind: str) -> bytes:
+        about = {"suwen": kind, "format": 1, "index": self._index_id, "folder": self.folder.name.split(".")[0]}
+        return json.dumps(about | {"width": self._widths()[kind]}).encode().ljust(_HEADER, b"\n")
+
+    def _check(self, kind: str) -> None:
+        """Refuse a file that is missing, short, or of another index or generation."""
+        path = self.folder / kind
+        try:
+            with path.open("rb") as file:
+                header = file.read(_HEADER)
+                size = file.seek(0, os.SEEK_END)
+        except FileNotFoundError as problem:
+            raise DamagedIndex(f"{path} is missing: run 'suwen rebuild {self.folder.parent}'") from problem
+        if header != self._header(kind):
+            raise DamagedIndex(
+                f"{path} does not belong to this index (foreign or damaged header): "
+                f"run 'suwen rebuild {self.folder.parent}'"
+            )
+        if size < _HEADER + self.count * self._widths()[kind]:
+            raise DamagedIndex(f"{path} is cut off: run 'suwen rebuild {self.folder.parent}'")
+
+    def _map(self, kind: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        if self.count == 0:
+            return np.empty(0, dtype=dtype)
+        base, shape = (dtype.base, (self.count, *dtype.shape)) if dtype.shape else (dtype, (self.count,))
+        return np.memmap(self.folder / kind, dtype=base, mode="r", offset=_HEADER, shape=shape)
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, folder: Path, index_id: str, dimension: int) -> None:
+        """Make the three files with nothing in them, durably."""
+        blank = cls.__new__(cls)
+        blank.folder, blank.dimension, blank._index_id = folder, dimension, index_id
+        for kind in _KINDS:
+            with (folder / kind).open("wb") as file:
+                file.write(blank._header(kind))
+                file.flush()
+                os.fsync(file.fileno())
+        sync_folder(folder)
+
+    def append(self, rows: Rows, vectors: Vectors) -> Block:
+        """Write records after the watermark and wait until they are on disk; the caller moves the watermark."""
+        scales, codes = quantise(vectors)
+        records = np.empty(len(rows), dtype=self._record)
+        records["scale"], records["code"] = scales, codes
+        parts = {"bits": binarise(vectors, self.mean), "codes": records, "rows": rows.astype("<i8")}
+        checksums = {}
+        for kind, array in parts.items():
+            data = array.tobytes()
+            checksums[kind] = zlib.crc32(data)
+            handle = os.open(self.folder / kind, os.O_WRONLY)
+            try:
+                write_all(handle, data, _HEADER + self.count * self._widths()[kind])
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        return Block(self.count, len(rows), checksums)
+
+    def check_block(self, block: Block) -> list[str]:
+        """The files whose bytes are not what the append wrote."""
+        bad = []
+        for kind, array in (("bits", self.bits), ("codes", self.codes), ("rows", self.rows)):
+            data = array[block.position : block.position + block.size].tobytes()
+            if zlib.crc32(data) != block.checksums.get(kind):
+                bad.append(kind)
+        return bad
+
+    # -- searching ----------------------------------------------------------------------------------------------
+
+    def search(self, query: Vectors, k: int, admitted: Rows | None, dead: npt.NDArray[np.bool_] | None) -> Ranking:
+        """The best ``k`` by int8 score, with no dead record and only admitted rows among them.
+
+        Args:
+            query: One vector.
+            k: How many.
+            admitted: Ascending rows a filter lets through, or None for all; holds no dead row.
+            dead: A flag for each record, or None when there are no tombstones.
+        """
+        if admitted is not None:
+            positions = self.positions(admitted)
+            if len(positions) > SCORE_ALL:
+                # A flag each, so that the scan below can drop what the filter does not admit.
+                dead = np.ones(self.count, dtype=bool)
+                dead[positions] = False
+                positions = self._scan(query, max(CANDIDATES, 10 * k), dead, len(positions))
+        else:
+            alive = self.count - (int(dead.sum()) if dead is not None else 0)
+            positions = self._scan(query, max(CANDIDATES, 10 * k), dead, alive)
+        return self._rescore(query, positions, k)
+
+    def positions(self, rows: Rows) -> npt.NDArray[np.int64]:
+        """Where these rows stand in the files; rows that are not there are left out."""
+        found = np.searchsorted(self.rows, rows)
+        inside = found < self.count
+        found, rows = found[inside], rows[inside]
+        return np.asarray(found[self.rows[found] == rows], dtype=np.int64)
+
+    def _scan(
+        self, query: Vectors, wanted: int, dead: npt.NDArray[np.bool_] | None, alive: int
+    ) -> npt.NDArray[np.int64]:
+        """Positions of the ``wanted`` living records nearest in Hamming distance.
+
+        Tombstones and filters are met by widening: the scan asks for more until enough living ones came back, so the
+        answer is that of a scan over the living alone, wherever the dead ones lie.
+        """
+        wanted = min(wanted, alive)
+        if wanted == 0:
+            return np.empty(0, dtype=np.int64)
+        code = binarise(query[None, :], self.mean)
+        asked = wanted if dead is None else int(wanted * self.count / alive * 1.1) + 16
+        while True:
+            asked = min(asked, self.count)
+            if asked > self.count // 4 and dead is not None:
+                living = np.flatnonzero(~dead)
+                _, nearest = faiss.knn_hamming(code, np.ascontiguousarray(self.bits[living]), wanted)
+                return np.asarray(living[nearest[0]], dtype=np.int64)
+            _, nearest = faiss.knn_hamming(code, self.bits, asked)
+            found: npt.NDArray[np.int64] = nearest[0]
+            if dead is not None:
+                found = found[~dead[found]]
+            if len(found) >= wanted:
+                return found[:wanted]
+            asked *= 2
+
+    def _rescore(self, query: Vectors, positions: npt.NDArray[np.int64], k: int) -> Ranking:
+        # Ascending positions read the memory map forwards.
+        positions = np.sort(positions)
+        records = self.codes[positions]
+        scores: Vectors = (records["code"].astype(np.float32) @ query) * records["scale"]
+        return best(self.rows[positions], scores, k)
+
+
+def best(rows: Rows, scores: Vectors, k: int) -> Ranking:
+    """The ``k`` highest scores; equal scores in ascending row order, so that a rebuild answers alike."""
+    if len(scores) > k:
+        # Everything equal to the k-th score stays in: which of the equal ones goes must not depend on the partition.
+        kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+        rows, scores = rows[kept], scores[kept]
+    order = np.lexsort((rows, -scores))[:k]
+    return Ranking(np.asarray(rows[order], dtype=np.int64), np.asarray(scores[order], dtype=np.float32))
+
+
+def binarise(vectors: Vectors, mean: Vectors) -> npt.NDArray[np.uint8]:
+    """Sign bits around the mean. Centring matters: real embeddings share a common direction that wastes bits."""
+    return np.packbits(vectors > mean, axis=1)
+
+
+def quantise(vectors: Vectors) -> tuple[Vectors, npt.NDArray[np.int8]]:
+    """One scale per vector and int8 codes: ``vector ≈ scale * code``."""
+    scales = np.maximum(np.abs(vectors).max(axis=1), 1e-12).astype(np.float32) / np.float32(127)
+    return scales, np.rint(vectors / scales[:, None]).astype(np.int8)
+
+
+def write_all(handle: int, data: bytes, offset: int) -> None:
+    """``pwrite`` until everything is written: a single call may stop at 2 GiB or at a full disk."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(handle, view, offset)
+        view, offset = view[written:], offset + written

@@ -1,0 +1,1 @@
+"""The retriever: an engine joined with the encoders of a pair."""

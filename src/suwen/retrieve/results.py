@@ -1,0 +1,93 @@
+"""What a search gives back. Plain data, ready for JSON; no searching here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from suwen.corpora.records import Metadata
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """A sentence of a passage that matches; offsets are into the passage's text.
+
+    ``terms`` are the stretches that match the query's words, as offsets too; empty when the sentence matches in
+    meaning alone.
+    """
+
+    start: int
+    end: int
+    text: str
+    terms: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Leg:
+    """Where one way of searching put a hit."""
+
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a hit stands where it stands."""
+
+    mode: str
+    space: str
+    tier: str | None
+    #: Who encoded the passage: ``document`` or a tier's name.
+    encoder: str
+    dense: Leg | None
+    lexical: Leg | None
+    weights: dict[str, float]
+    constant: int
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One passage found."""
+
+    id: str
+    document_id: str
+    score: float
+    title: str
+    text: str
+    start: int
+    end: int
+    metadata: Metadata
+    highlights: tuple[Highlight, ...] = ()
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """The hits of one query, best first. Iterates, indexes and counts like a list of them."""
+
+    query: str
+    hits: tuple[Hit, ...]
+    mode: str
+    tier: str | None
+    #: False when nothing in the index seems to answer: the hits are then the nearest there is, not answers.
+    relevant: bool
+    #: What ``relevant`` was decided on.
+    evidence: dict[str, float] = field(default_factory=dict)
+    #: Milliseconds: ``encode``, ``search``, ``total``.
+    timings: dict[str, float] = field(default_factory=dict)
+    #: Things the caller should know, such as a query that was cut.
+    notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, position: int) -> Hit:
+        return self.hits[position]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can carry it."""
+        return asdict(self)

@@ -1,0 +1,256 @@
+"""The index as its users see it: documents in, answers out. Joins an engine with the encoders of a pair."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+
+from suwen.encoders.pair import Pair
+from suwen.encoders.space import SpaceMismatch
+from suwen.errors import SuwenError
+from suwen.index.embedded import EmbeddedEngine
+from suwen.index.engine import Ranking, StoredPassage
+from suwen.index.filters import Where
+from suwen.index.snapshot import EmbeddedSnapshot
+from suwen.retrieve.fuse import CONSTANT, reciprocal_rank_fusion
+from suwen.retrieve.highlight import highlight
+from suwen.retrieve.relevance import Background, judge
+from suwen.retrieve.results import Explanation, Hit, Leg, Results
+from suwen.text.clean import clean
+
+Mode = Literal["hybrid", "dense", "lexical"]
+#: Weight of each leg in the fusion.
+WEIGHTS: Mapping[str, float] = {"dense": 1.0, "lexical": 1.0}
+#: The deepest position that can be asked for: ``offset + k``.
+DEEPEST = 10_000
+#: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
+LONGEST_QUERY = 8192
+
+
+class SearchError(SuwenError):
+    """A search that cannot be run as asked."""
+
+
+class Index:
+    """An open index. Made by :func:`suwen.open`; closes like a file, or with ``with``."""
+
+    def __init__(self, engine: EmbeddedEngine, pair: Pair) -> None:
+        settings = engine.settings()
+        if pair.space.id != engine.space:
+            raise SpaceMismatch(engine.space, pair.space.id, needed_name=settings.get("pair_name"), got_name=pair.name)
+        self.engine, self.pair = engine, pair
+        self._background: Background | None = None
+
+    @classmethod
+    def open(cls, path: str | Path, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
+        """Open an index with the pair of its space.
+
+        Args:
+            path: The index folder.
+            pair: A pair or its folder. Without one: ``SUWEN_PAIR``, the pair the index was built with, the default.
+            write: Whether documents will be added or deleted; only one process at a time may.
+        """
+        engine = EmbeddedEngine.open(path, write=write)
+        try:
+            return cls(engine, pair if isinstance(pair, Pair) else find_pair(pair, engine.settings()))
+        except BaseException:
+            engine.close()
+            raise
+
+    @classmethod
+    def create(cls, path: str | Path, *, pair: str | Path | Pair | None = None) -> Index:
+        """Make an empty index in a pair's space and open it for writing."""
+        pair = pair if isinstance(pair, Pair) else Pair.load(pair)
+        engine = EmbeddedEngine.create(path, space=pair.space.id, dimension=pair.space.dimension)
+        engine.remember(pair=str(pair.path.resolve()), pair_name=pair.name)
+        return cls(engine, pair)
+
+    def close(self) -> None:
+        """Let go of the index."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def search(
+        self,
+        query: str,
+        k: int = 10,
+        *,
+        mode: Mode = "hybrid",
+        tier: str | None = None,
+        where: Where | None = None,
+        offset: int = 0,
+        per_document: bool = False,
+        highlights: bool = False,
+        explain: bool = False,
+        weights: Mapping[str, float] = WEIGHTS,
+    ) -> Results:
+        """Find the passages that answer a query.
+
+        Args:
+            query: What the user typed.
+            k: How many hits.
+            mode: ``dense`` (meaning), ``lexical`` (words) or ``hybrid`` (both, fused by rank).
+            tier: The query encoder; the pair's default when not given.
+            where: Metadata filter, see :data:`suwen.index.filters.Where`.
+            offset: Hits to leave out, for the next page.
+            per_document: At most one hit of each document, its best.
+            highlights: Mark the matching sentences.
+            explain: Say of each hit where either leg put it.
+            weights: How much each leg counts in ``hybrid``.
+        """
+        started = time.perf_counter()
+        text, notes = _checked(query, k, offset, mode, weights)
+        encoder = None if mode == "lexical" else self.pair.encoder(tier)
+        vector = None if encoder is None else encoder.encode_queries([text])[0]
+        encoded = time.perf_counter()
+        with self.engine.snapshot() as snapshot:
+            depth = _depth(offset + k)
+            while True:
+                legs = _legs(snapshot, text, vector, mode, depth, where)
+                fused = _fused(legs, weights, depth)
+                stored, scores = _page(snapshot, fused, offset, k, per_document)
+                if len(stored) == k or len(fused.rows) < depth or depth >= DEEPEST:
+                    break
+                depth = min(depth * 10, DEEPEST)
+            searched = time.perf_counter()
+            relevant, evidence = self._judged(snapshot, text, vector, legs)
+        reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
+        hits = tuple(
+            _hit(item, score, highlight(text, item.passage.text, reader) if highlights else ())
+            for item, score in zip(stored, scores, strict=True)
+        )
+        if explain:
+            tier_name = encoder.name if encoder else None
+            hits = tuple(
+                _explained(hit, item, legs, mode, self.pair.space.id, tier_name, weights)
+                for hit, item in zip(hits, stored, strict=True)
+            )
+        ended = time.perf_counter()
+        spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
+        timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
+        return Results(query, hits, mode, encoder.name if encoder else None, relevant, evidence, timings, notes)
+
+    def _judged(
+        self, snapshot: EmbeddedSnapshot, text: str, vector: Any, legs: Mapping[str, Ranking]
+    ) -> tuple[bool, dict[str, float]]:
+        if self._background is None or not self._background.fits(snapshot):
+            self._background = Background.of(snapshot)
+        tops = {name: snapshot.fetch(ranking.rows[:1].tolist()) for name, ranking in legs.items()}
+        top_score = float(legs["dense"].scores[0]) if "dense" in legs and len(legs["dense"].scores) else None
+        contents = [item.passage.content for items in tops.values() for item in items]
+        return judge(text, vector, top_score, contents, self._background)
+
+
+def find_pair(path: str | Path | None, settings: Mapping[str, Any]) -> Pair:
+    """The pair to use with an index: the one named, ``SUWEN_PAIR``, the one it was built with, the default."""
+    if path is None and "SUWEN_PAIR" not in os.environ and settings.get("pair"):
+        built_with = Path(str(settings["pair"]))
+        if (built_with / "suwen.json").is_file():
+            return Pair.load(built_with)
+    return Pair.load(path)
+
+
+def _checked(query: str, k: int, offset: int, mode: str, weights: Mapping[str, float]) -> tuple[str, tuple[str, ...]]:
+    """The query as it is searched, and what the caller should know about it."""
+    if mode not in get_args(Mode):
+        raise SearchError(f"mode {mode!r} is unknown: use {', '.join(get_args(Mode))}")
+    if k < 1 or offset < 0 or offset + k > DEEPEST:
+        raise SearchError(
+            f"k is {k} and offset {offset}: k must be at least 1, offset at least 0, both together at most {DEEPEST}"
+        )
+    if set(weights) - {"dense", "lexical"} or any(not 0 <= weight < np.inf for weight in weights.values()):
+        raise SearchError(f"weights {dict(weights)} are not usable: give 'dense' and 'lexical', each zero or more")
+    text = clean(query)
+    if not any(character.isalnum() for character in text):
+        raise SearchError("the query holds no letter or digit to search for: type a word or a question")
+    if len(text) > LONGEST_QUERY:
+        return text[:LONGEST_QUERY], (f"the query was cut to its first {LONGEST_QUERY} characters",)
+    return text, ()
+
+
+def _depth(needed: int) -> int:
+    """How far down each leg is read. In steps, so that the pages of one query are cut from the same fused ranking."""
+    return next(depth for depth in (200, 2000, DEEPEST) if needed <= depth // 2 or depth == DEEPEST)
+
+
+def _legs(
+    snapshot: EmbeddedSnapshot, text: str, vector: Any, mode: str, depth: int, where: Where | None
+) -> dict[str, Ranking]:
+    legs = {}
+    if mode != "lexical":
+        legs["dense"] = snapshot.dense(vector, depth, where)
+    if mode != "dense":
+        legs["lexical"] = snapshot.lexical(text, depth, where)
+    return legs
+
+
+def _fused(legs: Mapping[str, Ranking], weights: Mapping[str, float], depth: int) -> Ranking:
+    if len(legs) == 1:
+        return next(iter(legs.values()))
+    ranked = [(ranking.rows, float(weights.get(name, 0.0))) for name, ranking in legs.items()]
+    return reciprocal_rank_fusion([leg for leg in ranked if leg[1] > 0], 2 * depth)
+
+
+def _page(
+    snapshot: EmbeddedSnapshot, fused: Ranking, offset: int, k: int, per_document: bool
+) -> tuple[list[StoredPassage], Sequence[float]]:
+    """The passages from ``offset`` on; with ``per_document``, offsets count documents."""
+    if not per_document:
+        chosen = slice(offset, offset + k)
+        return snapshot.fetch(fused.rows[chosen].tolist()), fused.scores[chosen].tolist()
+    kept: dict[str, tuple[StoredPassage, float]] = {}
+    for start in range(0, len(fused.rows), 256):
+        part = slice(start, start + 256)
+        for item, score in zip(snapshot.fetch(fused.rows[part].tolist()), fused.scores[part].tolist(), strict=True):
+            kept.setdefault(item.passage.document_id, (item, score))
+        if len(kept) >= offset + k:
+            break
+    page = list(kept.values())[offset : offset + k]
+    return [item for item, _ in page], [score for _, score in page]
+
+
+def _hit(item: StoredPassage, score: float, highlights: Any) -> Hit:
+    passage = item.passage
+    return Hit(
+        id=passage.id,
+        document_id=passage.document_id,
+        score=round(float(score), 6),
+        title=passage.title,
+        text=passage.text,
+        start=passage.start,
+        end=passage.end,
+        metadata=item.metadata,
+        highlights=highlights,
+    )
+
+
+def _explained(
+    hit: Hit,
+    item: StoredPassage,
+    legs: Mapping[str, Ranking],
+    mode: str,
+    space: str,
+    tier: str | None,
+    weights: Mapping[str, float],
+) -> Hit:
+    def leg(name: str) -> Leg | None:
+        places = np.flatnonzero(legs[name].rows == item.row).tolist() if name in legs else []
+        return Leg(places[0] + 1, round(float(legs[name].scores[places[0]]), 6)) if places else None
+
+    used = {name: float(weights.get(name, 0.0)) for name in legs} if mode == "hybrid" else {}
+    why = Explanation(mode, space, tier, item.encoder, leg("dense"), leg("lexical"), used, CONSTANT)
+    return replace(hit, explanation=why)
