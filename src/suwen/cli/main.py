@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from suwen import __version__
-from suwen.cli import indexing, models, searching, upkeep
+from suwen.cli import demo, indexing, models, searching, upkeep
 from suwen.cli.output import FAILED, INTERRUPTED, say
 from suwen.errors import SuwenError
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     epilog="Example: `suwen index my-index documents/` then `suwen search my-index 肾结石怎么判断酸性还是碱性`",
 )
-for family in (indexing, searching, upkeep, models):
+for family in (demo, indexing, searching, upkeep, models):
     for verb in family.VERBS:
         app.command()(verb)
 

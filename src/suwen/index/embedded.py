@@ -25,7 +25,7 @@ from suwen.index.engine import EncodedDocument, IndexProblem, Progress, Rows, St
 from suwen.index.lexical import Lexical
 from suwen.index.lock import IndexLocked, WriterLock
 from suwen.index.snapshot import EmbeddedSnapshot, View
-from suwen.index.truth import FILE, DamagedIndex, Truth
+from suwen.index.truth import FILE, DamagedIndex, DamagedVector, Truth
 from suwen.index.vectors import Block, VectorFiles
 
 log = logging.getLogger("suwen.index")
@@ -45,6 +45,8 @@ class EmbeddedEngine:
         self._view: View | None = None
         self._lexical: Lexical | None = None
         self._lexical_generation = 0
+        #: Whether tantivy may hold rows past its watermark, from a call that failed on the way.
+        self._lexical_behind = False
         meta = truth.meta(truth.reader())
         self.index_id, self.dimension, self._space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
         self.healed = ""
@@ -55,10 +57,15 @@ class EmbeddedEngine:
     def create(cls, folder: Path | str, *, space: str, dimension: int, seal: int = SEAL) -> EmbeddedEngine:
         """Make an empty index and open it for writing. The folder may exist, but must not hold anything foreign."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise IndexProblem(f"{folder} cannot be made a folder ({problem}): choose another place") from problem
         if (folder / FILE).exists():
             raise IndexProblem(f"{folder} is an index already: open it, or choose another folder")
-        foreign = [entry.name for entry in folder.iterdir() if entry.name not in ("lock", "truth.new")]
+        foreign = [
+            entry.name for entry in folder.iterdir() if entry.name != "lock" and not entry.name.startswith("truth.new")
+        ]
         if foreign:
             raise IndexProblem(
                 f"{folder} holds other files ({foreign[0]}, …): give a new or empty folder for the index"
@@ -131,6 +138,9 @@ class EmbeddedEngine:
         try:
             with self._truth.reading() as connection:
                 self._load(connection)
+        except DamagedVector as problem:
+            # Opened all the same: adding the document again is what mends it.
+            log.warning("%s: %s", self.folder, problem)
         except DamagedIndex as problem:
             count = self._truth.reader().execute("SELECT count(*) FROM passages").fetchone()[0]
             if count > _HEAL_LIMIT:
@@ -160,8 +170,17 @@ class EmbeddedEngine:
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[EmbeddedSnapshot]:
         """The newest state, held still until the block ends."""
-        with self._truth.reading() as connection:
-            yield EmbeddedSnapshot(self._load(connection), connection)
+        for attempt in (1, 2, 3):
+            with self._truth.reading() as connection:
+                try:
+                    view = self._load(connection)
+                except DamagedIndex:
+                    # A writer may have switched generations between our transaction and the opening of its files.
+                    if attempt == 3:
+                        raise
+                    continue
+                yield EmbeddedSnapshot(view, connection)
+                return
 
     def _load(self, connection: sqlite3.Connection) -> View:
         """The view of the connection's moment: the one at hand when nothing changed, else a new one made from it."""
@@ -264,8 +283,8 @@ class EmbeddedEngine:
                 space=self._space,
                 encoders=encoders,
                 fields=fields,
-                bytes_truth=sum(path.stat().st_size for path in self.folder.glob(f"{FILE}*")),
-                bytes_derived=sum(path.stat().st_size for path in self.folder.glob("gen-*/**/*") if path.is_file()),
+                bytes_truth=sum(map(_size, self.folder.glob(f"{FILE}*"))),
+                bytes_derived=sum(map(_size, self.folder.glob("gen-*/**/*"))),
             )
 
     def settings(self) -> dict[str, Any]:
@@ -347,17 +366,18 @@ class EmbeddedEngine:
         connection = self._truth.reader()
         meta = self._truth.meta(connection)
         lexical = self._open_lexical(int(meta["generation"]))
+        replace, self._lexical_behind = replace or self._lexical_behind, True
         try:
             lexical.add(self._truth.contents(connection, int(meta["lexical_row"])), replace=replace)
         except (ValueError, OSError) as problem:
             # The truth has the documents: the next open, or the next add, publishes them.
-            self._lexical = None
             raise IndexProblem(
                 f"could not write the lexical index in {self.folder}: {problem}. The documents are stored; free disk "
                 "space and open the index again"
             ) from problem
         with self._truth.writing() as transaction:
             self._truth.set_meta(transaction, lexical_row=self._truth.last_row(transaction))
+        self._lexical_behind = False
 
     # -- upkeep -------------------------------------------------------------------------------------------------
 
@@ -369,7 +389,13 @@ class EmbeddedEngine:
                 return False
         self.rebuild(progress)
         with self._writing():
-            self._truth.reader().execute("PRAGMA incremental_vacuum").fetchall()
+            connection = self._truth.reader()
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            # The file shrinks when the log is folded in. A reader that holds an old moment puts that off; it is not
+            # waited for.
+            connection.execute("PRAGMA busy_timeout = 500")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA busy_timeout = 30000")
         return True
 
     def rebuild(self, progress: Progress | None = None) -> None:
@@ -416,6 +442,13 @@ class EmbeddedEngine:
 
 def _count(connection: sqlite3.Connection, table: str) -> int:
     return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def _size(path: Path) -> int:
+    """The bytes of a file; none for a folder, or for what a writer removed since it was listed."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size if path.is_file() else 0
+    return 0
 
 
 def _note(transaction: sqlite3.Connection, block: Block) -> None:

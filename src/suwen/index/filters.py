@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -70,6 +72,8 @@ def compile_where(where: Where) -> tuple[str, list[Scalar]]:
         raise FilterError(f"a filter is a mapping of field to value, not {type(where).__name__}")
     conditions, parameters = [], []
     for key, wanted in where.items():
+        if not isinstance(key, str) or not _writable(key):
+            raise FilterError(f"{key!r} is not the name of a field: no document has the field")
         condition, values = _condition(key, wanted)
         conditions.append(f"document IN (SELECT document FROM attributes WHERE key = ? AND {condition})")
         parameters += [key, *values]
@@ -80,13 +84,15 @@ def compile_where(where: Where) -> tuple[str, list[Scalar]]:
 def _condition(key: str, wanted: Scalar | Sequence[Scalar] | Mapping[str, Scalar]) -> tuple[str, list[Scalar]]:
     if isinstance(wanted, Mapping):
         return _range(key, wanted)
+    if not isinstance(wanted, str | int | float | bool | Sequence | set | frozenset):
+        raise FilterError(f"filter on {key!r}: {wanted!r} is not a value, a list of values or a range")
     values = [wanted] if isinstance(wanted, str | int | float | bool) else list(wanted)
     bad = [value for value in values if not isinstance(value, str | int | float | bool)]
     if bad:
         raise FilterError(f"filter on {key!r}: {bad[0]!r} is not text, a number or a truth value")
-    if not values:
-        return "0", []
-    return f"value IN ({','.join('?' * len(values))})", values
+    # As one JSON parameter: SQLite takes 32,766 parameters at the most, and no integer over 64 bits.
+    finite = [value for value in values if isinstance(value, str | int) or math.isfinite(value)]
+    return "value IN (SELECT value FROM json_each(?))", [json.dumps(finite)]
 
 
 def _range(key: str, bounds: Mapping[str, Scalar]) -> tuple[str, list[Scalar]]:
@@ -100,5 +106,21 @@ def _range(key: str, bounds: Mapping[str, Scalar]) -> tuple[str, list[Scalar]]:
         # SQLite sorts every number before every text, so a bound must be held to its own type.
         kind = "typeof(value) = 'text'" if isinstance(bound, str) else "typeof(value) IN ('integer', 'real')"
         parts.append(f"value {_BOUNDS[name]} ? AND {kind}")
-        values.append(bound)
+        values.append(bound.encode(errors="replace").decode() if isinstance(bound, str) else storable(bound))
     return " AND ".join(parts), values
+
+
+def storable(number: float) -> float:
+    """A number as SQLite can hold it: integers over 64 bits become floats."""
+    try:
+        return number if isinstance(number, float) or -(2**63) <= number < 2**63 else float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def _writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -39,14 +39,16 @@ class View:
     dead: npt.NDArray[np.bool_] | None
     tail_rows: Rows
     tail: Vectors
-    #: Sealed rows and vectors for exact search, loaded when first asked for; shared between views of the same files.
-    exact: list[tuple[Rows, Vectors]] = field(default_factory=list)
+    #: Sealed rows and vectors for exact search, loaded when first asked for; shared between views of the same files,
+    #: with the deletions they were loaded after: an older view may still need what is gone since.
+    exact: list[tuple[int, Rows, Vectors]] = field(default_factory=list)
     _admitted: dict[str, Rows] = field(default_factory=dict)
 
     def admitted(self, connection: sqlite3.Connection, where: Where) -> Rows:
         """Live rows a filter lets through, ascending; remembered for as long as the view lives."""
         known = repr(where)
-        if known not in self._admitted:
+        found = self._admitted.get(known)
+        if found is None:
             sql, parameters = compile_where(where)
             for key in where:
                 if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
@@ -55,7 +57,7 @@ class View:
             if len(self._admitted) >= 16:
                 self._admitted.clear()
             self._admitted[known] = found
-        return self._admitted[known]
+        return found
 
 
 class EmbeddedSnapshot:
@@ -120,11 +122,13 @@ class EmbeddedSnapshot:
 
     def _exact(self, query: Vectors, admitted: Rows | None) -> Ranking:
         view = self._view
-        if not view.exact:
+        loaded = next(iter(view.exact), None)
+        if loaded is None or loaded[0] > view.deletions:
             rows, vectors = Truth.vectors(self._connection, 0, view.dimension)
             sealed = rows <= view.sealed_row
-            view.exact.append((rows[sealed], vectors[sealed]))
-        return _score(*view.exact[0], query, admitted, view.hidden)
+            loaded = (view.deletions, rows[sealed], vectors[sealed])
+            view.exact[:] = [loaded]
+        return _score(*loaded[1:], query, admitted, view.hidden)
 
     def _approximate(self, query: Vectors, k: int, admitted: Rows | None) -> Ranking:
         view = self._view

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import threading
 import uuid
+import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import numpy.typing as npt
 
 from suwen.corpora.records import Metadata, Passage
 from suwen.index.engine import EncodedDocument, IndexProblem, Rows, StoredPassage, Vectors
+from suwen.index.filters import storable
 
 FORMAT = 1
 FILE = "truth.db"
@@ -53,15 +55,30 @@ class DamagedIndex(IndexProblem):
     """A file of the index is missing, foreign or broken; the message says how to get it back."""
 
 
+class DamagedVector(DamagedIndex):
+    """A vector of the truth itself is broken: no rebuild mends it, adding its document again does."""
+
+
+class _Own:
+    """A thread's connection. It is closed when the thread is gone, and with it the last reference to this."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
 class Truth:
     """One ``truth.db``: a connection for each reading thread, and one for the only writer."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
-        self._writer: sqlite3.Connection | None = None
+        self._connections: weakref.WeakSet[_Own] = weakref.WeakSet()
+        self._writer: _Own | None = None
         self._guard = threading.Lock()
+        self._closed = False
         if not self.path.is_file():
             raise NotAnIndex(f"{folder} is not an index (no {FILE}): create one with 'suwen index {folder} SOURCE'")
         self._check_format(folder)
@@ -74,7 +91,8 @@ class Truth:
             raise IndexProblem(f"{folder} is an index already: open it, or choose another folder")
         # Made under another name: a crash on the way leaves no half-made truth behind.
         fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
+        for leftover in folder.glob(fresh.name + "*"):
+            leftover.unlink()
         connection = sqlite3.connect(fresh, isolation_level=None)
         try:
             # Page size and vacuum mode only take effect before the first table. 8 KiB holds five 768-wide fp16 vectors.
@@ -115,18 +133,21 @@ class Truth:
 
     def reader(self) -> sqlite3.Connection:
         """This thread's connection."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            self._local.connection = connection = self._connect()
-        return connection
+        own: _Own | None = getattr(self._local, "own", None)
+        if own is None:
+            self._local.own = own = self._connect()
+        return own.connection
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> _Own:
+        if self._closed:
+            raise IndexProblem(f"{self.path.parent} was closed: open it again")
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
         # In WAL mode only FULL syncs the log at every commit: with NORMAL an acknowledged write may be lost.
         connection.execute("PRAGMA synchronous = FULL")
+        own = _Own(connection)
         with self._guard:
-            self._connections.append(connection)
-        return connection
+            self._connections.add(own)
+        return own
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -148,7 +169,11 @@ class Truth:
         The caller sees to it that only one thread writes at a time.
         """
         # Its own connection: the calling thread may be inside a read transaction.
-        self._writer = connection = self._writer or self._connect()
+        if self._writer is None:
+            self._writer = self._connect()
+            # A restored backup starts out without its write-ahead log, and readers would wait for writers.
+            self._writer.connection.execute("PRAGMA journal_mode = WAL")
+        connection = self._writer.connection
         try:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
@@ -167,10 +192,11 @@ class Truth:
     def close(self) -> None:
         """Close every connection."""
         with self._guard:
-            for connection in self._connections:
-                connection.close()
+            for own in list(self._connections):
+                own.connection.close()
             self._connections.clear()
             self._writer = None
+            self._closed = True
         self._local = threading.local()
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -198,8 +224,9 @@ class Truth:
         found = connection.execute(query, (after, limit)).fetchall()
         bad = [row for row, blob, checksum in found if zlib.crc32(blob) != checksum]
         if bad:
-            raise DamagedIndex(
-                f"the stored vector of row {bad[0]} is damaged: restore a backup or index its source again"
+            raise DamagedVector(
+                f"the stored vector of row {bad[0]} is damaged: run 'suwen verify' to see whose it is and add that "
+                "document again, or restore a backup"
             )
         rows = np.fromiter((row for row, _, _ in found), dtype=np.int64, count=len(found))
         return rows, decode_vectors([blob for _, blob, _ in found], dimension)
@@ -208,7 +235,7 @@ class Truth:
     def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
         """The vectors of these rows, in this order."""
         query = "SELECT vector FROM vectors WHERE row = ?"
-        return decode_vectors([connection.execute(query, (int(row),)).fetchone()[0] for row in rows], dimension)
+        return decode_vectors([_there(connection, query, int(row))[0] for row in rows], dimension)
 
     @staticmethod
     def contents(connection: sqlite3.Connection, after: int, limit: int = -1) -> Iterator[tuple[int, str]]:
@@ -225,7 +252,7 @@ class Truth:
                    FROM passages JOIN documents ON number = document WHERE row = ?"""
         found = []
         for row in rows:
-            id_, ordinal, text, start, end, title, metadata, encoder = connection.execute(query, (int(row),)).fetchone()
+            id_, ordinal, text, start, end, title, metadata, encoder = _there(connection, query, int(row))
             passage = Passage(id_, ordinal, text, start, end, title)
             found.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
         return found
@@ -296,14 +323,22 @@ def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
     return joined.reshape(-1, dimension).astype(np.float32)
 
 
+def _there(connection: sqlite3.Connection, query: str, row: int) -> tuple[Any, ...]:
+    """The one record of a row that a derived file named; a row the truth does not have says that the file is damaged."""
+    found: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
+    if found is None:
+        raise DamagedIndex(f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index")
+    return found
+
+
 def _rows(cursor: sqlite3.Cursor) -> Rows:
     return np.fromiter((row for (row,) in cursor), dtype=np.int64)
 
 
 def _attributes(number: int | None, metadata: Metadata) -> list[tuple[int | None, str, object]]:
     return [
-        (number, key, value)
+        (number, key, value if isinstance(value, str) else storable(value))
         for key, values in metadata.items()
         for value in (values if isinstance(values, list) else [values])
-        if value is not None
+        if value is not None and value == value  # NaN is not equal to itself, nor to anything a filter could ask for
     ]

@@ -77,9 +77,7 @@ def _lexical_rows(searcher: tantivy.Searcher) -> Rows:
 
 def backup(truth: Truth, target: Path) -> Path:
     """A consistent copy of the truth while it is in use; the derived files are not worth copying."""
-    if target.exists() and any(target.iterdir()):
-        raise IndexProblem(f"{target} is not empty: give a new folder for the backup")
-    target.mkdir(parents=True, exist_ok=True)
+    _make_empty(target, "give a new folder for the backup")
     unfinished = target / "truth.new"
     try:
         truth.reader().execute("VACUUM INTO ?", (str(unfinished),))
@@ -97,9 +95,9 @@ def restore(source: Path, target: Path) -> Path:
     """Lay a backup down as an index folder; opening it derives the rest."""
     if not (source / FILE).is_file():
         raise IndexProblem(f"{source} is not a backup (no {FILE}): give the folder that 'suwen backup' wrote")
-    if target.exists() and any(target.iterdir()):
-        raise IndexProblem(f"{target} is not empty: restore to a new folder, then swap the two")
-    target.mkdir(parents=True, exist_ok=True)
+    if (log := source / f"{FILE}-wal").exists() and log.stat().st_size:
+        raise IndexProblem(f"{source} is an index in use, not a backup: copy it with 'suwen backup' first")
+    _make_empty(target, "restore to a new folder, then swap the two")
     unfinished = target / "truth.new"
     shutil.copyfile(source / FILE, unfinished)
     with unfinished.open("rb+") as file:
@@ -107,6 +105,15 @@ def restore(source: Path, target: Path) -> Path:
     unfinished.rename(target / FILE)
     sync_folder(target)
     return target
+
+
+def _make_empty(target: Path, fix: str) -> None:
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise IndexProblem(f"{target} cannot be made a folder ({problem}): {fix}") from problem
+    if any(target.iterdir()):
+        raise IndexProblem(f"{target} is not empty: {fix}")
 
 
 class _Searchable(Protocol):

@@ -47,16 +47,21 @@ def matching_terms(query: str) -> list[str]:
 
 
 def _weight(terms: Sequence[str], sentence: str) -> int:
-    return sum(len(term) for term in terms if term in sentence)
+    return sum(len(term) for term in terms if _pattern(term).search(sentence))
+
+
+def _pattern(term: str) -> re.Pattern[str]:
+    # A Latin term must stand at the start of a word: "ph" is not in "morphine", but "stone" is in "stones", and
+    # "hba1c" in 复查HbA1c, where no space parts the words.
+    boundary = "(?<![a-z0-9])" if term[0].isascii() and term[0].isalnum() else ""
+    return re.compile(boundary + re.escape(term))
 
 
 def _highlight(text: str, folded: str, span: Span, terms: Sequence[str]) -> Highlight:
     marked = np.zeros(span.end - span.start, dtype=bool)
     sentence = folded[span.start : span.end]
     for term in terms:
-        # A Latin term must stand at the start of a word: "ph" is not in "morphine", but "stone" is in "stones".
-        boundary = r"\b" if term[0].isascii() and term[0].isalnum() else ""
-        for match in re.finditer(boundary + re.escape(term), sentence):
+        for match in _pattern(term).finditer(sentence):
             marked[match.start() : match.end()] = True
     edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(np.int8)))
     stretches = tuple((span.start + int(a), span.start + int(b)) for a, b in edges.reshape(-1, 2))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class ImportedVectors:
     def _read_ids(self, ids: Path) -> None:
         self._ids.execute("BEGIN")
         count = 0
-        with ids.open(encoding="utf-8") as lines:
+        with _opened(ids) as lines:
             for count, line in enumerate(lines, start=1):
                 id_, _, digest = line.rstrip("\n").partition("\t")
                 if (
@@ -119,6 +120,15 @@ class ImportedVectors:
             )
 
 
+@contextmanager
+def _opened(ids: Path) -> Iterator[TextIO]:
+    try:
+        with ids.open(encoding="utf-8") as lines:
+            yield lines
+    except (OSError, UnicodeDecodeError) as problem:
+        raise IngestError(f"{ids} cannot be read ({problem}): it has one passage id a line, in UTF-8") from problem
+
+
 def _matrix(file: Path, dimension: int) -> Any:
     try:
         matrix = np.load(file, mmap_mode="r", allow_pickle=False)
@@ -135,7 +145,12 @@ def _matrix(file: Path, dimension: int) -> Any:
 def _check_space(file: Path, pair: Pair, space: str | None) -> None:
     beside = file.with_name("vectors.json")
     if space is None and beside.is_file():
-        space = str(json.loads(beside.read_text(encoding="utf-8")).get("space", ""))
+        try:
+            space = str(json.loads(beside.read_text(encoding="utf-8"))["space"])
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise IngestError(
+                f"{beside} cannot be read ({problem!r}): copy it again with the vectors, or give --space ID"
+            ) from problem
     if not space:
         raise IngestError(
             f"nothing says in which space {file} was made: keep the vectors.json 'suwen encode' wrote beside it, or "

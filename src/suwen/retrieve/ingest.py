@@ -96,6 +96,7 @@ def ingest(
         for document in documents:
             if not seen.add(document.id):
                 if duplicates == "error":
+                    run.flush()
                     raise IngestError(
                         f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the "
                         "last one (--duplicates first|last). What was read before it is stored"
@@ -109,6 +110,8 @@ def ingest(
             if run.read == 0:
                 raise IngestError("the source holds no documents: nothing was changed. Check the path and the format")
             run.removed = _drop_the_gone(index, seen)
+    if run.added or run.changed:
+        index.calibrate()
     return run.report()
 
 
@@ -131,6 +134,7 @@ class _Run:
         self.origin = "index" if mirror else "add"
         self._progress = progress or (lambda documents, passages: None)
         self._waiting: list[tuple[Document, list[Passage], str]] = []
+        self._held = 0
         self._stored_at = self._started = time.monotonic()
         self.read = self.added = self.changed = self.unchanged = self.removed = self.passages = self.encoded = 0
 
@@ -148,8 +152,8 @@ class _Run:
         if not passages:
             raise IngestError(f"document {document.id!r} has no text: give it some, or leave it out of the source")
         self._waiting.append((document, passages, digest))
-        waiting = sum(len(passages) for _, passages, _ in self._waiting)
-        if waiting >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
+        self._held += len(passages)
+        if self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
@@ -158,11 +162,18 @@ class _Run:
             return
         self.index.engine.add(list(self._encoded()))
         self._waiting.clear()
+        self._held = 0
         self._stored_at = time.monotonic()
 
     def _encoded(self) -> Iterator[EncodedDocument]:
+        # Ready vectors are taken for the whole batch: probing them needs more passages than one document has.
+        waiting = [passage for _, passages, _ in self._waiting for passage in passages] if self.ready else []
+        taken = self.ready.take(waiting) if self.ready else None
+        start = 0
         for document, passages, digest in self._waiting:
-            vectors = self.ready.take(passages) if self.ready else self._vectors(document.id, passages)
+            end = start + len(passages)
+            vectors = self._vectors(document.id, passages) if taken is None else taken[start:end]
+            start = end
             self.passages += len(passages)
             self._progress(self.read, self.encoded)
             yield EncodedDocument(document, passages, vectors, self.maker, digest, self.origin)
@@ -185,7 +196,13 @@ class _Run:
     def _digest(self, document: Document) -> str:
         """Changes with anything that would change what is stored."""
         parts = [document.title, document.text, document.metadata, self.size, self.overlap, self.maker]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:32]
+        try:
+            told = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
+        except UnicodeEncodeError as problem:
+            raise IngestError(
+                f"document {document.id!r} holds half a character ({problem.reason}): clean it with suwen.text.clean.clean"
+            ) from problem
+        return hashlib.sha256(told).hexdigest()[:32]
 
     def report(self) -> IngestReport:
         """The counts so far."""
@@ -234,7 +251,7 @@ def _passage_settings(index: Index, size: int | None, overlap: int | None) -> tu
     """The size and overlap to use, remembered by the index so that later additions are cut alike."""
     settings = index.engine.settings()
     chosen = (
-        size or int(settings.get("size", SIZE)),
+        size if size is not None else int(settings.get("size", SIZE)),
         overlap if overlap is not None else int(settings.get("overlap", OVERLAP)),
     )
     if chosen[0] < 8 or not 0 <= chosen[1] < chosen[0]:

@@ -21,7 +21,7 @@ from suwen.index.filters import Where
 from suwen.index.snapshot import EmbeddedSnapshot
 from suwen.retrieve.fuse import CONSTANT, reciprocal_rank_fusion
 from suwen.retrieve.highlight import highlight
-from suwen.retrieve.relevance import Background, judge
+from suwen.retrieve.relevance import Null, judge, measure_null
 from suwen.retrieve.results import Explanation, Hit, Leg, Results
 from suwen.text.clean import clean
 
@@ -46,7 +46,7 @@ class Index:
         if pair.space.id != engine.space:
             raise SpaceMismatch(engine.space, pair.space.id, needed_name=settings.get("pair_name"), got_name=pair.name)
         self.engine, self.pair = engine, pair
-        self._background: Background | None = None
+        self._nulls: dict[str, Null] = {}
 
     @classmethod
     def open(cls, path: str | Path, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
@@ -127,7 +127,7 @@ class Index:
                     break
                 depth = min(depth * 10, DEEPEST)
             searched = time.perf_counter()
-            relevant, evidence = self._judged(snapshot, text, vector, legs)
+            relevant, evidence = judge(legs, self._null(snapshot, tier or self.pair.default_tier))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
         hits = tuple(
             _hit(item, score, highlight(text, item.passage.text, reader) if highlights else ())
@@ -144,15 +144,21 @@ class Index:
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
         return Results(query, hits, mode, encoder.name if encoder else None, relevant, evidence, timings, notes)
 
-    def _judged(
-        self, snapshot: EmbeddedSnapshot, text: str, vector: Any, legs: Mapping[str, Ranking]
-    ) -> tuple[bool, dict[str, float]]:
-        if self._background is None or not self._background.fits(snapshot):
-            self._background = Background.of(snapshot)
-        tops = {name: snapshot.fetch(ranking.rows[:1].tolist()) for name, ranking in legs.items()}
-        top_score = float(legs["dense"].scores[0]) if "dense" in legs and len(legs["dense"].scores) else None
-        contents = [item.passage.content for items in tops.values() for item in items]
-        return judge(text, vector, top_score, contents, self._background)
+    def calibrate(self) -> None:
+        """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""
+        with self.engine.snapshot() as snapshot:
+            rows = snapshot.last_row
+            self._nulls = {tier: measure_null(snapshot, self.pair.encoder(tier), rows) for tier in self.pair.tiers}
+        self.engine.remember(**{f"null:{tier}": null.to_json() for tier, null in self._nulls.items()})
+
+    def _null(self, snapshot: EmbeddedSnapshot, tier: str) -> Null:
+        null = self._nulls.get(tier)
+        if null is None and (kept := self.engine.settings().get(f"null:{tier}")):
+            null = Null.from_json(str(kept))
+        if null is None or not null.fits(snapshot.last_row):
+            null = measure_null(snapshot, self.pair.encoder(tier), snapshot.last_row)
+        self._nulls[tier] = null
+        return null
 
 
 def find_pair(path: str | Path | None, settings: Mapping[str, Any]) -> Pair:

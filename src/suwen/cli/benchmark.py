@@ -1,0 +1,293 @@
+"""Verbs of ``suwen bench``: ``run``, ``contamination``, ``suites``, ``scaffold``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from suwen.bench import contamination as overlap
+from suwen.bench.loaders import Places, load_data
+from suwen.bench.runner import SuiteRun, run_suite
+from suwen.bench.systems import FORMS
+from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
+from suwen.bench.tasks import suites as shipped
+from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, out, print_json, say
+from suwen.corpora.collection import Collection
+from suwen.errors import SuwenError
+
+_SYSTEMS = "\n\n".join(f"`{form}`: {what}." for form, what in FORMS.items())
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help=f"One of {', '.join(shipped())}, or a suite file.")]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--data", metavar="PATH", help="A folder with <suite>/<task> or <task> in it; or TASK=PATH, repeated."
+    ),
+]
+Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task; repeat for several.")]
+Revision = Annotated[str | None, typer.Option("--revision", help="A commit of the hub in place of the pinned one.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Use the hub's cache only.")]
+Lenient = Annotated[
+    bool, typer.Option("--lenient", help="Leave out judgements of unknown ids and repeated ones, and say so.")
+]
+
+bench_app = typer.Typer(
+    name="bench",
+    help="Benchmarks: run suites, check training rows for their queries.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@bench_app.command(epilog=f"Systems:\n\n{_SYSTEMS}\n\nA label names one: `mine=st:models/mine`.")
+def run(
+    suite: SuiteName,
+    system: Annotated[list[str], typer.Option("--system", "-s", metavar="SYSTEM", help="What to measure; repeat.")],
+    to: Annotated[Path, typer.Option("--out", help="The folder of results.")] = Path("results"),
+    data: DataOption = None,
+    task: Tasks = None,
+    cache: Annotated[Path | None, typer.Option("--cache", help="The folder of vectors [OUT/vectors].")] = None,
+    depth: Annotated[int | None, typer.Option("--depth", min=1, help="Hits kept of each query.")] = None,
+    revision: Revision = None,
+    offline: Offline = False,
+    lenient: Lenient = False,
+    again: Annotated[bool, typer.Option("--again", help="Score finished tasks anew.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure systems on a suite. Interrupt it and run it again: finished tasks and shards are kept.
+
+    Exit code 3 when some task has no result (each is told why), 1 when none has.
+
+    Example: `suwen bench run cmirb --data data -s pair:default#all -s bm25:bigrams -s hybrid:pair:default`
+    """
+    with _running() as progress:
+        done = run_suite(
+            suite,
+            system,
+            out=to,
+            data=_places(data),
+            tasks=task,
+            cache=cache,
+            depth=depth,
+            revision=revision,
+            offline=offline,
+            lenient=lenient,
+            again=again,
+            progress=progress,
+        )
+    if json:
+        print_json(_as_json(done))
+    else:
+        _show(done)
+    _tell_failures(done)
+    if not any(one.results for one in done.systems):
+        raise typer.Exit(FAILED)
+    if not done.complete:
+        raise typer.Exit(NEGATIVE)
+
+
+@bench_app.command()
+def contamination(
+    training: Annotated[list[Path], typer.Argument(help="Training rows: jsonl (FlagEmbedding, CARE…), csv, parquet.")],
+    suite: Annotated[str | None, typer.Option("--suite", help="The suite whose queries are looked for.")] = None,
+    collection: Annotated[
+        Path | None, typer.Option("--collection", help="Or a collection's folder: all its queries.")
+    ] = None,
+    data: DataOption = None,
+    task: Tasks = None,
+    revision: Revision = None,
+    offline: Offline = False,
+    lenient: Lenient = False,
+    least: Annotated[
+        float, typer.Option("--least", min=0.01, max=1.0, help="Share of a query's 8-grams that makes a text near it.")
+    ] = overlap.LEAST,
+    most: Annotated[int, typer.Option("--most", min=0, help="How many overlaps are printed.")] = 20,
+    json: Json = False,
+) -> None:
+    """Look for a suite's queries in training rows, exact and near. Exit code 3 when some are found.
+
+    Example: `suwen bench contamination train.jsonl --suite cmirb --data data`
+    """
+    if (suite is None) == (collection is None):
+        raise SuwenError("name what to look for: either --suite or --collection")
+    if collection is not None:
+        queries = {query.id: query.text for query in Collection.open(collection).queries()}
+    else:
+        loaded = load_suite(str(suite))
+        chosen = [loaded.task(name) for name in task] if task else loaded.tasks
+        options = {"revision": revision, "offline": offline, "lenient": lenient}
+        queries = _queries(loaded, chosen, _places(data), options)
+    if not queries:
+        raise SuwenError("no queries to look for: none of the data are here; give --data")
+    with measuring("training texts") as progress:
+        result = overlap.find_overlap(queries, overlap.training_texts(training), least=least, progress=progress)
+    if json:
+        print_json(
+            {"queries": result.queries, "texts": result.texts, "overlaps": [o._asdict() for o in result.overlaps]}
+        )
+    else:
+        _show_overlaps(result, most)
+    if result.overlaps:
+        raise typer.Exit(NEGATIVE)
+
+
+@bench_app.command()
+def suites(
+    suite: Annotated[str | None, typer.Argument(metavar="SUITE", help="Show the tasks of this one.")] = None,
+    json: Json = False,
+) -> None:
+    """List the suites that come with suwen, or the tasks of one and how to get their data.
+
+    Example: `suwen bench suites cmedteb`
+    """
+    if suite is None:
+        about = [_about(load_suite(name)) for name in shipped()]
+        if json:
+            print_json(about)
+            return
+        for one in about:
+            out.print(f"{one['name']:<14}{one['tasks']:>3} tasks  {one['title']} ({one['reference']})", markup=False)
+        return
+    loaded = load_suite(suite)
+    if json:
+        print_json({**_about(loaded), "tasks": [task.model_dump(mode="json") for task in loaded.tasks]})
+        return
+    for task in loaded.tasks:
+        out.print(f"{task.name}: {task.kind}, {task.main}, split {task.split}, {_whence(task)}", markup=False)
+        out.print(f"    {task.get}", markup=False, style="dim", soft_wrap=True)
+
+
+@bench_app.command()
+def scaffold(
+    file: Annotated[Path, typer.Argument(help="The suite file to write (.toml).")],
+    collection: Annotated[Path, typer.Argument(help="Your collection: a BEIR folder.")],
+    json: Json = False,
+) -> None:
+    """Write a suite file for a collection of your own.
+
+    Example: `suwen bench scaffold mine.toml my-collection` then `suwen bench run mine.toml -s bm25:words`
+    """
+    made = scaffold_local(file, collection)
+    if json:
+        print_json({"file": str(file), **_about(made)})
+    else:
+        out.print(f"{file}: a suite of {len(made.tasks)} tasks; edit it, then run", markup=False)
+        out.print(f"  suwen bench run {file} -s bm25:bigrams -s pair:default", markup=False, soft_wrap=True)
+
+
+def _queries(suite: Suite, tasks: Sequence[Task], places: Places, options: dict[str, Any]) -> dict[str, str]:
+    queries: dict[str, str] = {}
+    for task in tasks:
+        try:
+            found = load_data(suite, task, places, **options)
+        except SuwenError as problem:
+            say(f"left out {task.name}: {problem}")
+            continue
+        queries |= {f"{task.name}/{id_}": text for id_, text in overlap.queries_of(found).items()}
+    return queries
+
+
+def _places(data: list[str] | None) -> Places:
+    if not data:
+        return None
+    named = dict(item.split("=", 1) for item in data if "=" in item and not Path(item).exists())
+    roots = [item for item in data if "=" not in item or Path(item).exists()]
+    if len(roots) > 1 or (roots and named):
+        raise SuwenError("--data takes one folder, or TASK=PATH for each task; not both")
+    return Path(roots[0]) if roots else dict(named)
+
+
+@contextmanager
+def _running() -> Iterator[Callable[[str, int, int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        bar = progress.add_task("loading", total=None)
+        yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total or None)
+
+
+def _show(done: SuiteRun) -> None:
+    table = Table(title=f"{done.suite.title}, main metric x 100")
+    for heading in ("task", "metric", *(one.system for one in done.systems)):
+        table.add_column(heading, overflow="fold", justify="left" if heading in ("task", "metric") else "right")
+    for task in done.suite.tasks:
+        found = [one.results.get(task.name) for one in done.systems]
+        if any(found):
+            table.add_row(task.name, task.main, *(_number(r.metrics[r.main] if r else None) for r in found))
+    table.add_section()
+    for average in done.suite.averages:
+        means = [one.averages[average.name].value for one in done.systems]
+        if any(mean is not None for mean in means):
+            table.add_row(f"mean: {average.name}", average.metric or "main", *map(_number, means))
+    out.print(table)
+    for one in done.systems:
+        kept = f", {len(one.reused)} of them from before" if one.reused else ""
+        err.print(f"{one.system}: {len(one.results)} tasks{kept}; {one.folder}", markup=False, soft_wrap=True)
+
+
+def _tell_failures(done: SuiteRun) -> None:
+    told = set()
+    for one in done.systems:
+        for task, why in one.failures.items():
+            # Missing data fail every system alike: said once.
+            if (task, why) not in told:
+                say(f"no result for {task} ({one.system}): {why}")
+            told.add((task, why))
+        for task, why in one.left_out.items():
+            say(f"left out {task}: {why}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
+def _as_json(done: SuiteRun) -> dict[str, Any]:
+    return {
+        "suite": done.suite.name,
+        "systems": [
+            {
+                "system": one.system,
+                "folder": str(one.folder),
+                "results": {name: dict(result.metrics) for name, result in one.results.items()},
+                "reused": one.reused,
+                "averages": {name: mean._asdict() for name, mean in one.averages.items()},
+                "failures": one.failures,
+                "left_out": one.left_out,
+            }
+            for one in done.systems
+        ],
+    }
+
+
+def _show_overlaps(result: overlap.Contamination, most: int) -> None:
+    exact = sum(found.kind == "exact" for found in result.overlaps)
+    out.print(
+        f"{result.queries} queries against {result.texts} training texts: {exact} exact, "
+        f"{len(result.overlaps) - exact} near ({100 * result.share:.2f}%)",
+        markup=False,
+    )
+    for found in result.overlaps[:most]:
+        out.print(
+            f"  {found.kind} {found.share:.2f}  {found.query}  {found.text[:60]}  <- {found.place} {found.field}: "
+            f"{found.found[:60]}",
+            markup=False,
+            soft_wrap=True,
+        )
+    if len(result.overlaps) > most:
+        out.print(f"  and {len(result.overlaps) - most} more; --json prints all", markup=False)
+
+
+def _about(suite: Suite) -> dict[str, Any]:
+    return {"name": suite.name, "title": suite.title, "reference": suite.reference, "tasks": len(suite.tasks)}
+
+
+def _whence(task: Task) -> str:
+    if task.path is not None:
+        return f"at {task.path}"
+    if task.hub.id is None:
+        return "no public copy: give a path"
+    return f"hub {task.hub.id}" + ("" if task.hub.revision else " (no revision pinned: pass --revision)")

@@ -1,0 +1,1 @@
+"""The space contract and the encoders of a pair. No index."""

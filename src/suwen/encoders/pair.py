@@ -1,0 +1,132 @@
+"""A pair on disk: where it is found, what it holds, and its encoders for the base install. Torch is not known here."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from suwen.encoders.query import Encoder, EncoderError, OnnxEncoder
+from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path, verify_files
+from suwen.encoders.static import StaticEncoder
+
+__all__ = ["Encoder", "Pair", "default_pair_path"]
+
+
+def default_pair_path() -> Path:
+    """The folder of the pair that comes inside the installed package."""
+    return Path(str(importlib.resources.files("suwen"))) / "models" / "default"
+
+
+class Pair:
+    """A model folder with a manifest. Cheap to open: a tier is read when its encoder is first asked for.
+
+    Args:
+        path: The model folder.
+        manifest: Its manifest.
+        verify: Check a tier's files against their hashes before they are loaded.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, *, verify: bool = True) -> None:
+        self.path, self.manifest = path, manifest
+        self._verify = verify
+        self._encoders: dict[tuple[str, int | None], Encoder] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, *, verify: bool = True) -> Pair:
+        """Open a pair: the one named, else the one in ``SUWEN_PAIR``, else the one in the package.
+
+        Raises:
+            ManifestError: There is no pair there, or its manifest is wrong.
+            DamagedPair: A file of it is missing.
+        """
+        folder, why = _find(path)
+        if not manifest_path(folder).is_file():
+            raise ManifestError(
+                f"there is no pair at {folder} ({why}): it has no suwen.json. Name one with --pair or SUWEN_PAIR, "
+                f"or make one with `suwen export`"
+            )
+        folder = manifest_path(folder).parent
+        manifest = load_manifest(folder)
+        if verify:
+            verify_files(folder, manifest, contents=False)
+        return cls(folder, manifest, verify=verify)
+
+    @property
+    def name(self) -> str:
+        """The pair's name."""
+        return self.manifest.name
+
+    @property
+    def space(self) -> Space:
+        """The space every encoder of this pair lives in."""
+        return self.manifest.space
+
+    @property
+    def tiers(self) -> list[str]:
+        """The names of the query encoders, as the manifest lists them."""
+        return list(self.manifest.tiers)
+
+    @property
+    def default_tier(self) -> str:
+        """The tier used where none is named."""
+        if self.manifest.default_tier is None:
+            raise EncoderError(
+                f"{self.path} is a full pair without a tier to serve: make the light one with `suwen export`"
+            )
+        return self.manifest.default_tier
+
+    @property
+    def fastest(self) -> str:
+        """The tier with the least work per text: a static one, else the one with the fewest layers."""
+
+        def work(name: str) -> tuple[bool, int, bool]:
+            tier = self.manifest.tiers[name]
+            return tier.kind != "static", tier.layers or 1_000, tier.precision != "int8"
+
+        return min(self.tiers, key=work) if self.tiers else self.default_tier
+
+    def encoder(self, tier: str | None = None, *, threads: int | None = 1) -> Encoder:
+        """The encoder of a tier, loaded once and shared; it may be used from several threads.
+
+        Args:
+            tier: The tier's name; the default tier when none is given.
+            threads: Threads within one run of an ONNX tier; ``None`` leaves it to onnxruntime.
+
+        Raises:
+            EncoderError: There is no such tier.
+            DamagedPair: A file of the tier is missing or damaged.
+        """
+        name = self.default_tier if tier is None else tier
+        if name not in self.manifest.tiers:
+            known = ", ".join(self.tiers) or "none"
+            raise EncoderError(f"pair {self.name} has no tier {name!r}: choose one of {known}")
+        with self._lock:
+            key = (name, threads)
+            if key not in self._encoders:
+                self._encoders[key] = self._open(name, threads)
+            return self._encoders[key]
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has for the default tier, neither cut nor with special tokens."""
+        return self.encoder().count_tokens(texts)
+
+    def _open(self, name: str, threads: int | None) -> Encoder:
+        if self._verify:
+            verify_files(self.path, self.manifest, tiers=[name])
+        tier = self.manifest.tiers[name]
+        folder = self.path / tier.path
+        if tier.kind == "static":
+            return StaticEncoder(folder, tier, name=name, dimension=self.space.dimension)
+        return OnnxEncoder(folder, tier, name=name, dimension=self.space.dimension, threads=threads)
+
+
+def _find(path: str | Path | None) -> tuple[Path, str]:
+    if path is not None:
+        return Path(path), "the path given"
+    if named := os.environ.get("SUWEN_PAIR"):
+        return Path(named), "from SUWEN_PAIR"
+    return default_pair_path(), "the pair of the package; this installation has none"

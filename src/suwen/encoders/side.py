@@ -1,0 +1,267 @@
+"""One side of a sentence-transformers model: the modules a query, or a document, passes, and the space they fix.
+
+Needs the ``train`` extra. How many texts run together, and in what order, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from suwen.encoders.space import Prompts, Space, sha256_of_files
+from suwen.encoders.tokens import well_formed
+from suwen.errors import SuwenError
+
+if TYPE_CHECKING:
+    import torch
+
+Form = Literal["query", "document"]
+_POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+#: What a length may be when neither the tokenizer nor the configuration sets one.
+_LONGEST = 8192
+
+
+class ModelError(SuwenError):
+    """A model folder that cannot be loaded, or that holds something this project does not run."""
+
+
+def load_model(path: str | Path, *, device: str | None = None, trust_remote_code: bool = False) -> tuple[Any, Path]:
+    """Load a sentence-transformers (or plain transformers) model from a folder, or from the hub by its id.
+
+    Returns:
+        The ``SentenceTransformer`` in evaluation mode, and the folder it came from.
+
+    Raises:
+        ModelError: The ``train`` extra is not installed, the folder is not a model, or its weights are pickles.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise ModelError("encoding with torch needs the train extra: pip install 'suwen[train]'") from error
+    folder = _local(path)
+    _refuse_pickles(folder)
+    try:
+        with _no_progress_bar():
+            model = SentenceTransformer(
+                str(folder), device=device, trust_remote_code=trust_remote_code, local_files_only=True
+            )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelError(
+            f"{folder} cannot be loaded by sentence-transformers ({error}): name a folder saved by it"
+        ) from error
+    return model.eval(), folder
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Keep transformers' bar off the caller's terminal; the switch is global, so it is put back."""
+    from transformers.utils import logging
+
+    switch: Any = logging
+    was_on = switch.is_progress_bar_enabled()
+    switch.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            switch.enable_progress_bar()
+
+
+def _local(path: str | Path) -> Path:
+    if Path(path).is_dir():
+        return Path(path)
+    try:
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(str(path)))
+    except Exception as error:  # the hub client has many kinds; all of them mean that the model is not here
+        raise ModelError(
+            f"{path} is neither a folder nor a model the hub could give ({type(error).__name__}): check the name, or "
+            f"download it and give the folder"
+        ) from error
+
+
+def _refuse_pickles(folder: Path) -> None:
+    """Weights come as safetensors: a pickle runs code when it is opened."""
+    for pattern in _PICKLES:
+        for file in sorted(folder.rglob(pattern)):
+            if file.name == "training_args.bin" or list(file.parent.glob("*.safetensors")):
+                continue
+            raise ModelError(f"{file} is a pickle: save the model again as safetensors (safe_serialization=True)")
+
+
+class Side:
+    """The modules one form of text passes in a sentence-transformers model.
+
+    Args:
+        model: The ``SentenceTransformer``; where it begins with a Router, the form's route is taken.
+        form: Which side.
+    """
+
+    def __init__(self, model: Any, form: Form) -> None:
+        first, *rest = list(model)
+        if type(first).__name__ == "Router":
+            if form not in first.sub_modules:
+                raise ModelError(f"the Router has no {form!r} route, only {', '.join(first.sub_modules)}: add one")
+            self.modules: list[Any] = [*first.sub_modules[form], *rest]
+        else:
+            self.modules = [first, *rest]
+        self.prompt = _prompt(model, form)
+        self.tokenizer = self.modules[0].tokenizer
+        self.is_static = type(self.modules[0]).__name__ == "StaticEmbedding"
+        self.max_length = _LONGEST if self.is_static else _length(self.modules[0])
+
+    @property
+    def backend(self) -> Any:
+        """The Rust tokenizer beneath, whose JSON is the whole of it."""
+        return self.tokenizer if self.is_static else self.tokenizer.backend_tokenizer
+
+    @property
+    def device(self) -> Any:
+        """Where the parameters are."""
+        return next(self.modules[0].parameters()).device
+
+    @property
+    def pooling(self) -> Literal["cls", "mean", "last"]:
+        """How tokens become one vector."""
+        found = [module for module in self.modules if type(module).__name__ == "Pooling"]
+        if self.is_static:
+            return "mean"
+        if len(found) != 1 or found[0].pooling_mode not in _POOLING:
+            modes = [module.pooling_mode for module in found]
+            raise ModelError(f"pooling {modes} is not one of {', '.join(_POOLING)}: choose one of them in the model")
+        if not found[0].include_prompt and self.prompt:
+            raise ModelError("pooling leaves the prompt out (include_prompt=False): set it to true and train again")
+        return _POOLING[found[0].pooling_mode]
+
+    @property
+    def end_token(self) -> str | None:
+        """The token the tokenizer itself puts after every text, where it does."""
+        if self.is_static:
+            return None
+        ids = self.tokenizer("")["input_ids"]
+        return str(self.tokenizer.convert_ids_to_tokens(ids[-1])) if ids else None
+
+    def require_end_token(self, token: str) -> None:
+        """Make the tokenizer put ``token`` after every text, and keep it when it cuts, unless it does so already."""
+        if self.end_token == token:
+            return
+        from tokenizers.processors import Sequence as Chain
+        from tokenizers.processors import TemplateProcessing
+
+        id_ = self.backend.token_to_id(token)
+        if id_ is None:
+            raise ModelError(f"the end token {token!r} of the space is not in the tokenizer: this is another model")
+        template = TemplateProcessing(
+            single=f"$A {token}", pair=f"$A {token} $B {token}", special_tokens=[(token, id_)]
+        )
+        before = self.backend.post_processor
+        self.backend.post_processor = Chain([before, template]) if before else template
+
+    def ids(self, texts: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
+        """Token ids of each text as it stands (put the prompt before it yourself), cut to the length, never empty."""
+        texts = [well_formed(text) for text in texts]
+        limit = min(max_length or self.max_length, self.max_length)
+        if self.is_static:
+            found = [encoding.ids[:limit] for encoding in self.backend.encode_batch(texts, add_special_tokens=False)]
+        else:
+            found = self.tokenizer(texts, truncation=True, max_length=limit, padding=False)["input_ids"]
+        return [ids or [self._fallback] for ids in found]
+
+    @property
+    def _fallback(self) -> int:
+        names = (getattr(self.backend.model, "unk_token", None), getattr(self.tokenizer, "pad_token", None))
+        known = (self.backend.token_to_id(name) for name in names if name)
+        return next((id_ for id_ in known if id_ is not None), 0)
+
+    def embed(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Vectors of the ids, as the last module gives them; padded on the right, so that positions count from 0."""
+        import torch
+
+        lengths = torch.tensor([len(row) for row in rows])
+        if self.is_static:
+            flat = torch.tensor([id_ for row in rows for id_ in row], device=self.device)
+            return self.run({"input_ids": flat, "offsets": (lengths.cumsum(0) - lengths).to(self.device)})
+        ids = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
+        ids += getattr(self.tokenizer, "pad_token_id", None) or 0
+        for position, row in enumerate(rows):
+            ids[position, : len(row)] = torch.tensor(row)
+        mask = (torch.arange(ids.shape[1])[None, :] < lengths[:, None]).long()
+        return self.run({"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)})
+
+    def run(self, features: dict[str, Any]) -> torch.Tensor:
+        """Pass tensors through the modules."""
+        import torch
+
+        if not self.is_static and "token_type_ids" in inspect.signature(self.modules[0].model.forward).parameters:
+            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+        for module in self.modules:
+            features = module(features)
+        found: torch.Tensor = features["sentence_embedding"]
+        return found
+
+
+def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id: str | None = None) -> Space:
+    """The space a sentence-transformers model fixes by its document side, where no manifest states it.
+
+    Args:
+        model: The loaded model.
+        folder: Where it was loaded from; its document weights and tokenizer are hashed.
+        dimension: Cut vectors to this width; the model's own by default.
+        hub_id: Where the weights may be found.
+    """
+    import torch
+
+    side = Side(model, "document")
+    with torch.inference_mode():
+        full = int(side.embed(side.ids(["a"])).shape[1])
+    unit = type(side.modules[-1]).__name__ == "Normalize" or model.similarity_fn_name != "dot"
+    return Space.mint(
+        base={"hub_id": hub_id, "sha256": sha256_of_files(folder, document_files(folder))},
+        prompts=Prompts(query=_prompt(model, "query"), document=_prompt(model, "document")),
+        pooling=side.pooling,
+        end_token=side.end_token,
+        max_length=side.max_length,
+        dimension=dimension or full,
+        full_dimension=full,
+        normalise=unit,
+        similarity="cosine" if unit else "dot",
+    )
+
+
+def document_files(folder: Path) -> list[str]:
+    """The weights and tokenizers of the document side, relative to the folder; a Router's query route is left out."""
+    names = [file.relative_to(folder) for file in folder.rglob("*") if _fixes_the_space(file)]
+    config = folder / "router_config.json"
+    if not config.is_file():
+        return sorted(name.as_posix() for name in names)
+    routes = json.loads(config.read_text(encoding="utf-8"))["structure"]
+    others = {module for form, modules in routes.items() if form != "document" for module in modules}
+    others -= set(routes.get("document", []))
+    return sorted(name.as_posix() for name in names if name.parts[0] not in others)
+
+
+def _fixes_the_space(file: Path) -> bool:
+    return file.suffix == ".safetensors" or file.name == "tokenizer.json"
+
+
+def _prompt(model: Any, form: Form) -> str:
+    """The prompt ``encode_query`` or ``encode_document`` of sentence-transformers would use."""
+    names = ("query",) if form == "query" else ("document", "passage", "corpus")
+    for name in (*names, model.default_prompt_name):
+        if name in model.prompts:
+            return model.prompts[name] or ""
+    return ""
+
+
+def _length(transformer: Any) -> int:
+    config = transformer.model.config
+    positions = getattr(config, "max_position_embeddings", None) or _LONGEST
+    if "roberta" in config.model_type:  # its positions begin after the padding id
+        positions -= config.pad_token_id + 1
+    return int(min(transformer.max_seq_length or positions, positions))

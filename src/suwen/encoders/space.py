@@ -1,0 +1,342 @@
+"""The contract of a model folder: the space, its tiers and the manifest ``suwen.json``. No model is loaded here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from suwen.errors import SuwenError
+
+MANIFEST = "suwen.json"
+FORMAT = 1
+_CHUNK = 1 << 20
+
+
+class ManifestError(SuwenError):
+    """A model folder whose ``suwen.json`` is missing, malformed or contradicts itself."""
+
+
+class DamagedPair(SuwenError):
+    """A file of a pair is missing, or is not the file its manifest names."""
+
+
+class SpaceMismatch(SuwenError):
+    """Two things of different spaces were about to be compared.
+
+    Args:
+        needed: The id of the space the index (or the vectors) was built in.
+        got: The id of the space the encoder belongs to.
+        needed_name: The name of the pair the index was built with, where it is known.
+        got_name: The name of the pair the encoder comes from, where it is known.
+    """
+
+    def __init__(self, needed: str, got: str, *, needed_name: str | None = None, got_name: str | None = None) -> None:
+        self.needed, self.got = needed, got
+        super().__init__(
+            f"the index is in space {_called(needed, needed_name)} but the encoder belongs to "
+            f"{_called(got, got_name)}: their vectors cannot be compared. Use the pair of the index's space (--pair or "
+            f"SUWEN_PAIR), or build the index again with this pair."
+        )
+
+
+def _called(space_id: str, name: str | None) -> str:
+    return f"{space_id} ({name})" if name else space_id
+
+
+def _stays_inside(value: str) -> str:
+    """Refuse a path that could leave the model folder: a manifest may come from anyone."""
+    parts = PurePosixPath(value).parts
+    if (
+        not value
+        or "\\" in value
+        or "\0" in value
+        or value.startswith("/")
+        or ".." in parts
+        or re.match("[A-Za-z]:", value)
+    ):
+        raise ValueError(f"{value!r} must be a relative path inside the model folder, with no '..'")
+    return value
+
+
+Inside = Annotated[str, AfterValidator(_stays_inside)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+TierName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Prompts(_Frozen):
+    """What stands before the text, verbatim, for each side. An empty string is no prompt."""
+
+    query: str = ""
+    document: str = ""
+
+
+class Base(_Frozen):
+    """The weights of the document encoder. The hub id is where to find them; the hash is what they are."""
+
+    hub_id: str | None = None
+    sha256: Sha256
+
+
+class Adapter(_Frozen):
+    """The adapter trained on top of the base."""
+
+    sha256: Sha256
+
+
+class Space(_Frozen):
+    """An embedding space, as its document encoder fixes it. Made by :meth:`mint`; equal contents, equal id."""
+
+    id: Annotated[str, Field(pattern="^sp-[0-9a-f]{20}$")]
+    base: Base
+    adapter: Adapter | None = None
+    prompts: Prompts = Prompts()
+    pooling: Literal["cls", "mean", "last"]
+    end_token: str | None = None
+    max_length: Annotated[int, Field(ge=1)]
+    dimension: Annotated[int, Field(ge=1)]
+    full_dimension: Annotated[int, Field(ge=1, description="width before the Matryoshka cut")]
+    normalise: bool = True
+    similarity: Literal["cosine", "dot"] = "cosine"
+
+    @classmethod
+    def mint(cls, **fields: Any) -> Self:
+        """Make a space of its fields (all but ``id``) and compute the id.
+
+        Raises:
+            ManifestError: A field is missing or malformed.
+        """
+        try:
+            draft = _SpaceDraft.model_validate({**fields, "id": "sp-" + "0" * 20})
+            return cls.model_validate({**draft.model_dump(), "id": draft.fingerprint()})
+        except ValidationError as error:
+            raise ManifestError(f"a space cannot be minted: {_first(error)}") from error
+
+    def fingerprint(self) -> str:
+        """The id these contents deserve: a hash of canonical JSON of everything but the id and the hub id."""
+        fixed = self.model_dump(mode="json", exclude={"id": True, "base": {"hub_id"}})
+        canonical = json.dumps(fixed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return "sp-" + hashlib.sha256(canonical.encode()).hexdigest()[:20]
+
+    @model_validator(mode="after")
+    def _id_matches(self) -> Self:
+        if self.dimension > self.full_dimension:
+            raise ValueError(f"dimension {self.dimension} is wider than full_dimension {self.full_dimension}")
+        if type(self) is Space and self.id != self.fingerprint():
+            raise ValueError(
+                f"id {self.id} does not match the contents (they hash to {self.fingerprint()}): "
+                f"the manifest was edited after the space was minted; restore it or export the model again"
+            )
+        return self
+
+
+class _SpaceDraft(Space):
+    """A space before its id is known."""
+
+
+class Tier(_Frozen):
+    """One query encoder aligned to the space: a folder of files without torch."""
+
+    kind: Literal["onnx", "static"]
+    path: Inside
+    files: dict[Inside, Sha256]
+    prompts: Prompts = Prompts()
+    max_length: Annotated[int, Field(ge=1)]
+    precision: Literal["int8", "fp32"]
+    layers: int | None = None
+    width: int | None = None
+    aligned_to: str
+    parity: dict[str, float] = {}
+
+    @model_validator(mode="after")
+    def _has_its_files(self) -> Self:
+        needed = {"tokenizer.json", "embeddings.npy", "scales.npy"} if self.kind == "static" else {"tokenizer.json"}
+        if missing := sorted(needed - set(self.files)):
+            raise ValueError(f"files lacks {', '.join(missing)}, which a tier of kind {self.kind!r} needs")
+        if self.kind == "onnx" and sum(name.endswith(".onnx") for name in self.files) != 1:
+            raise ValueError("files must name exactly one .onnx file")
+        return self
+
+
+class ModelDocument(_Frozen):
+    """Documents are encoded by a sentence-transformers model inside the folder ('.' is the folder itself)."""
+
+    kind: Literal["router", "sentence-transformers"]
+    path: Inside
+
+
+class AdapterDocument(_Frozen):
+    """Documents are encoded by an adapter in the folder over a base from elsewhere: assemble the full pair first."""
+
+    kind: Literal["adapter"]
+    base: str
+    path: Inside
+
+
+class TierDocument(_Frozen):
+    """Documents are encoded by one of the tiers: the model is its own document encoder."""
+
+    kind: Literal["tier"]
+    tier: TierName
+
+
+class ElsewhereDocument(_Frozen):
+    """Documents are encoded by a full pair that is not in the folder; ``name`` says which."""
+
+    kind: Literal["elsewhere"]
+    name: str
+
+
+DocumentSide = Annotated[
+    ModelDocument | AdapterDocument | TierDocument | ElsewhereDocument, Field(discriminator="kind")
+]
+
+
+class Manifest(_Frozen):
+    """The whole of ``suwen.json``."""
+
+    format: Literal[1] = 1
+    name: Annotated[str, Field(min_length=1)]
+    form: Literal["light", "full"]
+    space: Space
+    tiers: dict[TierName, Tier] = {}
+    default_tier: TierName | None = None
+    document: DocumentSide
+    notes: str = ""
+    licence: str = ""
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        known = ", ".join(self.tiers) or "none"
+        if self.form == "light" and self.default_tier is None:
+            raise ValueError("a light pair needs a default_tier")
+        if self.default_tier is not None and self.default_tier not in self.tiers:
+            raise ValueError(f"default_tier {self.default_tier!r} is not among the tiers ({known})")
+        if isinstance(self.document, TierDocument) and self.document.tier not in self.tiers:
+            raise ValueError(f"document names the tier {self.document.tier!r}, which is not among the tiers ({known})")
+        for name, tier in self.tiers.items():
+            if tier.aligned_to != self.space.id:
+                raise ValueError(
+                    f"tier {name!r} is aligned to {tier.aligned_to}, not to this pair's space {self.space.id}: "
+                    f"align it again to this space's vectors, or remove it"
+                )
+        return self
+
+
+def manifest_path(path: Path) -> Path:
+    """``suwen.json`` of a model folder; the file itself may be given too."""
+    return path if path.name == MANIFEST and not path.is_dir() else path / MANIFEST
+
+
+def load_manifest(path: Path) -> Manifest:
+    """Read and check the manifest of a model folder.
+
+    Raises:
+        ManifestError: With the file, the key at fault and what to do.
+    """
+    file = manifest_path(Path(path))
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ManifestError(
+            f"{file} does not exist: name a folder made by `suwen export` (or train), or write one with it"
+        ) from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ManifestError(f"{file} cannot be read as JSON ({error}): copy it again from its source") from error
+    found = raw.get("format") if isinstance(raw, dict) else None
+    if isinstance(found, int) and found > FORMAT:
+        raise ManifestError(
+            f"{file} has format {found}, newer than {FORMAT}, the newest this suwen reads: upgrade suwen"
+        )
+    try:
+        return Manifest.model_validate(raw)
+    except ValidationError as error:
+        raise ManifestError(f"{file}: {_first(error)}. Correct that key, or export the model again") from error
+
+
+def save_manifest(path: Path, manifest: Manifest) -> Path:
+    """Write ``suwen.json`` into a folder whole or not at all; returns the file."""
+    file = manifest_path(Path(path))
+    text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
+
+
+def verify_files(path: Path, manifest: Manifest, *, tiers: Iterable[str] | None = None, contents: bool = True) -> None:
+    """Check that each file of the tiers is there and is the one the manifest names.
+
+    Args:
+        path: The model folder.
+        manifest: Its manifest.
+        tiers: Only these tiers; all of them by default.
+        contents: Hash the files too; otherwise only their presence is checked.
+
+    Raises:
+        DamagedPair: A file is missing or differs; the message says which.
+    """
+    for name in manifest.tiers if tiers is None else tiers:
+        tier = manifest.tiers[name]
+        for file_name, expected in tier.files.items():
+            file = Path(path) / tier.path / file_name
+            if not file.is_file():
+                raise DamagedPair(f"{file} is missing (tier {name!r} of {manifest.name}): copy the pair again")
+            if contents and (found := sha256_of(file)) != expected:
+                raise DamagedPair(
+                    f"{file} is damaged (tier {name!r} of {manifest.name}): its sha256 is {found[:12]}…, the manifest "
+                    f"says {expected[:12]}…; copy the pair again"
+                )
+
+
+_hashes: dict[tuple[str, int, int], str] = {}
+
+
+def sha256_of(file: Path) -> str:
+    """The sha256 of a file, read in pieces; remembered in this process by path, time and size."""
+    status = file.stat()
+    key = (str(file.resolve()), status.st_mtime_ns, status.st_size)
+    if key not in _hashes:
+        digest = hashlib.sha256()
+        with file.open("rb") as stream:
+            while piece := stream.read(_CHUNK):
+                digest.update(piece)
+        _hashes[key] = digest.hexdigest()
+    return _hashes[key]
+
+
+def sha256_of_files(folder: Path, names: Iterable[str]) -> str:
+    """One hash over several files of a folder: of their names and contents, whatever order they come in."""
+    lines = [f"{name}\0{sha256_of(folder / name)}\n" for name in sorted(names)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def schema_text() -> str:
+    """The JSON Schema of ``suwen.json``, as ``suwen.schema.json`` beside this module holds it."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema()}
+    return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"
+
+
+def _first(error: ValidationError) -> str:
+    """The first problem pydantic found, as ``key: what is wrong`` (and how many more there are)."""
+    problems = error.errors()
+    key = ".".join(str(part) for part in problems[0]["loc"]) or "the manifest"
+    message = problems[0]["msg"].removeprefix("Value error, ")
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"key `{key}`: {message}{more}"
