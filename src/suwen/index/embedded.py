@@ -389,13 +389,7 @@ class EmbeddedEngine:
                 return False
         self.rebuild(progress)
         with self._writing():
-            connection = self._truth.reader()
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
-            # The file shrinks when the log is folded in. A reader that holds an old moment puts that off; it is not
-            # waited for.
-            connection.execute("PRAGMA busy_timeout = 500")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            connection.execute("PRAGMA busy_timeout = 30000")
+            self._truth.shrink()
         return True
 
     def rebuild(self, progress: Progress | None = None) -> None:
@@ -409,7 +403,7 @@ class EmbeddedEngine:
         try:
             with self._truth.reading() as connection:
                 state = derive(connection, self.folder, self.index_id, self.dimension, progress)
-        except OSError as problem:
+        except (ValueError, OSError) as problem:
             raise IndexProblem(
                 f"could not write the derived files in {self.folder}: {problem}. The index is as it was; free disk "
                 "space and try again"

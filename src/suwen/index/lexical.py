@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tantivy
 
 from suwen.index.engine import Ranking, Rows
-from suwen.index.truth import DamagedIndex
+from suwen.index.truth import DamagedIndex, sync_folder
 from suwen.text.segment import bigrams, words
 
 #: How much a matching word weighs beside a matching bigram. nDCG@10 on query-title and consultation search: bigrams
@@ -63,16 +63,28 @@ class Lexical:
         """Write rows and commit: on return they are durable. ``replace`` first removes what a cut-off call left."""
         # Taken out while it works: a writer that failed is dropped with what it had not committed.
         writer, self._writer = self._writer or self._index.writer(_HEAP, num_threads=1), None
+        try:
+            self._write(writer, contents, replace)
+        except BaseException:
+            # The traceback would keep the writer, and with it tantivy's lock.
+            with contextlib.suppress(ValueError):
+                writer.wait_merging_threads()
+            raise
+        self._writer = writer
+
+    def _write(self, writer: tantivy.IndexWriter, contents: Iterable[tuple[int, str]], replace: bool) -> None:
         for row, text in contents:
             if replace:
-                writer.delete_documents_by_term("row", row)
+                # By query: on an unsigned field delete_documents_by_term finds nothing (tantivy 0.27).
+                writer.delete_documents_by_query(tantivy.Query.term_query(self._schema, "row", row))
             document = tantivy.Document()
             document.add_unsigned("row", row)
             document.add_text("words", " ".join(words(text)))
             document.add_text("bigrams", " ".join(bigrams(text)))
             writer.add_document(document)
         writer.commit()
-        self._writer = writer
+        # tantivy syncs the folder before it renames its meta.json, not after.
+        sync_folder(self.folder)
 
     def reload(self) -> tantivy.Searcher:
         """The newest committed state."""

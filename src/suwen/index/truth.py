@@ -189,6 +189,21 @@ class Truth:
                 ) from problem
             raise
 
+    def shrink(self) -> None:
+        """Give free pages back to the disk. The file shrinks when the log is folded in; a reader may put that off."""
+        connection = self.reader()
+        try:
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            connection.execute("PRAGMA busy_timeout = 500")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.OperationalError as problem:
+            raise IndexProblem(
+                f"the index is compacted, but {self.path} could not be made smaller: {problem}. Free disk space and "
+                "compact again"
+            ) from problem
+        finally:
+            connection.execute("PRAGMA busy_timeout = 30000")
+
     def close(self) -> None:
         """Close every connection."""
         with self._guard:
@@ -327,7 +342,9 @@ def _there(connection: sqlite3.Connection, query: str, row: int) -> tuple[Any, .
     """The one record of a row that a derived file named; a row the truth does not have says that the file is damaged."""
     found: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
     if found is None:
-        raise DamagedIndex(f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index")
+        raise DamagedIndex(
+            f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index"
+        )
     return found
 
 
