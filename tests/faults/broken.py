@@ -14,7 +14,6 @@ from workload import Checkpointing
 
 from suwen.index import vectors
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.lexical import Lexical
 
 
 class _Unsynced(Checkpointing):
@@ -35,31 +34,39 @@ def vectors_unsynced() -> None:
 def vectors_late() -> None:
     """The watermark is committed before the vectors it covers are written."""
     waiting: list[tuple[int, bytes, int]] = []
-    write, publish = vectors.write_all, Lexical.add
+    write, add = vectors.write_all, EmbeddedEngine.add
 
-    def flush(self: Lexical, *rest: object, **named: object) -> int:
+    def flush(self: EmbeddedEngine, documents: Any) -> None:
+        vectors.write_all = lambda handle, data, offset: waiting.append((os.dup(handle), data, offset))
+        add(self, documents)
+        vectors.write_all = write
         for handle, data, offset in waiting:
             write(handle, data, offset)
             os.fsync(handle)
             os.close(handle)
         waiting.clear()
-        return publish(self, *rest, **named)  # type: ignore[arg-type]
 
-    vectors.write_all = lambda handle, data, offset: waiting.append((os.dup(handle), data, offset))
-    Lexical.add = flush  # type: ignore[method-assign, assignment]
+    EmbeddedEngine.add = flush  # type: ignore[method-assign]
 
 
 def lexical_late() -> None:
     """The lexical watermark is committed before tantivy's own commit."""
 
-    def publish(self: EmbeddedEngine, *, replace: bool = False) -> None:
-        meta = self._truth.meta(self._truth.reader())
-        contents = list(self._truth.contents(self._truth.reader(), int(meta["lexical_row"])))
-        with self._truth.writing() as transaction:
-            self._truth.set_meta(transaction, lexical_row=self._truth.last_row(transaction))
-        self._open_lexical(int(meta["generation"])).add(contents, replace=replace)
+    waiting: list[tuple[int, str]] = []
+    add = EmbeddedEngine.add
+
+    def publish(self: EmbeddedEngine, transaction: sqlite3.Connection) -> None:
+        waiting.extend(self._truth.contents(transaction, int(self._truth.meta(transaction)["lexical_row"])))
+        self._truth.set_meta(transaction, lexical_row=self._truth.last_row(transaction))
+
+    def flush(self: EmbeddedEngine, documents: Any) -> None:
+        add(self, documents)
+        generation = int(self._truth.meta(self._truth.reader())["generation"])
+        self._views.lexical(generation).add(waiting)
+        waiting.clear()
 
     EmbeddedEngine._publish_lexical = publish  # type: ignore[method-assign]
+    EmbeddedEngine.add = flush  # type: ignore[method-assign]
 
 
 def rename_late() -> None:

@@ -87,7 +87,7 @@ def test_nothing_acknowledged_is_lost_at_200_kill_points(
 
 
 def test_a_kill_while_a_killed_index_is_opened_loses_nothing_either(shim: Path, tmp_path: Path) -> None:
-    # Killed after SQLite's commit and before tantivy's: opening has to derive what is missing.
+    # Killed while tantivy commits, inside an add: opening replays SQLite's log and sweeps; nothing has to be derived.
     first = Bench(shim, tmp_path / "first")
     told = first.child("run", first.root, 0, fault="kill:add:rename:60").stdout
     allowed = allowed_states(0, told)
@@ -100,7 +100,7 @@ def test_a_kill_while_a_killed_index_is_opened_loses_nothing_either(shim: Path, 
             for number, point in enumerate(draw_points(made, 8, seed=0))
         ]
         outcomes = [one.result() for one in tried]
-    assert {kind for _, kind, _ in (outcome.stratum for outcome in outcomes)} >= {"write", "fsync", "rename"}
+    assert {kind for _, kind, _ in (outcome.stratum for outcome in outcomes)} >= {"write", "fsync"}
     _judge_each(outcomes)
 
 

@@ -1,8 +1,8 @@
 """The embedded engine: one folder, one writer, any number of readers. SQLite is the truth, all else is derived.
 
-The order of a write is what makes it safe: vector files are written and synced, then one SQLite transaction holds the
-passages and the files' watermark, then tantivy commits, then the lexical watermark moves. Whatever a crash cuts off is
-either not yet in the truth, or in it and derived again by the next open.
+The order of a write is what makes it safe: inside one SQLite transaction the vector files are written and synced and
+tantivy commits, and only then does the transaction commit the passages with both watermarks. Until that moment nobody
+sees any of it; what a crash leaves in the derived files past the watermarks is written over, or swept by the next open.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import shutil
 import sqlite3
 import threading
@@ -22,11 +23,11 @@ import numpy as np
 from suwen.index import upkeep
 from suwen.index.derive import derive, generation_name
 from suwen.index.engine import EncodedDocument, IndexProblem, Progress, Rows, Stats, Vectors
-from suwen.index.lexical import Lexical
 from suwen.index.lock import IndexLocked, WriterLock
-from suwen.index.snapshot import EmbeddedSnapshot, View
+from suwen.index.snapshot import EmbeddedSnapshot
 from suwen.index.truth import FILE, DamagedIndex, DamagedVector, Truth
 from suwen.index.vectors import Block, VectorFiles
+from suwen.index.view import Views
 
 log = logging.getLogger("suwen.index")
 
@@ -42,13 +43,11 @@ class EmbeddedEngine:
     def __init__(self, folder: Path, truth: Truth, lock: WriterLock, seal: int = SEAL) -> None:
         self.folder, self._truth, self._lock, self._seal_at = folder, truth, lock, seal
         self._mutex = threading.RLock()
-        self._view: View | None = None
-        self._lexical: Lexical | None = None
-        self._lexical_generation = 0
         #: Whether tantivy may hold rows past its watermark, from a call that failed on the way.
-        self._lexical_behind = False
+        self._lexical_ahead = False
         meta = truth.meta(truth.reader())
         self.index_id, self.dimension, self._space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
+        self._views = Views(folder, self.index_id, self.dimension)
         self.healed = ""
 
     # -- opening and closing ------------------------------------------------------------------------------------
@@ -101,9 +100,7 @@ class EmbeddedEngine:
     def close(self) -> None:
         """Let go of files and the lock."""
         with self._mutex:
-            if self._lexical is not None:
-                self._lexical.close()
-            self._lexical = self._view = None
+            self._views.close()
             self._truth.close()
             self._lock.release()
 
@@ -114,10 +111,8 @@ class EmbeddedEngine:
             return
         try:
             with self._truth.reading() as connection:
-                behind = self._behind(connection)
-                self._load(connection)
-            if not behind:
-                return
+                self._views.at(connection)
+            return
         except DamagedIndex:
             pass
         try:
@@ -127,8 +122,7 @@ class EmbeddedEngine:
         try:
             self._repair()
         finally:
-            if self._lexical is not None:
-                self._lexical.close()
+            self._views.rest()
             self._lock.release()
 
     def _repair(self) -> None:
@@ -137,7 +131,7 @@ class EmbeddedEngine:
         self._sweep(keep=int(meta["generation"]))
         try:
             with self._truth.reading() as connection:
-                self._load(connection)
+                self._views.at(connection)
         except DamagedVector as problem:
             # Opened all the same: adding the document again is what mends it.
             log.warning("%s: %s", self.folder, problem)
@@ -149,11 +143,7 @@ class EmbeddedEngine:
                 self.healed = f"derived files were rebuilt from the truth ({problem})"
                 log.warning("%s: %s", self.folder, self.healed)
             self.rebuild()
-        if self._behind(self._truth.reader()):
-            self._publish_lexical(replace=True)
-
-    def _behind(self, connection: sqlite3.Connection) -> bool:
-        return int(self._truth.meta(connection)["lexical_row"]) < self._truth.last_row(connection)
+        self._lexical_ahead = True
 
     def _sweep(self, keep: int) -> None:
         for entry in self.folder.glob("gen-*"):
@@ -173,7 +163,7 @@ class EmbeddedEngine:
         for attempt in (1, 2, 3):
             with self._truth.reading() as connection:
                 try:
-                    view = self._load(connection)
+                    view = self._views.at(connection)
                 except DamagedIndex:
                     # A writer may have switched generations between our transaction and the opening of its files.
                     if attempt == 3:
@@ -181,68 +171,6 @@ class EmbeddedEngine:
                     continue
                 yield EmbeddedSnapshot(view, connection)
                 return
-
-    def _load(self, connection: sqlite3.Connection) -> View:
-        """The view of the connection's moment: the one at hand when nothing changed, else a new one made from it."""
-        sequence = int(connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()[0])
-        view = self._view
-        if view is not None and view.sequence == sequence:
-            return view
-        with self._mutex:
-            fresh = self._make_view(connection, self._view)
-            if self._view is None or fresh.sequence > self._view.sequence:
-                self._view = fresh
-            return fresh
-
-    def _make_view(self, connection: sqlite3.Connection, old: View | None) -> View:
-        meta = self._truth.meta(connection)
-        generation, sealed, sealed_row = int(meta["generation"]), int(meta["sealed"]), int(meta["sealed_row"])
-        last_row, deletions = self._truth.last_row(connection), int(meta.get("deletions", 0))
-        newer = old is not None and old.sequence < int(meta["sequence"])
-        if old is None or not newer or old.generation != generation:
-            old = None
-        same_files = old is not None and old.files.count == sealed
-        files = old.files if old and same_files else self._files(meta)
-        hidden = old.hidden if old and old.deletions == deletions else self._truth.deleted(connection)
-        if old and same_files:
-            tail_rows, tail = self._extend_tail(connection, old, hidden)
-        else:
-            tail_rows, tail = self._truth.vectors(connection, sealed_row, self.dimension)
-        lexical = self._open_lexical(generation)
-        return View(
-            sequence=int(meta["sequence"]),
-            generation=generation,
-            deletions=deletions,
-            dimension=self.dimension,
-            last_row=last_row,
-            sealed_row=sealed_row,
-            files=files,
-            lexical=lexical,
-            searcher=lexical.reload(),
-            hidden=hidden,
-            dead=_flags(files, hidden),
-            tail_rows=tail_rows,
-            tail=tail,
-            exact=old.exact if old and same_files else [],
-        )
-
-    def _extend_tail(self, connection: sqlite3.Connection, old: View, hidden: Rows) -> tuple[Rows, Vectors]:
-        rows, vectors = self._truth.vectors(connection, max(old.last_row, old.sealed_row), self.dimension)
-        kept = ~np.isin(old.tail_rows, hidden)
-        return np.concatenate([old.tail_rows[kept], rows]), np.concatenate([old.tail[kept], vectors])
-
-    def _files(self, meta: dict[str, Any], count: int | None = None) -> VectorFiles:
-        mean = np.frombuffer(meta["mean"], dtype="<f4") if "mean" in meta else np.zeros(self.dimension, np.float32)
-        folder = self.folder / generation_name(int(meta["generation"]))
-        return VectorFiles(folder, self.index_id, self.dimension, int(meta["sealed"]) if count is None else count, mean)
-
-    def _open_lexical(self, generation: int) -> Lexical:
-        if self._lexical is None or self._lexical_generation != generation:
-            opened = Lexical(self.folder / generation_name(generation) / "lexical")
-            if self._lexical is not None:
-                self._lexical.close()
-            self._lexical, self._lexical_generation = opened, generation
-        return self._lexical
 
     def digests(self, ids: Sequence[str]) -> dict[str, str]:
         """The stored digest of each of these documents that is there."""
@@ -284,7 +212,7 @@ class EmbeddedEngine:
                 encoders=encoders,
                 fields=fields,
                 bytes_truth=sum(map(_size, self.folder.glob(f"{FILE}*"))),
-                bytes_derived=sum(map(_size, self.folder.glob("gen-*/**/*"))),
+                bytes_derived=sum(map(_size_inside, self.folder.glob("gen-*"))),
             )
 
     def settings(self) -> dict[str, Any]:
@@ -298,11 +226,10 @@ class EmbeddedEngine:
         self._check(documents)
         if not documents:
             return
-        with self._writing():
-            with self._truth.writing() as transaction:
-                self._truth.put(transaction, documents)
-                self._seal(transaction)
-            self._publish_lexical()
+        with self._writing(), self._publishing(), self._truth.writing() as transaction:
+            self._truth.put(transaction, documents)
+            self._seal(transaction)
+            self._publish_lexical(transaction)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""
@@ -348,7 +275,7 @@ class EmbeddedEngine:
         rows, vectors = self._truth.vectors(transaction, int(meta["sealed_row"]), self.dimension)
         if int(meta["sealed"]) == 0:
             meta["mean"] = vectors.mean(axis=0, dtype=np.float64).astype("<f4").tobytes()
-        block = self._append(self._files(meta), rows, vectors)
+        block = self._append(self._views.files(meta), rows, vectors)
         _note(transaction, block)
         sealed = block.position + block.size
         self._truth.set_meta(transaction, sealed=sealed, sealed_row=int(rows[-1]), mean=meta["mean"])
@@ -362,29 +289,41 @@ class EmbeddedEngine:
                 "disk space or mend the folder's permissions and try again"
             ) from problem
 
-    def _publish_lexical(self, *, replace: bool = False) -> None:
-        connection = self._truth.reader()
-        meta = self._truth.meta(connection)
-        lexical = self._open_lexical(int(meta["generation"]))
-        replace, self._lexical_behind = replace or self._lexical_behind, True
+    @contextlib.contextmanager
+    def _publishing(self) -> Iterator[None]:
+        """Remember a failure on the way: tantivy may then be ahead of the truth, and is swept before the next write."""
+        if self._lexical_ahead:
+            meta = self._truth.meta(self._truth.reader())
+            with self._telling():
+                self._views.lexical(int(meta["generation"])).forget(above=int(meta["lexical_row"]))
+        self._lexical_ahead = True
+        yield
+        self._lexical_ahead = False
+
+    def _publish_lexical(self, transaction: sqlite3.Connection) -> None:
+        """Bring tantivy up to the transaction's rows; they count once the transaction commits."""
+        meta = self._truth.meta(transaction)
+        with self._telling():
+            lexical = self._views.lexical(int(meta["generation"]))
+            lexical.add(self._truth.contents(transaction, int(meta["lexical_row"])))
+        self._truth.set_meta(transaction, lexical_row=self._truth.last_row(transaction))
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
         try:
-            lexical.add(self._truth.contents(connection, int(meta["lexical_row"])), replace=replace)
+            yield
         except (ValueError, OSError) as problem:
-            # The truth has the documents: the next open, or the next add, publishes them.
             raise IndexProblem(
-                f"could not write the lexical index in {self.folder}: {problem}. The documents are stored; free disk "
-                "space and open the index again"
+                f"could not write the lexical index in {self.folder}: {problem}. Nothing of this call was stored; free "
+                "disk space or mend the folder's permissions and try again"
             ) from problem
-        with self._truth.writing() as transaction:
-            self._truth.set_meta(transaction, lexical_row=self._truth.last_row(transaction))
-        self._lexical_behind = False
 
     # -- upkeep -------------------------------------------------------------------------------------------------
 
     def compact(self, progress: Progress | None = None) -> bool:
         """Fold tombstones in and give their space back; whether there was anything to do."""
         with self._truth.reading() as connection:
-            view = self._load(connection)
+            view = self._views.at(connection)
             if not len(view.hidden) and not len(view.tail_rows):
                 return False
         self.rebuild(progress)
@@ -409,16 +348,18 @@ class EmbeddedEngine:
                 "space and try again"
             ) from problem
         with self._writing():
-            with self._truth.writing() as transaction:
+            # The new generation holds nothing past the watermark, whatever the old one does.
+            self._lexical_ahead = False
+            with self._publishing(), self._truth.writing() as transaction:
                 transaction.execute("DELETE FROM blocks")
                 for block in state.pop("blocks"):
                     _note(transaction, block)
                 gone = state.pop("gone")
                 transaction.executemany("DELETE FROM deleted WHERE row = ?", ((int(row),) for row in gone))
                 self._truth.set_meta(transaction, **state)
+                if state["lexical_row"] < self._truth.last_row(transaction):
+                    self._publish_lexical(transaction)
             self._sweep(keep=state["generation"])
-            if self._behind(self._truth.reader()):
-                self._publish_lexical()
 
     def backup(self, target: Path | str) -> Path:
         """Copy the truth of the live index to a new folder; opening or rebuilding it there restores the rest."""
@@ -428,7 +369,7 @@ class EmbeddedEngine:
         """Read everything and compare; the problems in words, none when all is well."""
         with self._truth.reading() as connection:
             try:
-                view = self._load(connection)
+                view = self._views.at(connection)
             except DamagedIndex as problem:
                 return [*upkeep.check_truth(connection, self.dimension, progress), str(problem)]
             return upkeep.verify(connection, view, progress)
@@ -445,15 +386,11 @@ def _size(path: Path) -> int:
     return 0
 
 
+def _size_inside(folder: Path) -> int:
+    # os.walk passes over a folder that vanishes under it, which a rebuild's do; a recursive glob does not.
+    return sum(_size(Path(place, name)) for place, _, names in os.walk(folder) for name in names)
+
+
 def _note(transaction: sqlite3.Connection, block: Block) -> None:
     record = (block.position, block.size, json.dumps(block.checksums))
     transaction.execute("INSERT INTO blocks VALUES(?, ?, ?)", record)
-
-
-def _flags(files: VectorFiles, hidden: Rows) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    positions = files.positions(hidden) if len(hidden) and files.count else hidden[:0]
-    if not len(positions):
-        return None
-    dead = np.zeros(files.count, dtype=bool)
-    dead[positions] = True
-    return dead

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -59,32 +59,40 @@ class Lexical:
             root = folder.parent.parent
             raise DamagedIndex(f"{folder} cannot be opened ({problem}): run 'suwen rebuild {root}'") from problem
 
-    def add(self, contents: Iterable[tuple[int, str]], *, replace: bool = False) -> None:
-        """Write rows and commit: on return they are durable. ``replace`` first removes what a cut-off call left."""
+    def add(self, contents: Iterable[tuple[int, str]]) -> None:
+        """Write rows and commit: on return they are durable."""
+
+        def write(writer: tantivy.IndexWriter) -> None:
+            for row, text in contents:
+                document = tantivy.Document()
+                document.add_unsigned("row", row)
+                document.add_text("words", " ".join(words(text)))
+                document.add_text("bigrams", " ".join(bigrams(text)))
+                writer.add_document(document)
+
+        self._commit(write)
+
+    def forget(self, above: int) -> None:
+        """Remove rows past a watermark, which a call that was cut off may have left; durable on return."""
+        kind = tantivy.FieldType.Unsigned
+        past = tantivy.Query.range_query(self._schema, "row", kind, lower_bound=above, include_lower=False)
+        if self.reload().search(past, limit=1).hits:
+            self._commit(lambda writer: writer.delete_documents_by_query(past))
+
+    def _commit(self, write: Callable[[tantivy.IndexWriter], object]) -> None:
         # Taken out while it works: a writer that failed is dropped with what it had not committed.
         writer, self._writer = self._writer or self._index.writer(_HEAP, num_threads=1), None
         try:
-            self._write(writer, contents, replace)
+            write(writer)
+            writer.commit()
+            # tantivy syncs the folder before it renames its meta.json, not after.
+            sync_folder(self.folder)
         except BaseException:
             # The traceback would keep the writer, and with it tantivy's lock.
             with contextlib.suppress(ValueError):
                 writer.wait_merging_threads()
             raise
         self._writer = writer
-
-    def _write(self, writer: tantivy.IndexWriter, contents: Iterable[tuple[int, str]], replace: bool) -> None:
-        for row, text in contents:
-            if replace:
-                # By query: on an unsigned field delete_documents_by_term finds nothing (tantivy 0.27).
-                writer.delete_documents_by_query(tantivy.Query.term_query(self._schema, "row", row))
-            document = tantivy.Document()
-            document.add_unsigned("row", row)
-            document.add_text("words", " ".join(words(text)))
-            document.add_text("bigrams", " ".join(bigrams(text)))
-            writer.add_document(document)
-        writer.commit()
-        # tantivy syncs the folder before it renames its meta.json, not after.
-        sync_folder(self.folder)
 
     def reload(self) -> tantivy.Searcher:
         """The newest committed state."""

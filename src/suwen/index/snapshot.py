@@ -4,60 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-import tantivy
 
-from suwen.index.engine import Ranking, Rows, StoredPassage, Vectors
-from suwen.index.filters import FilterError, Where, compile_where
-from suwen.index.lexical import Lexical
+from suwen.index.engine import Progress, Ranking, Rows, StoredPassage, Vectors
+from suwen.index.filters import Where
 from suwen.index.truth import Truth
-from suwen.index.vectors import VectorFiles, best
+from suwen.index.vectors import best
+from suwen.index.view import View
 
 #: Up to this many sealed passages the search is exact over fp32 vectors kept in memory.
 EXACT_LIMIT = 20_000
 #: Hits beyond k whose true vectors are looked up, so that the order and the scores are those of exact search.
 _MARGIN = 32
-
-
-@dataclass
-class View:
-    """What a moment looks like outside SQLite: the files up to their watermark, the tail, and the tombstones."""
-
-    sequence: int
-    generation: int
-    deletions: int
-    dimension: int
-    last_row: int
-    sealed_row: int
-    files: VectorFiles
-    lexical: Lexical
-    searcher: tantivy.Searcher
-    hidden: Rows
-    dead: npt.NDArray[np.bool_] | None
-    tail_rows: Rows
-    tail: Vectors
-    #: Sealed rows and vectors for exact search, loaded when first asked for; shared between views of the same files,
-    #: with the deletions they were loaded after: an older view may still need what is gone since.
-    exact: list[tuple[int, Rows, Vectors]] = field(default_factory=list)
-    _admitted: dict[str, Rows] = field(default_factory=dict)
-
-    def admitted(self, connection: sqlite3.Connection, where: Where) -> Rows:
-        """Live rows a filter lets through, ascending; remembered for as long as the view lives."""
-        known = repr(where)
-        found = self._admitted.get(known)
-        if found is None:
-            sql, parameters = compile_where(where)
-            for key in where:
-                if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
-                    raise FilterError(f"no document has the field {key!r}: {_fields(connection)}")
-            found = np.fromiter((row for (row,) in connection.execute(sql, parameters)), dtype=np.int64)
-            if len(self._admitted) >= 16:
-                self._admitted.clear()
-            self._admitted[known] = found
-        return found
 
 
 class EmbeddedSnapshot:
@@ -85,18 +44,20 @@ class EmbeddedSnapshot:
         # Rounded, so that equal vectors tie whatever block of a matrix product they were in; ties go by row.
         return best(rows, np.round(scores, 6), k)
 
-    def exact(self, vector: Vectors, k: int) -> Ranking:
-        """Exact search over every vector of the truth, in bounded memory: what recall is measured against."""
-        query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
-        kept = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
+    def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
+        """Exact search for several vectors in one pass over the truth, in bounded memory: the measure of recall."""
+        kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
         after = 0
         while True:
-            rows, vectors = Truth.vectors(self._connection, after, self._view.dimension, 8192)
+            rows, stored = Truth.vectors(self._connection, after, self._view.dimension, 8192)
             if len(rows) == 0:
                 return kept
-            scores = np.concatenate([kept.scores, np.round(vectors @ query, 6)])
-            kept = best(np.concatenate([kept.rows, rows]), scores, k)
+            for number, scores in enumerate(np.round(np.asarray(vectors, dtype=np.float32) @ stored.T, 6)):
+                old = kept[number]
+                kept[number] = best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
             after = int(rows[-1])
+            if progress:
+                progress(after, self._view.last_row)
 
     def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
         """The best passages by BM25 over words and bigrams."""
@@ -142,8 +103,3 @@ def _score(rows: Rows, vectors: Vectors, query: Vectors, admitted: Rows | None, 
         seen &= np.isin(rows, admitted)
     scores = vectors @ query
     return Ranking(rows[seen], scores[seen]) if not seen.all() else Ranking(rows, scores)
-
-
-def _fields(connection: sqlite3.Connection) -> str:
-    names = [key for (key,) in connection.execute("SELECT DISTINCT key FROM attributes ORDER BY key")]
-    return "the fields are " + ", ".join(names) if names else "this index has no metadata at all"

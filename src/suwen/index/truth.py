@@ -339,7 +339,7 @@ def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
 
 
 def _there(connection: sqlite3.Connection, query: str, row: int) -> tuple[Any, ...]:
-    """The one record of a row that a derived file named; a row the truth does not have says that the file is damaged."""
+    """The record of a row that a derived file named; one the truth does not have says that the file is damaged."""
     found: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
     if found is None:
         raise DamagedIndex(

@@ -1,0 +1,157 @@
+"""What a moment of an embedded index looks like outside SQLite, made anew only where it changed. Searches nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tantivy
+
+from suwen.index.derive import generation_name
+from suwen.index.engine import Rows, Vectors
+from suwen.index.filters import FilterError, Where, compile_where
+from suwen.index.lexical import Lexical
+from suwen.index.truth import Truth
+from suwen.index.vectors import VectorFiles
+
+
+@dataclass
+class View:
+    """What a moment looks like outside SQLite: the files up to their watermark, the tail, and the tombstones."""
+
+    sequence: int
+    generation: int
+    deletions: int
+    dimension: int
+    last_row: int
+    sealed_row: int
+    files: VectorFiles
+    lexical: Lexical
+    searcher: tantivy.Searcher
+    hidden: Rows
+    dead: npt.NDArray[np.bool_] | None
+    tail_rows: Rows
+    tail: Vectors
+    #: Sealed rows and vectors for exact search, loaded when first asked for; shared between views of the same files,
+    #: with the deletions they were loaded after: an older view may still need what is gone since.
+    exact: list[tuple[int, Rows, Vectors]] = field(default_factory=list)
+    _admitted: dict[str, Rows] = field(default_factory=dict)
+
+    def admitted(self, connection: sqlite3.Connection, where: Where) -> Rows:
+        """Live rows a filter lets through, ascending; remembered for as long as the view lives."""
+        known = repr(where)
+        found = self._admitted.get(known)
+        if found is None:
+            sql, parameters = compile_where(where)
+            for key in where:
+                if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
+                    raise FilterError(f"no document has the field {key!r}: {_fields(connection)}")
+            found = np.fromiter((row for (row,) in connection.execute(sql, parameters)), dtype=np.int64)
+            if len(self._admitted) >= 16:
+                self._admitted.clear()
+            self._admitted[known] = found
+        return found
+
+
+class Views:
+    """Makes the view of a connection's moment, and keeps the newest one at hand."""
+
+    def __init__(self, folder: Path, index_id: str, dimension: int) -> None:
+        self._folder, self._index_id, self._dimension = folder, index_id, dimension
+        self._mutex = threading.RLock()
+        self._view: View | None = None
+        self._lexical: tuple[int, Lexical] | None = None
+
+    def at(self, connection: sqlite3.Connection) -> View:
+        """The view of the connection's moment: the one at hand when nothing changed, else a new one made from it."""
+        sequence = int(connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()[0])
+        view = self._view
+        if view is not None and view.sequence == sequence:
+            return view
+        with self._mutex:
+            fresh = self._make(connection, self._view)
+            if self._view is None or fresh.sequence > self._view.sequence:
+                self._view = fresh
+            return fresh
+
+    def lexical(self, generation: int) -> Lexical:
+        """The lexical index of a generation, opened once."""
+        with self._mutex:
+            if self._lexical is None or self._lexical[0] != generation:
+                opened = Lexical(self._folder / generation_name(generation) / "lexical")
+                self.rest()
+                self._lexical = (generation, opened)
+            return self._lexical[1]
+
+    def files(self, meta: dict[str, Any]) -> VectorFiles:
+        """The vector files of a moment, up to its watermark."""
+        mean = np.frombuffer(meta["mean"], dtype="<f4") if "mean" in meta else np.zeros(self._dimension, np.float32)
+        folder = self._folder / generation_name(int(meta["generation"]))
+        return VectorFiles(folder, self._index_id, self._dimension, int(meta["sealed"]), mean)
+
+    def rest(self) -> None:
+        """Give up tantivy's writer; reading goes on."""
+        if self._lexical is not None:
+            self._lexical[1].close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        with self._mutex:
+            self.rest()
+            self._lexical = self._view = None
+
+    def _make(self, connection: sqlite3.Connection, old: View | None) -> View:
+        meta = Truth.meta(connection)
+        generation, deletions, sequence = int(meta["generation"]), int(meta["deletions"]), int(meta["sequence"])
+        if old is not None and (old.generation != generation or old.sequence > sequence):
+            old = None
+        same = old if old is not None and old.files.count == int(meta["sealed"]) else None
+        files = same.files if same else self.files(meta)
+        hidden = old.hidden if old and old.deletions == deletions else Truth.deleted(connection)
+        tail_rows, tail = self._tail(connection, same, hidden, int(meta["sealed_row"]))
+        lexical = self.lexical(generation)
+        return View(
+            sequence=sequence,
+            generation=generation,
+            deletions=deletions,
+            dimension=self._dimension,
+            last_row=Truth.last_row(connection),
+            sealed_row=int(meta["sealed_row"]),
+            files=files,
+            lexical=lexical,
+            searcher=lexical.reload(),
+            hidden=hidden,
+            dead=_flags(files, hidden),
+            tail_rows=tail_rows,
+            tail=tail,
+            exact=same.exact if same else [],
+        )
+
+    def _tail(
+        self, connection: sqlite3.Connection, same: View | None, hidden: Rows, sealed_row: int
+    ) -> tuple[Rows, Vectors]:
+        """Passages that are not in the files yet: what the last view had of them, and what came since."""
+        if same is None:
+            return Truth.vectors(connection, sealed_row, self._dimension)
+        rows, vectors = Truth.vectors(connection, max(same.last_row, sealed_row), self._dimension)
+        kept = ~np.isin(same.tail_rows, hidden)
+        return np.concatenate([same.tail_rows[kept], rows]), np.concatenate([same.tail[kept], vectors])
+
+
+def _flags(files: VectorFiles, hidden: Rows) -> npt.NDArray[np.bool_] | None:
+    positions = files.positions(hidden) if len(hidden) and files.count else hidden[:0]
+    if not len(positions):
+        return None
+    dead = np.zeros(files.count, dtype=bool)
+    dead[positions] = True
+    return dead
+
+
+def _fields(connection: sqlite3.Connection) -> str:
+    names = [key for (key,) in connection.execute("SELECT DISTINCT key FROM attributes ORDER BY key")]
+    return "the fields are " + ", ".join(names) if names else "this index has no metadata at all"

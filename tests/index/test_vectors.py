@@ -1,0 +1,161 @@
+"""The vector files and the approximate search over them: recall, filters, tombstones, and the pure functions below."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from suwen.index import vectors as module
+from suwen.index.truth import DamagedIndex
+from suwen.index.vectors import VectorFiles, best, binarise, quantise
+
+DIMENSION, COUNT = 64, 30_000
+
+
+def clustered(rng: np.random.Generator, count: int, each: int) -> np.ndarray:
+    """Unit vectors in clusters around a common direction, as text embeddings are."""
+    common = rng.standard_normal(DIMENSION)
+    centres = rng.standard_normal((-(-count // each), DIMENSION)) + common
+    drawn = np.repeat(centres, each, axis=0)[:count] + 0.35 * rng.standard_normal((count, DIMENSION))
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> tuple[VectorFiles, np.ndarray]:
+    """Thirty thousand vectors in three appends; row ``i`` is numbered ``2 * i + 1``."""
+    folder = tmp_path_factory.mktemp("files") / "gen-000001"
+    folder.mkdir()
+    vectors = clustered(np.random.default_rng(1), COUNT, 60)
+    VectorFiles.create(folder, "an-index", DIMENSION)
+    files = VectorFiles(folder, "an-index", DIMENSION, 0, vectors.mean(axis=0))
+    for start in (0, 7, 20_000):
+        end = {0: 7, 7: 20_000, 20_000: COUNT}[start]
+        files.append(2 * np.arange(start, end) + 1, vectors[start:end])
+        files = VectorFiles(folder, "an-index", DIMENSION, end, files.mean)
+    return files, vectors
+
+
+def queries(vectors: np.ndarray, count: int = 25) -> np.ndarray:
+    rng = np.random.default_rng(2)
+    drawn = vectors[rng.integers(0, len(vectors), count)] + 0.03 * rng.standard_normal((count, vectors.shape[1]))
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), dtype=np.float32)
+
+
+def recall(files: VectorFiles, vectors: np.ndarray, admitted: np.ndarray | None, dead: np.ndarray | None) -> float:
+    """Recall@10 against exact search over what may come back; asserts that nothing else does."""
+    allowed = np.ones(len(vectors), bool) if dead is None else ~dead
+    if admitted is not None:
+        allowed &= np.isin(2 * np.arange(len(vectors)) + 1, admitted)
+    found = wanted = 0
+    asked = queries(vectors)
+    for query in asked:
+        exact = np.flatnonzero(allowed)[np.argsort(-(vectors[allowed] @ query))[:10]]
+        rows = files.search(query, 42, admitted, dead).rows
+        positions = (rows - 1) // 2
+        assert allowed[positions].all()
+        assert len(np.unique(rows)) == len(rows) == min(42, int(allowed.sum()))
+        top = positions[np.argsort(-(vectors[positions] @ query))[:10]]
+        found, wanted = found + len(set(top) & set(exact)), wanted + len(exact)
+    return found / wanted
+
+
+def test_recall_of_the_bit_scan(held: tuple[VectorFiles, np.ndarray]) -> None:
+    assert recall(*held, None, None) >= 0.99
+
+
+@pytest.mark.parametrize("share", [0.001, 0.05, 0.9])
+def test_recall_under_a_filter(
+    held: tuple[VectorFiles, np.ndarray], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SCORE_ALL", 100)
+    rng = np.random.default_rng(3)
+    admitted = np.sort(rng.choice(2 * np.arange(COUNT) + 1, int(share * COUNT), replace=False))
+    assert recall(*held, admitted, None) >= 0.99
+
+
+@pytest.mark.parametrize("share", [0.3, 0.95, 0.9999])
+def test_recall_beside_tombstones(held: tuple[VectorFiles, np.ndarray], share: float) -> None:
+    dead = np.random.default_rng(4).random(COUNT) < share
+    assert recall(*held, None, dead) >= 0.99
+
+
+def test_recall_when_the_nearest_of_every_query_are_dead(held: tuple[VectorFiles, np.ndarray]) -> None:
+    files, vectors = held
+    dead = np.zeros(COUNT, bool)
+    for query in queries(vectors):
+        dead[np.argsort(-(vectors @ query))[:30]] = True
+    assert recall(files, vectors, None, dead) >= 0.99
+
+
+def test_a_filter_that_names_rows_the_files_do_not_hold(held: tuple[VectorFiles, np.ndarray]) -> None:
+    files, vectors = held
+    admitted = np.array([2, 3, 4, 2 * COUNT + 5])
+    assert files.search(vectors[0], 10, admitted, None).rows.tolist() == [3]
+    assert files.search(vectors[0], 10, np.array([2 * COUNT + 5]), None).rows.tolist() == []
+    assert files.positions(np.array([0, 1, 2, 3, 2 * COUNT - 1, 2 * COUNT + 1])).tolist() == [0, 1, COUNT - 1]
+
+
+def test_everything_dead(held: tuple[VectorFiles, np.ndarray]) -> None:
+    files, vectors = held
+    assert len(files.search(vectors[0], 10, None, np.ones(COUNT, bool)).rows) == 0
+
+
+def test_files_of_another_index_generation_or_width(held: tuple[VectorFiles, np.ndarray]) -> None:
+    files, _ = held
+    for index_id, dimension, count in (
+        ("other", DIMENSION, 5),
+        ("an-index", 32, 5),
+        ("an-index", DIMENSION, COUNT + 1),
+    ):
+        with pytest.raises(DamagedIndex, match="suwen rebuild"):
+            VectorFiles(files.folder, index_id, dimension, count, files.mean)
+
+
+def test_what_lies_past_the_watermark_means_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "gen-000001"
+    folder.mkdir()
+    VectorFiles.create(folder, "i", DIMENSION)
+    files = VectorFiles(folder, "i", DIMENSION, 0, np.zeros(DIMENSION, np.float32))
+    vectors = clustered(np.random.default_rng(5), 20, 4)
+    files.append(np.arange(10), vectors[10:])
+    block = files.append(np.arange(6), vectors[:6])
+    files = VectorFiles(folder, "i", DIMENSION, 6, files.mean)
+    assert files.rows.tolist() == [0, 1, 2, 3, 4, 5]
+    assert files.check_block(block) == []
+    assert files.check_block(block._replace(size=5)) == ["bits", "codes", "rows"]
+    assert files.search(vectors[3], 1, None, None).rows.tolist() == [3]
+
+
+FINITE = st.floats(-1, 1, width=32)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(arrays.arrays(np.float32, (5, 24), elements=FINITE))
+def test_int8_codes_are_within_half_a_step(vectors: np.ndarray) -> None:
+    scales, codes = quantise(vectors)
+    assert codes.dtype == np.int8
+    assert (np.abs(scales[:, None] * codes - vectors) <= 0.5001 * scales[:, None] + 1e-12).all()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(arrays.arrays(np.float32, (4, 13), elements=FINITE), arrays.arrays(np.float32, 13, elements=FINITE))
+def test_bits_are_the_signs_around_the_mean(vectors: np.ndarray, mean: np.ndarray) -> None:
+    bits = np.unpackbits(binarise(vectors, mean), axis=1)
+    assert (bits[:, :13] == (vectors > mean)).all()
+    assert not bits[:, 13:].any()
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), max_size=30), st.integers(1, 35), st.randoms())
+def test_best_sorts_by_score_then_row(scores: list[float], k: int, random: object) -> None:
+    rows = np.arange(len(scores), dtype=np.int64)
+    shuffled = np.random.default_rng(k).permutation(len(scores))
+    got = best(rows[shuffled], np.array(scores, np.float32)[shuffled], k)
+    wanted = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:k]
+    assert got.rows.tolist() == wanted
+    assert got.scores.tolist() == [scores[row] for row in wanted]
