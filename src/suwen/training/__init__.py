@@ -1,0 +1,1 @@
+"""Making and exporting models. Needs the extra ``train``."""
