@@ -97,8 +97,8 @@ def test_what_a_filter_admits(engine: EmbeddedEngine, where: Any, wanted: set[st
 )
 def test_filters_that_are_refused(engine: EmbeddedEngine, where: Any, message: str) -> None:
     for search in ("dense", "lexical"):
+        query = np.ones(16, np.float32) if search == "dense" else "文字"
         with engine.snapshot() as view, pytest.raises(FilterError, match=message):
-            query = np.ones(16, np.float32) if search == "dense" else "文字"
             getattr(view, search)(query, 3, where)
     assert engine.stats().documents == len(METADATA)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from naive import encoded, unit
@@ -65,8 +66,6 @@ def test_searches_beside_a_writer(made: Make) -> None:
 
 
 def test_threads_that_come_and_go_leave_no_files_open(made: Make) -> None:
-    import os
-
     engine = made(documents=2)
 
     def look() -> None:
@@ -78,7 +77,7 @@ def test_threads_that_come_and_go_leave_no_files_open(made: Make) -> None:
             thread = threading.Thread(target=look)
             thread.start()
             thread.join()
-        return len(os.listdir("/proc/self/fd"))
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
     first = run(3)
     assert run(40) <= first + 6

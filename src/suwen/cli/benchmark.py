@@ -1,4 +1,4 @@
-"""Verbs of ``suwen bench``: ``run``, ``contamination``, ``suites``, ``scaffold``."""
+"""Verbs of ``suwen bench``: ``run``, ``contamination``, ``suites``, ``scaffold``; those over results: ``reporting``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from suwen.bench.runner import SuiteRun, run_suite
 from suwen.bench.systems import FORMS
 from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.tasks import suites as shipped
+from suwen.cli import reporting
 from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
@@ -38,7 +39,7 @@ Lenient = Annotated[
 
 bench_app = typer.Typer(
     name="bench",
-    help="Benchmarks: run suites, check training rows for their queries.",
+    help="Benchmarks: run suites, compare and report results, check training rows for a suite's queries.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -227,6 +228,9 @@ def _show(done: SuiteRun) -> None:
     for one in done.systems:
         kept = f", {len(one.reused)} of them from before" if one.reused else ""
         err.print(f"{one.system}: {len(one.results)} tasks{kept}; {one.folder}", markup=False, soft_wrap=True)
+        for name, result in one.results.items():
+            for note in result.about["notes"]:
+                err.print(f"  {name}: {note}", markup=False, soft_wrap=True)
 
 
 def _tell_failures(done: SuiteRun) -> None:
@@ -291,3 +295,7 @@ def _whence(task: Task) -> str:
     if task.hub.id is None:
         return "no public copy: give a path"
     return f"hub {task.hub.id}" + ("" if task.hub.revision else " (no revision pinned: pass --revision)")
+
+
+for _verb in reporting.VERBS:
+    bench_app.command()(_verb)

@@ -57,7 +57,6 @@ def _tell(index: Path, report: IngestReport) -> None:
     out.print(
         f"{index}: {report.read} documents of the bundled sample collection, {report.encoded} passages encoded in "
         f"{report.seconds:.1f} s. A demonstration, not medical advice.",
-        markup=False,
         soft_wrap=True,
     )
 
@@ -65,13 +64,12 @@ def _tell(index: Path, report: IngestReport) -> None:
 def _show(answer: Results) -> None:
     spent = answer.timings
     out.print()
-    out.print(answer.query, style="bold", markup=False)
+    out.print(answer.query, style="bold")
     for number, hit in enumerate(answer, start=1):
-        out.print(f"  {number}. {hit.title}  ({hit.id})", markup=False)
+        out.print(f"  {number}. {hit.title}  ({hit.id})")
     out.print(
         f"  {spent['encode'] + spent['search']:.1f} ms: encode {spent['encode']:.1f}, search {spent['search']:.1f}",
         style="dim",
-        markup=False,
     )
 
 
@@ -87,7 +85,7 @@ def _next_steps(index: Path) -> None:
         f"{suwen} index my-index FOLDER     (your own .txt, .md, .jsonl, .csv or .parquet files)",
         f"{suwen} --help",
     ):
-        out.print(f"  {line}", markup=False, soft_wrap=True)
+        out.print(f"  {line}", soft_wrap=True)
 
 
 VERBS = (demo,)

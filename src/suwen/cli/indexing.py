@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -141,7 +143,8 @@ def delete(
         print_json({"deleted": removed, "missing": missing})
     else:
         out.print(
-            f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else "")
+            f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else ""),
+            soft_wrap=True,
         )
 
 
@@ -190,7 +193,7 @@ def encode(
     if json:
         print_json({"out": str(folder), "space": encoder.space.id})
     else:
-        out.print(f"vectors of space {encoder.space.id} are in {folder}")
+        out.print(f"vectors of space {encoder.space.id} are in {folder}", soft_wrap=True)
 
 
 def _read(
@@ -202,8 +205,9 @@ def _read(
     encoding: str,
     skip_bad: bool,
 ) -> Iterator[Document]:
-    for source in sources:
-        yield from read_documents(
+    # Opened one and all before the first is read: a wrong path is told before anything is made or changed.
+    opened = [
+        read_documents(
             source,
             format=format,
             id_field=id_field,
@@ -212,6 +216,9 @@ def _read(
             encoding=encoding,
             on_skip=(lambda why: say(f"left out: {why}")) if skip_bad else None,
         )
+        for source in sources
+    ]
+    return chain.from_iterable(opened)
 
 
 def _open_or_create(folder: Path, pair: str | None) -> Index:
@@ -244,7 +251,7 @@ def _take(
     else:
         choice = choose_encoder(opened.pair, tier=tier, document_encoder=document_encoder)
         said = choice.said
-    with counting("indexing") as progress:
+    with closing(ready) if ready else nullcontext(), counting("indexing") as progress:
         report = ingest(
             opened,
             documents,
@@ -266,9 +273,9 @@ def _tell(opened: Index, report: IngestReport, said: str, json: bool) -> None:
     out.print(
         f"{opened.engine.folder}: {report.added} added, {report.changed} changed, {report.unchanged} unchanged, "
         f"{report.removed} removed; {report.encoded} passages encoded in {report.seconds:.1f} s",
-        markup=False,
+        soft_wrap=True,
     )
-    err.print(said, markup=False)
+    err.print(said, soft_wrap=True)
 
 
 VERBS = (index, add, delete, encode)

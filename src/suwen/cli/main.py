@@ -9,6 +9,7 @@ import typer
 
 from suwen import __version__
 from suwen.cli import demo, indexing, models, searching, upkeep
+from suwen.cli.benchmark import bench_app
 from suwen.cli.output import FAILED, INTERRUPTED, say
 from suwen.errors import SuwenError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 for family in (demo, indexing, searching, upkeep, models):
     for verb in family.VERBS:
         app.command()(verb)
+app.add_typer(bench_app)
 
 
 def _version(wanted: bool) -> None:
@@ -45,7 +47,10 @@ def run() -> None:
     except SuwenError as problem:
         say(f"error: {problem}")
         sys.exit(FAILED)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer turns an interrupt into an exit of its own, without a word.
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
         say("interrupted: what was stored stays; run the same command again to go on")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:

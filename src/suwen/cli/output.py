@@ -21,8 +21,8 @@ from rich.progress import (
 )
 
 #: Results go to standard output, everything said on the way to standard error.
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 #: Exit codes beside 0 (done) and 2 (wrong usage).
 FAILED, NEGATIVE, INTERRUPTED = 1, 3, 130
@@ -43,7 +43,7 @@ def print_json(value: Any) -> None:
 
 def say(text: str) -> None:
     """A line for people, on standard error; square brackets in it are not markup."""
-    err.print(text, markup=False)
+    err.print(text, soft_wrap=True)
 
 
 @contextmanager

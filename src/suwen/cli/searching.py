@@ -76,8 +76,9 @@ def search(
 
 
 def info(
-    path: Annotated[Path, typer.Argument(help="An index folder, or a pair's folder; the default pair when left out.")]
-    | None = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="An index folder, or a pair's folder; the default pair when left out.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Explain an index or a pair: what it holds, which space it is in, who encoded it.
@@ -96,7 +97,7 @@ def info(
     for key, value in about.items():
         lines = value if isinstance(value, list) else [value]
         for number, line in enumerate(lines):
-            out.print(f"{key if number == 0 else '':<18}{line}", markup=False)
+            out.print(f"{key if number == 0 else '':<18}{line}", soft_wrap=True)
 
 
 def recall(
@@ -114,7 +115,7 @@ def recall(
     """
     engine = EmbeddedEngine.open(index)
     try:
-        with engine.snapshot() as snapshot, measuring("queries") as progress:
+        with engine.snapshot() as snapshot, measuring("searching exactly") as progress:
             _, vectors = snapshot.sample(queries)
             found = measure_recall(snapshot, vectors, k, progress)
     finally:
@@ -130,9 +131,8 @@ def _show(results: Results, offset: int) -> None:
         why = ", ".join(f"{name} {value}" for name, value in results.evidence.items())
         err.print(f"nothing relevant was found; the nearest passages follow ({why})", markup=False)
     for number, hit in enumerate(results, start=offset + 1):
-        out.print(
-            Text.assemble((f"{number:>3}. ", "bold"), (hit.title or hit.id, "bold"), f"  {hit.id}  {hit.score:.4f}")
-        )
+        title = f"{hit.title}  " if hit.title else ""
+        out.print(Text.assemble((f"{number:>3}. {title}", "bold"), f"{hit.id}  {hit.score:.4f}"))
         out.print(_marked(hit))
         if hit.explanation:
             out.print(_because(hit), markup=False, style="dim")

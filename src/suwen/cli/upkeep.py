@@ -30,7 +30,7 @@ def verify(index: IndexFolder, json: Json = False) -> None:
         print_json({"index": str(index), "ok": not problems, "problems": problems})
     else:
         for problem in problems or [f"{index} is in order"]:
-            out.print(problem, markup=False)
+            out.print(problem, soft_wrap=True)
     if problems:
         raise typer.Exit(NEGATIVE)
 
@@ -114,7 +114,7 @@ def _told(json: bool, said: str, about: dict[str, object], started: float) -> No
     if json:
         print_json({**about, "seconds": seconds})
     else:
-        out.print(f"{said} in {seconds:.1f} s", markup=False)
+        out.print(f"{said} in {seconds:.1f} s", soft_wrap=True)
 
 
 VERBS = (verify, rebuild, compact, backup, restore)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import ModelDocument, SpaceMismatch
+from suwen.encoders.space import ModelDocument, SpaceMismatch, TierDocument
 from suwen.errors import SuwenError
 from suwen.retrieve.ingest import PassageEncoder
 
@@ -63,10 +63,11 @@ def choose_encoder(pair: Pair, *, tier: str | None = None, document_encoder: str
 
 
 def _fall_back(pair: Pair, torch: bool) -> Choice:
-    name = pair.default_tier
-    match pair.manifest.document.kind:
-        case "tier":
-            why = "which is this pair's document encoder"
+    name, side = pair.default_tier, pair.manifest.document
+    if isinstance(side, TierDocument):
+        said = f"documents are encoded by the tier '{side.tier}', the pair's own for them"
+        return Choice(pair.encoder(side.tier), said)
+    match side.kind:
         case "router" | "sentence-transformers" if not torch:
             why = "the aligned query encoder, because torch is not installed (pip install 'suwen[train]')"
         case _:

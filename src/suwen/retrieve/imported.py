@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -45,6 +46,10 @@ class ImportedVectors:
         self._ids.execute("CREATE TABLE ids(id TEXT PRIMARY KEY, position INTEGER, digest TEXT) WITHOUT ROWID")
         self._read_ids(ids)
         self._probed = False
+
+    def close(self) -> None:
+        """Let go of the ids."""
+        self._ids.close()
 
     def _read_ids(self, ids: Path) -> None:
         self._ids.execute("BEGIN")
@@ -132,8 +137,10 @@ def _opened(ids: Path) -> Iterator[TextIO]:
 def _matrix(file: Path, dimension: int) -> Any:
     try:
         matrix = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
+    except (OSError, ValueError, EOFError, BadZipFile) as problem:
         raise IngestError(f"{file} is not a readable .npy matrix ({problem}): write it with numpy.save") from problem
+    if not isinstance(matrix, np.ndarray):
+        raise IngestError(f"{file} is an archive of arrays, not one .npy matrix: write it with numpy.save")
     if matrix.ndim != 2 or matrix.dtype not in (np.float16, np.float32) or matrix.shape[1] != dimension:
         raise IngestError(
             f"{file} holds {matrix.dtype} of shape {matrix.shape}: the space needs float16 or float32 with "

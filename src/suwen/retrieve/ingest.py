@@ -200,7 +200,8 @@ class _Run:
             told = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
         except UnicodeEncodeError as problem:
             raise IngestError(
-                f"document {document.id!r} holds half a character ({problem.reason}): clean it with suwen.text.clean.clean"
+                f"document {document.id!r} holds half a character ({problem.reason}): clean its text with "
+                "suwen.text.clean.clean first"
             ) from problem
         return hashlib.sha256(told).hexdigest()[:32]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 
@@ -32,6 +34,19 @@ WEIGHTS: Mapping[str, float] = {"dense": 1.0, "lexical": 1.0}
 DEEPEST = 10_000
 #: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
 LONGEST_QUERY = 8192
+
+
+#: How far down each leg is read: half of a step is given out before the next is taken, since the fusion of two legs
+#: cut at a depth is only sure of its upper part.
+_STEPS = (200, 2000, DEEPEST)
+
+
+class _Found(NamedTuple):
+    """A row of the fused ranking, with the legs it was fused from."""
+
+    row: int
+    score: float
+    legs: Mapping[str, Ranking]
 
 
 class SearchError(SuwenError):
@@ -118,26 +133,20 @@ class Index:
         vector = None if encoder is None else encoder.encode_queries([text])[0]
         encoded = time.perf_counter()
         with self.engine.snapshot() as snapshot:
-            depth = _depth(offset + k)
-            while True:
-                legs = _legs(snapshot, text, vector, mode, depth, where)
-                fused = _fused(legs, weights, depth)
-                stored, scores = _page(snapshot, fused, offset, k, per_document)
-                if len(stored) == k or len(fused.rows) < depth or depth >= DEEPEST:
-                    break
-                depth = min(depth * 10, DEEPEST)
+            read = cache(lambda depth: _legs(snapshot, text, vector, mode, depth, where))
+            page = _page(snapshot, _ranked(read, weights), offset, k, per_document)
             searched = time.perf_counter()
-            relevant, evidence = judge(legs, self._null(snapshot, tier or self.pair.default_tier))
+            relevant, evidence = judge(read(_STEPS[0]), self._null(snapshot, tier or self.pair.default_tier))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
         hits = tuple(
-            _hit(item, score, highlight(text, item.passage.text, reader) if highlights else ())
-            for item, score in zip(stored, scores, strict=True)
+            _hit(item, found.score, highlight(text, item.passage.text, reader) if highlights else ())
+            for item, found in page
         )
         if explain:
             tier_name = encoder.name if encoder else None
             hits = tuple(
-                _explained(hit, item, legs, mode, self.pair.space.id, tier_name, weights)
-                for hit, item in zip(hits, stored, strict=True)
+                _explained(hit, item, found.legs, mode, self.pair.space.id, tier_name, weights)
+                for hit, (item, found) in zip(hits, page, strict=True)
             )
         ended = time.perf_counter()
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
@@ -180,17 +189,14 @@ def _checked(query: str, k: int, offset: int, mode: str, weights: Mapping[str, f
         )
     if set(weights) - {"dense", "lexical"} or any(not 0 <= weight < np.inf for weight in weights.values()):
         raise SearchError(f"weights {dict(weights)} are not usable: give 'dense' and 'lexical', each zero or more")
+    if mode == "hybrid" and not any(weights.values()):
+        raise SearchError(f"weights {dict(weights)} leave nothing to rank by: give one leg a weight above zero")
     text = clean(query)
     if not any(character.isalnum() for character in text):
         raise SearchError("the query holds no letter or digit to search for: type a word or a question")
     if len(text) > LONGEST_QUERY:
         return text[:LONGEST_QUERY], (f"the query was cut to its first {LONGEST_QUERY} characters",)
     return text, ()
-
-
-def _depth(needed: int) -> int:
-    """How far down each leg is read. In steps, so that the pages of one query are cut from the same fused ranking."""
-    return next(depth for depth in (200, 2000, DEEPEST) if needed <= depth // 2 or depth == DEEPEST)
 
 
 def _legs(
@@ -211,22 +217,42 @@ def _fused(legs: Mapping[str, Ranking], weights: Mapping[str, float], depth: int
     return reciprocal_rank_fusion([leg for leg in ranked if leg[1] > 0], 2 * depth)
 
 
+def _ranked(read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, float]) -> Iterator[_Found]:
+    """The fused ranking, best first, reading the legs deeper as more of it is asked for.
+
+    It is the same whatever page is cut from it: fusing deeper legs may move a row up, so what an earlier step gave out
+    stays where it was and is left out of the later ones.
+    """
+    given: set[int] = set()
+    for depth in _STEPS:
+        legs = read(depth)
+        fused = _fused(legs, weights, depth)
+        whole = depth == DEEPEST or all(len(leg.rows) < depth for leg in legs.values())
+        for row, score in zip(fused.rows.tolist(), fused.scores.tolist(), strict=True):
+            if not whole and len(given) >= depth // 2:
+                break
+            if row not in given:
+                given.add(row)
+                yield _Found(row, score, legs)
+        if whole:
+            return
+
+
 def _page(
-    snapshot: EmbeddedSnapshot, fused: Ranking, offset: int, k: int, per_document: bool
-) -> tuple[list[StoredPassage], Sequence[float]]:
+    snapshot: EmbeddedSnapshot, ranked: Iterator[_Found], offset: int, k: int, per_document: bool
+) -> list[tuple[StoredPassage, _Found]]:
     """The passages from ``offset`` on; with ``per_document``, offsets count documents."""
+
+    def fetched(part: list[_Found]) -> Iterator[tuple[StoredPassage, _Found]]:
+        return zip(snapshot.fetch([found.row for found in part]), part, strict=True)
+
     if not per_document:
-        chosen = slice(offset, offset + k)
-        return snapshot.fetch(fused.rows[chosen].tolist()), fused.scores[chosen].tolist()
-    kept: dict[str, tuple[StoredPassage, float]] = {}
-    for start in range(0, len(fused.rows), 256):
-        part = slice(start, start + 256)
-        for item, score in zip(snapshot.fetch(fused.rows[part].tolist()), fused.scores[part].tolist(), strict=True):
-            kept.setdefault(item.passage.document_id, (item, score))
-        if len(kept) >= offset + k:
-            break
-    page = list(kept.values())[offset : offset + k]
-    return [item for item, _ in page], [score for _, score in page]
+        return list(fetched(list(islice(ranked, offset, offset + k))))
+    kept: dict[str, tuple[StoredPassage, _Found]] = {}
+    while len(kept) < offset + k and (part := list(islice(ranked, 64))):
+        for item, found in fetched(part):
+            kept.setdefault(item.passage.document_id, (item, found))
+    return list(kept.values())[offset : offset + k]
 
 
 def _hit(item: StoredPassage, score: float, highlights: Any) -> Hit:

@@ -1,0 +1,183 @@
+"""The verbs that put documents in and take them out, and what happens to a run that is interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_pair import NOTES, jsonl
+
+import suwen as package
+from suwen.corpora.passages import split_document
+from suwen.corpora.readers import read_documents
+from suwen.encoders.pair import Pair
+
+Suwen = Callable[..., Any]
+
+
+def test_index_then_index_again(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    first = suwen("index", tmp_path / "new", source)
+    assert first.code == 0
+    assert "10 added, 0 changed, 0 unchanged, 0 removed" in first.out
+    assert "documents are encoded by the tier 'static'" in first.err
+    again = suwen("index", tmp_path / "new", source, "--json").json
+    assert (again["unchanged"], again["encoded"], again["encoder"]) == (10, 0, "static")
+    assert "tier 'static'" in again["note"]
+    source.write_text(jsonl(NOTES[1:]).replace("多饮水", "大量饮水"), encoding="utf-8")
+    changed = suwen("index", tmp_path / "new", source, "--json").json
+    assert (changed["changed"], changed["unchanged"], changed["removed"]) == (1, 8, 1)
+    assert suwen("search", tmp_path / "new", "大量饮水", "--json").json["hits"][0]["document_id"] == "stone"
+
+
+def test_several_sources_of_different_kinds(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "fever.txt").write_text("发烧时多喝水。", encoding="utf-8")
+    (folder / "cough.md").write_text("# 咳嗽\n\n咳嗽一周不好要就医。", encoding="utf-8")
+    table = tmp_path / "table.csv"
+    table.write_text("nummer,inhalt\n7,胃痛反酸可能是慢性胃炎\n", encoding="utf-8")
+    one = suwen("index", tmp_path / "new", source, folder, "--json")
+    assert one.code == 0 and one.json["read"] == 12
+    two = suwen("add", tmp_path / "new", table, "--id-field", "nummer", "--text-field", "inhalt", "--json")
+    assert two.code == 0 and two.json["added"] == 1
+    assert suwen("search", tmp_path / "new", "胃痛反酸", "--json").json["hits"][0]["document_id"] == "7"
+
+
+def test_bad_records_are_skipped_on_request(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    with source.open("a", encoding="utf-8") as file:
+        file.write("{broken\n")
+    refused = suwen("index", tmp_path / "new", source)
+    assert refused.code == 1 and "notes.jsonl:11" in refused.err
+    done = suwen("index", tmp_path / "new", source, "--skip-bad", "--json")
+    assert done.code == 0 and done.json["read"] == 10
+    assert "left out: " in done.err and "notes.jsonl:11" in done.err
+
+
+def test_duplicates(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    with source.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"_id": "bp", "text": "另一个版本的高血压。"}, ensure_ascii=False) + "\n")
+    done = suwen("index", tmp_path / "new", source)
+    assert done.code == 1 and "'bp' comes twice" in done.err and "--duplicates first|last" in done.err
+    assert suwen("index", tmp_path / "new", source, "--duplicates", "last").code == 0
+    assert suwen("search", tmp_path / "new", "另一个版本", "--json").json["hits"][0]["document_id"] == "bp"
+
+
+def test_add_and_delete(suwen: Suwen, index: Path, source: Path) -> None:
+    done = suwen("add", index, "--id", "note-7", "--title", "用药", "--text", "布洛芬不宜与阿司匹林同服。", "--json")
+    assert (done.code, done.json["added"]) == (0, 1)
+    found = suwen("search", index, "阿司匹林", "--json").json["hits"][0]
+    assert (found["document_id"], found["title"]) == ("note-7", "用药")
+    assert suwen("index", index, source, "--json").json["removed"] == 0
+    assert suwen("delete", index, "note-7", "nobody", "--json").json == {"deleted": 1, "missing": ["nobody"]}
+    assert suwen("search", index, "阿司匹林", "--json").json["hits"][0]["document_id"] != "note-7"
+
+
+def test_ids_that_look_like_markup(suwen: Suwen, index: Path) -> None:
+    assert (
+        suwen("add", index, "--id", "[bold]x[/red]", "--text", "方括号[/b]的文档。", "--title", "[red]题[/]").code == 0
+    )
+    shown = suwen("search", index, "方括号的文档")
+    assert "[bold]x[/red]" in shown.out and "[red]题[/]" in shown.out and "方括号[/b]的文档" in shown.out
+    done = suwen("delete", index, "[bold]x[/red]", "[/none]")
+    assert done.code == 0
+    assert "deleted 1 of 2 documents; not there: [/none]" in done.out
+
+
+def ship(folder: Path, source: Path, pair: Pair) -> None:
+    """What ``suwen encode`` would have written on another machine."""
+    folder.mkdir()
+    passages = [p for note in read_documents(source) for p in split_document(note, pair.count_tokens, 24, 0)]
+    np.save(folder / "vectors.npy", pair.encoder("rough").encode_documents([p.content for p in passages]))
+    digests = [hashlib.sha1(p.content.encode()).hexdigest()[:12] for p in passages]
+    lines = [f"{p.id}\t{digest}\n" for p, digest in zip(passages, digests, strict=True)]
+    (folder / "ids.txt").write_text("".join(lines))
+    (folder / "vectors.json").write_text(json.dumps({"space": pair.space.id}))
+
+
+def test_ready_vectors(suwen: Suwen, source: Path, small: Path, tmp_path: Path) -> None:
+    ship(tmp_path / "ready", source, Pair.load(small))
+    options = ["--vectors", tmp_path / "ready" / "vectors.npy", "--ids", tmp_path / "ready" / "ids.txt"]
+    done = suwen("index", tmp_path / "new", source, *options, "--size", 24, "--overlap", 0, "--json")
+    assert done.code == 0
+    assert (done.json["encoded"], done.json["encoder"]) == (0, "document")
+    assert "vectors.npy" in done.json["note"]
+    assert (
+        suwen("search", tmp_path / "new", "尿酸结石", "--mode", "dense", "--json").json["hits"][0]["document_id"]
+        == "stone"
+    )
+    other = suwen("index", tmp_path / "other", source, *options, "--size", 100)
+    assert other.code == 1 and "has changed since" in other.err
+    (tmp_path / "more.jsonl").write_text(jsonl() + '{"_id": "extra", "text": "text"}\n', encoding="utf-8")
+    more = suwen("index", tmp_path / "more", tmp_path / "more.jsonl", *options, "--size", 24, "--overlap", 0)
+    assert more.code == 1 and "no vector for passage 'extra#0'" in more.err and "same --size and --overlap" in more.err
+
+
+def test_ready_vectors_of_another_space(suwen: Suwen, source: Path, small: Path, foreign: Path, tmp_path: Path) -> None:
+    ship(tmp_path / "ready", source, Pair.load(small))
+    (tmp_path / "ready" / "vectors.json").write_text(json.dumps({"space": Pair.load(foreign).space.id}))
+    options = ["--vectors", tmp_path / "ready" / "vectors.npy", "--ids", tmp_path / "ready" / "ids.txt"]
+    done = suwen("index", tmp_path / "new", source, *options)
+    assert done.code == 1 and Pair.load(foreign).space.id in done.err
+
+
+def stored(index: Path) -> int:
+    if not (index / "truth.db").exists():
+        return 0
+    truth = sqlite3.connect(index / "truth.db", timeout=30)
+    try:
+        return int(truth.execute("SELECT count(*) FROM documents").fetchone()[0])
+    finally:
+        truth.close()
+
+
+def test_control_c_in_the_middle_and_again(suwen: Suwen, small: Path, tmp_path: Path) -> None:
+    """The source is a pipe that stops in the middle: the run is waiting for more when it is interrupted."""
+    lines = [f'{{"_id": "d{number}", "text": "number {number}"}}\n' for number in range(4500)]
+    os.mkfifo(tmp_path / "slow.jsonl")
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1]), "SUWEN_PAIR": str(small)}
+    command = "from suwen.cli.main import run; run()"
+    index = tmp_path / "new"
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "index", str(index), str(tmp_path / "slow.jsonl")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    with process, (tmp_path / "slow.jsonl").open("w") as pipe:
+        pipe.writelines(lines)
+        pipe.flush()
+        deadline = time.monotonic() + 120
+        while not stored(index) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted: what was stored stays; run the same command again" in err
+    assert "Traceback" not in err and out == ""
+    before = stored(index)
+    assert 0 < before < 4500
+    (tmp_path / "whole.jsonl").write_text("".join(lines))
+    done = suwen("index", index, tmp_path / "whole.jsonl", "--json").json
+    assert (done["read"], done["unchanged"], done["added"]) == (4500, before, 4500 - before)
+    assert stored(index) == 4500
+    assert suwen("verify", index).code == 0
+
+
+@pytest.mark.parametrize("content", ["", "   \n"])
+def test_an_empty_source_changes_nothing(suwen: Suwen, index: Path, source: Path, content: str) -> None:
+    source.write_text(content)
+    done = suwen("index", index, source)
+    assert done.code == 1
+    assert stored(index) == 10

@@ -1,0 +1,162 @@
+"""The command as a whole: help, version, exit codes, and errors that say the fix."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import suwen as package
+from suwen.cli.main import app
+
+Suwen = Callable[..., Any]
+VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+
+
+def test_every_verb_is_there() -> None:
+    wanted = {"index", "add", "delete", "search", "info", "export", "verify", "rebuild", "compact", "backup", "restore"}
+    assert wanted | {"recall", "encode"} <= set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example_and_json(suwen: Suwen, verb: str) -> None:
+    done = suwen(verb, "--help")
+    assert done.code == 0
+    assert re.search(rf"Example:\s+suwen\s+{verb}\b", done.out)
+    assert "--json" in done.out
+
+
+def test_help_lists_the_verbs_and_says_how_to_begin(suwen: Suwen) -> None:
+    done = suwen("--help")
+    assert done.code == 0
+    assert all(re.search(rf"\b{verb}\b", done.out) for verb in VERBS)
+    assert "suwen index" in done.out and "suwen search" in done.out
+
+
+def test_version(suwen: Suwen) -> None:
+    assert suwen("--version").out == f"suwen {package.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["search"],
+        ["search", "index"],
+        ["search", "index", "q", "--mode", "sparse"],
+        ["search", "index", "q", "-k", "many"],
+        ["search", "index", "q", "--no-such-option"],
+        ["index", "only-a-folder"],
+        ["index", "i", "s", "--duplicates", "both"],
+        ["recall", "index", "-k", "0"],
+    ],
+)
+def test_wrong_usage_is_two(suwen: Suwen, arguments: list[str]) -> None:
+    done = suwen(*arguments)
+    assert done.code == 2
+    assert "Usage" in done.err and done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "{tmp}/nowhere", "头痛"], "not an index .*create one with 'suwen index"),
+        (["add", "{tmp}/nowhere", "--text", "文", "--id", "a"], "not an index"),
+        (["delete", "{tmp}/nowhere", "a"], "not an index"),
+        (["verify", "{tmp}/nowhere"], "not an index"),
+        (["rebuild", "{tmp}/nowhere"], "not an index"),
+        (["compact", "{tmp}/nowhere"], "not an index"),
+        (["recall", "{tmp}/nowhere"], "not an index"),
+        (["backup", "{tmp}/nowhere", "{tmp}/b"], "not an index"),
+        (["restore", "{tmp}/nowhere", "{tmp}/b"], "not a backup"),
+        (["info", "{tmp}/nowhere"], "neither an index .* nor a pair"),
+        (["index", "{tmp}/new", "{tmp}/missing.jsonl"], "there is no such file or folder; check the path"),
+        (["index", "{tmp}/notes.jsonl", "{tmp}/notes.jsonl"], "cannot be made a folder|give a new or empty folder"),
+        (["index", "{tmp}", "{tmp}/notes.jsonl"], r"holds other files .*give a new or empty folder"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--pair", "{tmp}/nopair"], "no pair at .*--pair or SUWEN_PAIR"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--tier", "l12"], "choose one of static, rough"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--size", "3"], "size is at least 8"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--format", "docx"], "no format 'docx'; use one of"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--vectors", "v.npy"], "--vectors needs --ids"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--vectors", "v.npy", "--ids", "i.txt"], "numpy.save"),
+        (["add", "{tmp}/index"], "give files, or --text with --id"),
+        (["add", "{tmp}/index", "--text", "文"], "--text needs some text and an --id"),
+        (["add", "{tmp}/index", "--text", " ", "--id", "a"], "--text needs some text and an --id"),
+        (["search", "{tmp}/index", ""], "no letter or digit"),
+        (["search", "{tmp}/index", "头痛", "-k", "0"], "k must be at least 1"),
+        (["search", "{tmp}/index", "头痛", "-k", "1000000"], "at most 10000"),
+        (["search", "{tmp}/index", "头痛", "--offset", "-1"], "offset at least 0"),
+        (["search", "{tmp}/index", "头痛", "--tier", "l12"], "choose one of static, rough"),
+        (["search", "{tmp}/index", "头痛", "--where", "lang"], "write field=value"),
+        (["search", "{tmp}/index", "头痛", "--where", "colour=red"], "the fields are lang, year"),
+        (["search", "{tmp}/index", "头痛", "--dense-weight", "nan"], "not usable"),
+        (["backup", "{tmp}/index", "{tmp}"], "not empty: give a new folder"),
+    ],
+)
+def test_failures_are_one_and_say_the_fix(
+    suwen: Suwen, index: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    done = suwen(*(argument.replace("{tmp}", str(tmp_path)) for argument in arguments))
+    assert done.code == 1
+    assert done.out == ""
+    (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert re.search(message, line)
+
+
+def test_a_pair_of_another_space_is_refused(suwen: Suwen, index: Path, source: Path, foreign: Path) -> None:
+    for arguments in (["search", index, "头痛"], ["index", index, source], ["add", index, "--text", "文", "--id", "a"]):
+        done = suwen(*arguments, "--pair", foreign)
+        assert done.code == 1
+        assert "their vectors cannot be compared" in done.err and "foreign" in done.err
+
+
+def test_an_index_that_is_being_written(suwen: Suwen, index: Path, source: Path) -> None:
+    import os
+
+    from suwen.index.embedded import EmbeddedEngine
+
+    engine = EmbeddedEngine.open(index, write=True)
+    for arguments in (["index", index, source], ["delete", index, "bp"]):
+        done = suwen(*arguments)
+        assert done.code == 1
+        assert f"being written by process {os.getpid()}: wait" in done.err
+    assert suwen("search", index, "头痛").code == 0
+    engine.close()
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from suwen.cli.main import run; run()", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def test_a_real_process_exits_with_the_code(index: Path, small: Path, tmp_path: Path) -> None:
+    import os
+
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1]), "SUWEN_PAIR": str(small)}
+    assert run("search", str(index), "尿酸结石", env=environment).returncode == 0
+    done = run("search", str(tmp_path / "no"), "尿酸结石", env=environment)
+    assert done.returncode == 1
+    assert done.stdout == "" and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+
+
+def test_a_reader_of_the_pipe_that_leaves(index: Path, small: Path) -> None:
+    import os
+
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1]), "SUWEN_PAIR": str(small)}
+    command = "from suwen.cli.main import run; run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", command, "search", str(index), "尿酸结石", "--json", "-k", "100"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        complaint = process.stderr.read()
+    assert "Traceback" not in complaint and "Exception ignored" not in complaint

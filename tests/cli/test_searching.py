@@ -1,0 +1,103 @@
+"""search, info and recall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Suwen = Callable[..., Any]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
+def test_search_as_json(suwen: Suwen, index: Path, mode: str) -> None:
+    done = suwen("search", index, "碱化尿液 尿酸结石", "-k", 3, "--mode", mode, "--explain", "--json")
+    assert done.code == 0
+    told = done.json
+    assert (told["mode"], told["hits"][0]["document_id"]) == (mode, "stone")
+    hit = told["hits"][0]
+    assert hit["explanation"]["mode"] == mode
+    for mark in hit["highlights"]:
+        assert hit["text"][mark["start"] : mark["end"]] == mark["text"]
+
+
+def test_search_for_people(suwen: Suwen, index: Path) -> None:
+    done = suwen("search", index, "尿酸结石", "-k", 2, "--explain", "--tier", "rough")
+    assert done.code == 0
+    assert "  1. 肾结石" in done.out and "stone#" in done.out
+    assert "dense rank 1" in done.out and "encoded by static" in done.out
+    assert "2 hits, hybrid, tier rough; encode " in done.err
+
+
+def test_filters_pages_and_documents(suwen: Suwen, index: Path) -> None:
+    def found(*options: object) -> list[str]:
+        return [hit["id"] for hit in suwen("search", index, "患者应定期检查", "--json", *options).json["hits"]]
+
+    assert {id_.split("#")[0] for id_ in found("--where", "lang=en", "-k", 50)} <= {"stroke", "asthma"}
+    assert {id_.split("#")[0] for id_ in found("--where", "year>=2023", "--where", "lang=zh|fr")} <= {"sugar", "flu"}
+    assert {id_.split("#")[0] for id_ in found("--where", "year=2022")} == {"stone", "kidney"}
+    whole = found("-k", 9)
+    assert [*found("-k", 4), *found("-k", 5, "--offset", 4)] == whole
+    documents = [id_.split("#")[0] for id_ in found("--per-document", "-k", 10)]
+    assert len(documents) == len(set(documents)) == 10
+
+
+def test_weights(suwen: Suwen, index: Path) -> None:
+    def found(*options: object) -> list[str]:
+        return [hit["id"] for hit in suwen("search", index, "检查肾功能", "--json", *options).json["hits"]]
+
+    assert found("--lexical-weight", 0) == found("--mode", "dense")
+
+
+def test_nothing_relevant_is_three(suwen: Suwen, index: Path) -> None:
+    done = suwen("search", index, "qwxz zkjv", "--mode", "lexical")
+    assert done.code == 3
+    assert "nothing relevant was found" in done.err
+    as_json = suwen("search", index, "qwxz zkjv", "--mode", "lexical", "--json")
+    assert as_json.code == 3 and as_json.json["relevant"] is False and as_json.json["hits"] == []
+
+
+def test_long_passages_are_shortened_for_people_only(suwen: Suwen, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("发烧咳嗽感冒反酸" * 45)
+    suwen("index", tmp_path / "new", tmp_path / "long.txt", "--size", 400)
+    shown = suwen("search", tmp_path / "new", "发烧咳嗽感冒反酸", "-k", 1)
+    assert "…" in shown.out
+    told = suwen("search", tmp_path / "new", "发烧咳嗽感冒反酸", "-k", 1, "--json").json
+    assert told["hits"][0]["text"].count("发烧") == 45
+
+
+def test_a_query_that_was_cut_is_said(suwen: Suwen, index: Path) -> None:
+    done = suwen("search", index, "结石" * 5000)
+    assert "cut to its first 8192 characters" in done.err.replace("\n", " ")
+
+
+def test_info_of_an_index(suwen: Suwen, index: Path) -> None:
+    told = suwen("info", index, "--json").json
+    assert (told["documents"], told["fields"], told["dimension"]) == (10, "lang, year", 48)
+    assert told["space"].startswith("sp-") and "small" in told["pair"]
+    assert told["passage size"] == "24 tokens, 0 overlap"
+    assert told["encoded by"] == [f"static: {told['passages']} passages"]
+    shown = suwen("info", index)
+    assert shown.code == 0
+    assert told["space"] in shown.out and "small" in shown.out
+    assert all(key in shown.out for key in told)
+
+
+def test_info_of_a_pair(suwen: Suwen, small: Path) -> None:
+    for arguments in ([small], [small / "suwen.json"], []):
+        told = suwen("info", *arguments, "--json").json
+        assert told["pair"] == "small" and told["dimension"].startswith("48")
+        assert told["tiers"][0].startswith("static (default)") and told["tiers"][1].startswith("rough")
+    assert "static (default): static int8" in suwen("info", small).out
+
+
+def test_long_lines_stay_whole_for_programs(suwen: Suwen, index: Path) -> None:
+    assert any(str(index) in line for line in suwen("info", index).out.splitlines())
+
+
+def test_recall(suwen: Suwen, index: Path) -> None:
+    told = suwen("recall", index, "--queries", 5, "-k", 3, "--json").json
+    assert told == {"recall": 1.0, "k": 3, "queries": 5}
+    assert suwen("recall", index).out.startswith("recall@10 1.0000 against exact search")

@@ -1,0 +1,77 @@
+"""Highlights: offsets that are exact, terms inside their sentences, and meaning where no word matches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suwen.encoders.pair import Pair
+from suwen.retrieve.highlight import highlight, matching_terms
+
+TEXT = "尿酸结石多见于酸性尿液。碱化尿液可溶解尿酸结石！An inhaler opens the airways. 复查HbA1c和血脂。"
+
+
+def marked(query: str, text: str) -> list[list[str]]:
+    return [[text[start:end] for start, end in one.terms] for one in highlight(query, text)]
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("酸性结石", ["结石", "酸性"]),
+        ("INHALER", ["inhaler"]),
+        ("ＨｂＡ１ｃ多少正常", ["HbA1c"]),
+        ("血脂", ["血脂"]),
+        ("airway", ["airway"]),
+        ("碱化", ["碱化"]),
+        ("鹼化", ["碱化"]),
+    ],
+)
+def test_the_words_of_a_query_are_marked(query: str, wanted: list[str]) -> None:
+    assert wanted in marked(query, TEXT)
+
+
+def test_a_latin_word_stands_at_the_start_of_a_word() -> None:
+    assert marked("ph", "Morphine is strong. The pH is low.") == [["pH"]]
+    assert highlight("ph", "Morphine is strong.") == ()
+
+
+def test_the_best_sentences_come_in_reading_order_and_noise_is_left_out() -> None:
+    text = "多饮水。尿酸结石要碱化尿液。结石常复发。碱化尿液可溶解尿酸结石。"
+    found = highlight("碱化尿液溶解尿酸结石", text)
+    assert [one.text for one in found] == ["尿酸结石要碱化尿液。", "碱化尿液可溶解尿酸结石。"]
+    assert [one.text for one in highlight("饮水", text)] == ["多饮水。"]
+
+
+def test_meaning_alone_needs_an_encoder(pair: Pair) -> None:
+    text = "骨折后应固定患肢。睡前不宜饮咖啡。"
+    assert highlight("sleep", text) == ()
+    (found,) = highlight("肢患", text, pair.encoder())
+    assert (found.text, found.terms) == ("骨折后应固定患肢。", ())
+    assert text[found.start : found.end] == found.text
+
+
+def test_single_characters_only_where_there_is_nothing_else() -> None:
+    assert matching_terms("药") == ["药"]
+    assert "药" not in matching_terms("吃药")
+    assert marked("药", "此药慎用。多喝水。") == [["药"]]
+
+
+def test_no_text_has_no_highlight(pair: Pair) -> None:
+    assert highlight("药", "", pair.encoder()) == ()
+    assert highlight("药", " \n ", pair.encoder()) == ()
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(
+    st.text(st.sampled_from("高血压糖尿病 aBc1.。！\nＡ\U0001f600()[*é鹼"), max_size=40),
+    st.text(st.sampled_from("高血压糖尿病 aBc1.。Ａ()[*"), max_size=12),
+)
+def test_offsets_are_exact(text: str, query: str) -> None:
+    for one in highlight(query, text):
+        assert text[one.start : one.end] == one.text
+        for start, end in one.terms:
+            assert one.start <= start < end <= one.end
+        assert list(one.terms) == sorted(one.terms)
+        assert one.terms, "without an encoder only words can match"

@@ -1,0 +1,89 @@
+"""The signal that nothing relevant was found, on the bundled sample with the pair of the package."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suwen.corpora.collection import Collection
+from suwen.corpora.readers import read_documents
+from suwen.corpora.sample import sample_path
+from suwen.encoders.pair import default_pair_path
+from suwen.index.engine import Ranking
+from suwen.retrieve.ingest import ingest
+from suwen.retrieve.relevance import Null, judge, off_topic
+from suwen.retrieve.retriever import Index
+
+#: Not among the questions an index is calibrated with.
+OFF_TOPIC = (
+    "周末去杭州怎么坐高铁",
+    "新买的手机充不进电",
+    "如何申请护照",
+    "冬天汽车打不着火",
+    "best pizza place near the station",
+    "how to install a printer driver",
+    "who won the world cup in 1998",
+    "股票开户流程",
+)
+NONSENSE = ("qwxz zkjv ppqt", "嗯嗯啊啊哦哦", "lorem ipsum dolor")
+
+
+@pytest.fixture(scope="module")
+def sample() -> Iterator[Index]:
+    with tempfile.TemporaryDirectory() as folder, Index.create(Path(folder) / "i", pair=default_pair_path()) as index:
+        ingest(index, read_documents(sample_path()), mirror=True)
+        yield index
+
+
+def test_the_samples_own_queries_are_relevant(sample: Index) -> None:
+    queries = Collection.open(sample_path()).queries()
+    relevant = [sample.search(query.text).relevant for query in queries]
+    assert len(relevant) == 60
+    assert np.mean(relevant) >= 0.85
+
+
+def test_the_sample_is_searched_well(sample: Index) -> None:
+    collection = Collection.open(sample_path())
+    qrels = collection.qrels()
+    first = [
+        any(qrels[query.id].get(hit.document_id, 0) > 0 for hit in sample.search(query.text, 5))
+        for query in collection.queries()
+    ]
+    assert np.mean(first) >= 0.8
+
+
+def test_nonsense_and_other_subjects_are_not(sample: Index) -> None:
+    turned_away = [not sample.search(query).relevant for query in OFF_TOPIC + NONSENSE]
+    assert not set(OFF_TOPIC) & set(off_topic())
+    assert np.mean(turned_away) >= 0.7
+    assert len(sample.search(OFF_TOPIC[0], 10)) == 10, "the nearest passages come all the same"
+
+
+def test_words_that_are_nowhere_find_nothing(sample: Index) -> None:
+    found = sample.search("qwxz zkjv", mode="lexical")
+    assert (len(found), found.relevant) == (0, False)
+
+
+def test_the_evidence_is_said(sample: Index) -> None:
+    assert set(sample.search("高血压吃什么药").evidence) == {"dense", "lexical"}
+    assert set(sample.search("高血压吃什么药", mode="dense").evidence) == {"dense"}
+
+
+def test_heights_are_deviations_above_the_off_topic_median() -> None:
+    null = Null(dense=(0.3, 0.05), lexical=(4.0, 2.0), rows=100)
+    assert null.height("dense", 0.4) == pytest.approx(2.0)
+    assert null.height("lexical", 3.0) == pytest.approx(-0.5)
+    assert Null.from_json(null.to_json()) == null
+    assert null.fits(150) and not null.fits(151)
+
+
+def test_judging_nothing_is_negative() -> None:
+    null = Null(dense=(0.0, 0.0), lexical=(0.0, 0.0), rows=1)
+    nothing = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
+    assert judge({"dense": nothing, "lexical": nothing}, null)[0] is False
+    something = Ranking(np.array([1]), np.array([0.9], np.float32))
+    assert judge({"dense": something}, null)[0] is True
