@@ -1,0 +1,1 @@
+"""Evaluating retrievers: metrics, suites, published numbers, the runner. Knows nothing of training."""

@@ -1,0 +1,186 @@
+"""Whether benchmark queries stand in training rows: exact copies, and near ones by character 8-grams.
+
+Only strings are compared; a paraphrase is not found. Loading a suite's queries is for ``loaders``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from suwen.bench.data import Data, Paired
+from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.tabular import format_of, rows
+from suwen.errors import SuwenError
+from suwen.text.clean import clean
+from suwen.text.fold import fold
+
+#: Characters of a gram, and the share of a query's grams that one training text must hold to be near it.
+SIZE, LEAST = 8, 0.8
+#: What training rows call their texts: FlagEmbedding and CARE, AutoMIR, CardioEmbed, sentence pairs, plain text.
+FIELDS = (
+    *("query", "pos", "neg", "text", "rewrite_query", "doc", "anchor", "positive", "positives", "negative"),
+    *("negatives", "a", "b", "sentence1", "sentence2", "question", "answer", "document", "title"),
+)
+
+
+class ContaminationError(SuwenError):
+    """Training rows that cannot be read, or nothing to compare."""
+
+
+class TrainingText(NamedTuple):
+    """One text of a training row: the place and the field it stands in."""
+
+    place: str
+    field: str
+    text: str
+
+
+class Overlap(NamedTuple):
+    """A query that training rows hold; ``share`` is the part of its grams found in that one text, 1 if exact."""
+
+    query: str
+    text: str
+    kind: Literal["exact", "near"]
+    share: float
+    place: str
+    field: str
+    found: str
+
+
+class Contamination(NamedTuple):
+    """All overlaps, one per query at most, and what was compared."""
+
+    overlaps: list[Overlap]
+    queries: int
+    texts: int
+
+    @property
+    def share(self) -> float:
+        """The part of the queries that training rows hold."""
+        return len(self.overlaps) / self.queries if self.queries else 0.0
+
+
+def plain(text: str) -> str:
+    """A text as it is compared: cleaned, folded, letters and digits only.
+
+    >>> plain("ＨｂＡ１ｃ 高，怎麼辦？")
+    'hba1c高怎么办'
+    """
+    return "".join(character for character in fold(clean(text)) if character.isalnum())
+
+
+def training_texts(paths: Iterable[Path | str]) -> Iterator[TrainingText]:
+    """The texts of training rows in jsonl, json, csv, tsv or parquet files, packed or not.
+
+    Raises:
+        ContaminationError: A file cannot be read, or a row has no text.
+    """
+    for path in map(Path, paths):
+        kind = format_of(path)
+        if kind in (None, "text"):
+            raise ContaminationError(f"{path}: training rows come as .jsonl, .json, .csv, .tsv or .parquet (.gz too)")
+        try:
+            for place, record in rows(path, str(kind)):
+                if isinstance(record, BadRecord):
+                    raise record
+                yield from _texts(place, record)
+        except CorpusError as problem:
+            raise ContaminationError(str(problem)) from problem
+
+
+def _texts(place: str, record: Mapping[str, Any]) -> Iterator[TrainingText]:
+    named = [name for name in record if str(name).lower() in FIELDS] or list(record)
+    found = False
+    for name in named:
+        value = record[name]
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str) and text.strip():
+                found = True
+                yield TrainingText(place, str(name), text)
+    if not found:
+        raise ContaminationError(f"{place}: the row holds no text; its fields are {', '.join(map(str, record))}")
+
+
+def queries_of(data: Data) -> dict[str, str]:
+    """What a task asks, by id; both sentences of each pair."""
+    if isinstance(data, Paired):
+        left = {f"{number}:1": text for number, text in enumerate(data.left)}
+        return left | {f"{number}:2": text for number, text in enumerate(data.right)}
+    return dict(zip(data.query_ids, data.queries, strict=True))
+
+
+def find_overlap(
+    queries: Mapping[str, str],
+    texts: Iterable[TrainingText],
+    *,
+    size: int = SIZE,
+    least: float = LEAST,
+    progress: Callable[[int, int], None] | None = None,
+) -> Contamination:
+    """Look for queries in training texts. Memory grows with the queries; the texts stream by.
+
+    Args:
+        queries: Texts by id.
+        texts: Training texts, see :func:`training_texts`.
+        size: Characters of a gram; a shorter query is compared as a whole only.
+        least: The share of a query's grams that makes a text near it.
+        progress: Called with the texts read and 0 (their number is not known), every thousand.
+
+    Returns:
+        For each query that is found its best overlap, exact before near.
+    """
+    if size < 1 or not 0 < least <= 1:
+        raise ContaminationError(f"grams of {size} characters, share {least}: give at least 1, and a share up to 1")
+    whole: defaultdict[str, list[str]] = defaultdict(list)
+    holders: defaultdict[str, list[str]] = defaultdict(list)
+    grams: dict[str, int] = {}
+    for query, text in queries.items():
+        compared = plain(text)
+        if compared:
+            whole[compared].append(query)
+        pieces = _grams(compared, size)
+        grams[query] = len(pieces)
+        for piece in pieces:
+            holders[piece].append(query)
+    best: dict[str, Overlap] = {}
+    count = 0
+    for count, item in enumerate(texts, 1):
+        _compare(item, queries, whole, holders, grams, size, least, best)
+        if progress is not None and count % 1000 == 0:
+            progress(count, 0)
+    order = {query: number for number, query in enumerate(queries)}
+    return Contamination(sorted(best.values(), key=lambda found: order[found.query]), len(queries), count)
+
+
+def _compare(
+    item: TrainingText,
+    queries: Mapping[str, str],
+    whole: Mapping[str, list[str]],
+    holders: Mapping[str, list[str]],
+    grams: Mapping[str, int],
+    size: int,
+    least: float,
+    best: dict[str, Overlap],
+) -> None:
+    compared = plain(item.text)
+    same = whole.get(compared, [])
+    for query in same:
+        _keep(best, Overlap(query, queries[query], "exact", 1.0, item.place, item.field, item.text))
+    hits = Counter(query for piece in _grams(compared, size) for query in holders.get(piece, ()))
+    for query, found in hits.items():
+        share = found / grams[query]
+        if share >= least and query not in same:
+            _keep(best, Overlap(query, queries[query], "near", share, item.place, item.field, item.text))
+
+
+def _keep(best: dict[str, Overlap], found: Overlap) -> None:
+    known = best.get(found.query)
+    if known is None or (found.kind == "exact", found.share) > (known.kind == "exact", known.share):
+        best[found.query] = found
+
+
+def _grams(text: str, size: int) -> set[str]:
+    return {text[start : start + size] for start in range(len(text) - size + 1)}

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from suwen.bench.tasks import suites
+from suwen.cli.benchmark import bench_app
+from suwen.errors import SuwenError
+
+DOCUMENTS = {"d1": "高血压患者应低盐饮食", "d2": "糖尿病的早期症状", "d3": "孕妇可以接种流感疫苗"}
+QUERIES = {"q1": "高血压怎么吃", "q2": "流感疫苗能打吗，孕妇想问一下"}
+
+
+def run(*words: object):
+    return CliRunner().invoke(bench_app, [str(word) for word in words])
+
+
+def lines(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    folder = tmp_path / "my-collection"
+    (folder / "qrels").mkdir(parents=True)
+    lines(folder / "corpus.jsonl", [{"_id": key, "text": text} for key, text in DOCUMENTS.items()])
+    lines(folder / "queries.jsonl", [{"_id": key, "text": text} for key, text in QUERIES.items()])
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td3\t1\n")
+    return folder
+
+
+@pytest.fixture
+def suite(collection: Path, tmp_path: Path) -> Path:
+    made = run("scaffold", tmp_path / "mine.toml", collection)
+    assert made.exit_code == 0 and "suwen bench run" in made.stdout
+    return tmp_path / "mine.toml"
+
+
+def test_a_collection_of_ones_own_from_scaffold_to_scores(suite: Path, tmp_path: Path):
+    found = run("run", suite, "-s", "bm25:bigrams", "-s", "bm25:words", "--out", tmp_path / "out")
+    assert found.exit_code == 0
+    assert "my-collection-test" in found.stdout and found.stdout.count("100.00") == 2
+    assert "bm25:bigrams: 1 tasks" in found.stderr
+    again = run("run", suite, "-s", "bm25:bigrams", "--out", tmp_path / "out", "--json")
+    told = json.loads(again.stdout)["systems"][0]
+    assert told["reused"] == ["my-collection-test"]
+    assert told["results"]["my-collection-test"]["ndcg@10"] == 1.0
+    assert Path(told["folder"], "my-collection-test.json").is_file()
+
+
+def test_missing_data_are_told_and_the_rest_runs(suite: Path, tmp_path: Path, collection: Path):
+    text = suite.read_text(encoding="utf-8")
+    task = text[text.index("[[tasks]]") :].replace("my-collection-test", "Gone").replace(str(collection), "nowhere")
+    suite.write_text(f"{text}\n{task}", encoding="utf-8")
+    found = run("run", suite, "-s", "bm25:words", "-s", "bm25:bigrams", "--out", tmp_path / "out")
+    assert found.exit_code == 3 and "my-collection-test" in found.stdout
+    assert found.stderr.count("no result for Gone") == 1 and "nothing to fetch" in found.stderr
+    none = run("run", suite, "-s", "bm25:words", "--task", "Gone", "--out", tmp_path / "out")
+    assert none.exit_code == 1
+
+
+def test_data_by_folder_or_by_task(collection: Path, tmp_path: Path):
+    (tmp_path / "data" / "cmirb").mkdir(parents=True)
+    collection.rename(tmp_path / "data" / "cmirb" / "MedExamRetrieval")
+    options = ("--task", "MedExamRetrieval", "--json", "--out", tmp_path / "out", "-s", "bm25:bigrams")
+    root = json.loads(run("run", "cmirb", *options, "--data", tmp_path / "data").stdout)
+    named = f"MedExamRetrieval={tmp_path / 'data' / 'cmirb' / 'MedExamRetrieval'}"
+    by_task = json.loads(run("run", "cmirb", *options, "--data", named).stdout)
+    assert root["systems"][0]["results"] == by_task["systems"][0]["results"]
+    assert by_task["systems"][0]["reused"] == ["MedExamRetrieval"]
+    both = run("run", "cmirb", *options, "--data", tmp_path, "--data", named)
+    assert isinstance(both.exception, SuwenError) and "not both" in str(both.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "nosuite", "-s", "bm25:words"), "No suite 'nosuite'"),
+        (("run", "cmirb", "-s", "bm26:words"), "is not a system"),
+        (("run", "cmirb", "-s", "bm25:words", "--task", "Nope"), "no task 'Nope'"),
+        (("suites", "nosuite"), "No suite 'nosuite'"),
+        (("contamination", "x.jsonl"), "either --suite or --collection"),
+    ],
+)
+def test_wrong_words_are_explained(words: tuple[str, ...], said: str):
+    found = run(*words)
+    assert isinstance(found.exception, SuwenError) and said in str(found.exception)
+
+
+def test_contamination_of_a_suite_and_of_a_collection(suite: Path, collection: Path, tmp_path: Path):
+    rows = [
+        {"query": "高血压 怎么吃？", "pos": ["少盐"], "neg": []},
+        {"query": "无关", "pos": ["无关的答案"], "neg": []},
+    ]
+    training = lines(tmp_path / "train.jsonl", rows)
+    found = run("contamination", training, "--suite", suite)
+    assert found.exit_code == 3
+    assert "2 queries against 4 training texts: 1 exact, 0 near (50.00%)" in found.stdout
+    assert "my-collection-test/q1" in found.stdout and "train.jsonl:1 query" in found.stdout
+    told = json.loads(run("contamination", training, "--collection", collection, "--json").stdout)
+    assert [(one["query"], one["kind"]) for one in told["overlaps"]] == [("q1", "exact")]
+    clean = run("contamination", lines(tmp_path / "clean.jsonl", rows[1:]), "--suite", suite)
+    assert clean.exit_code == 0 and "0 exact, 0 near" in clean.stdout
+
+
+def test_suites_are_listed_with_their_tasks():
+    found = run("suites")
+    assert all(name in found.stdout for name in suites())
+    one = run("suites", "cmedteb")
+    assert "CMedQAv1-reranking: rerank, map@10, split test, hub mteb/CMedQAv1-reranking" in one.stdout
+    assert "hf download" in one.stdout and "no public copy" in one.stdout
+    told = json.loads(run("suites", "cmirb", "--json").stdout)
+    assert len(told["tasks"]) == 10 and told["tasks"][0]["metrics"][0] == "ndcg@10"
+    assert [suite["name"] for suite in json.loads(run("suites", "--json").stdout)] == suites()
+
+
+def test_help_names_every_kind_of_system():
+    text = run("run", "--help").stdout
+    assert all(kind in text for kind in ("pair:", "st:", "bm25:", "hybrid", "openai:", "run:"))
