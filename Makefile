@@ -1,0 +1,57 @@
+# The few commands a user or a contributor needs. `make demo` and `make test` set up everything themselves, in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# More options for pytest, e.g. `make test PYTEST_ARGS="-k filters -x"`.
+PYTEST_ARGS ?=
+# Nothing may reach for a model hub while tests run.
+QUIET := HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+# The release whose plain wheel is the CPU build; installed first and alone, so that nothing else chooses a CUDA build.
+TORCH := torch==2.13.0
+
+.PHONY: help demo test test-long lint types docs-check bench clean
+
+help: ## Say what the commands are
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.base ## Set up, index the bundled sample collection, answer four questions
+	$(BIN)/suwen demo .demo/index
+
+test: $(VENV)/.full ## Set up and run all tests (under 25 minutes on 2 cores)
+	$(QUIET) $(BIN)/python -m pytest -n 2 $(PYTEST_ARGS)
+
+test-long: $(VENV)/.full ## The same with soaks and the full kill runs
+	$(QUIET) $(BIN)/python -m pytest -n 2 -m "long or not long" $(PYTEST_ARGS)
+
+lint: $(VENV)/.full ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.full ## Check types, strictly
+	$(BIN)/mypy
+
+docs-check: $(VENV)/.full ## Run every command and code block of README.md and docs/, and follow their links
+	$(QUIET) $(BIN)/python -m pytest tests/real/test_readme.py $(DOCS_ARGS)
+
+bench: ## Say which speed and memory scripts there are
+	@for script in benchmarks/*.py; do printf '%s\n    %s\n' "$$script" "$$(sed -n '1s/^"*//; 1s/"*$$//p' $$script)"; done
+	@echo "Run one with: $(BIN)/python benchmarks/NAME.py (after make test has set up $(VENV))"
+
+clean: ## Remove what these commands made
+	rm -rf $(VENV) .demo build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "suwen needs Python 3.11 or newer: name one with make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.full: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,parquet,eval,dev]'
+	@command -v cc >/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt ziglang
+	@touch $@ $(VENV)/.base

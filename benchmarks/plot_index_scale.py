@@ -1,0 +1,36 @@
+"""Draws docs/performance/index_scale.png from the figures that benchmarks/index_scale.py left beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/performance")
+rows = json.loads((folder / "index_scale.json").read_text(encoding="utf-8"))["scale"]
+sizes = [row["passages"] for row in rows]
+figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+
+left.loglog(sizes, [row["peer_cpu_ms"] for row in rows], "s--", label="sentence-transformers + faiss exact")
+left.loglog(sizes, [row["ours_cpu_ms"] for row in rows], "o-", label="suwen, encode + search")
+left.loglog(sizes, [row["ours_encode_ms"] for row in rows], "^:", label="suwen, encode alone")
+left.set(title="One query, one thread", xlabel="passages of 768 dimensions", ylabel="CPU ms")
+
+middle.loglog(sizes, [size * 768 * 4 / 2**20 for size in sizes], "s--", label="fp32 matrix")
+middle.loglog(sizes, [row["disk_mb"] for row in rows], "^:", label="suwen on disk, all files")
+middle.loglog(sizes, [row["anonymous_mb"] for row in rows], "o-", label="suwen, anonymous memory")
+middle.set(title="Memory and disk", xlabel="passages", ylabel="MiB")
+
+right.loglog(sizes, [row["build_cpu"] for row in rows], "o-", label="build, without encoding")
+right.loglog(sizes, [row["open_s"] for row in rows], "^:", label="open and first lexical search")
+right.set(title="Building and opening", xlabel="passages", ylabel="seconds")
+
+for axes in (left, middle, right):
+    axes.grid(which="both", alpha=0.2)
+    axes.legend(fontsize=8)
+figure.savefig(folder / "index_scale.png", dpi=110)

@@ -1,0 +1,70 @@
+"""The base stays light: what is loaded by importing suwen, by its command, and by a search."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from suwen.corpora.records import Document
+from suwen.encoders.pair import Pair
+from suwen.retrieve.ingest import ingest
+from suwen.retrieve.retriever import Index
+
+HEAVY = {
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "pyarrow",
+    "onnx",
+    "pandas",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+}
+BASE = {"numpy", "faiss", "onnxruntime", "tokenizers", "tantivy", "rjieba", "pydantic", "typer", "rich"}
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """The top-level modules a fresh interpreter has after running some code."""
+    tell = "\nimport json, sys\nsys.stdout.write('\\n' + json.dumps([name.partition('.')[0] for name in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code + tell, *arguments], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    modules = loaded("import suwen")
+    assert "suwen" in modules
+    assert modules & (HEAVY | BASE) == set()
+
+
+def test_looking_around_in_the_package_loads_nothing_heavy() -> None:
+    assert loaded("import suwen; suwen.__version__; dir(suwen); suwen.SuwenError") & (HEAVY | BASE) == set()
+
+
+def test_the_command_line_loads_no_training_library() -> None:
+    modules = loaded("import suwen.cli.main")
+    assert "typer" in modules
+    assert modules & HEAVY == set()
+
+
+def test_a_search_loads_no_training_library(tmp_path: Path) -> None:
+    documents = [Document("a", "布洛芬可以退烧止痛。", "布洛芬"), Document("b", "胰岛素用来降低血糖。", "胰岛素")]
+    with Index.create(tmp_path / "index") as index:
+        ingest(index, documents)
+    code = "import sys, suwen\nassert suwen.open(sys.argv[1]).search('布洛芬退烧吗', k=1)[0].document_id == 'a'"
+    modules = loaded(code, str(tmp_path / "index"))
+    assert "faiss" in modules
+    assert modules & HEAVY == set()
+
+
+def test_indexing_from_the_command_line_loads_no_training_library(tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_text('{"id": "a", "text": "布洛芬可以退烧止痛。"}\n', encoding="utf-8")
+    code = (
+        "import sys\nfrom suwen.cli.main import app\n"
+        "app(['index', sys.argv[1], sys.argv[2], '--tier', sys.argv[3], '--json'], standalone_mode=False)"
+    )
+    modules = loaded(code, str(tmp_path / "index"), str(tmp_path / "notes.jsonl"), Pair.load().default_tier)
+    assert (tmp_path / "index" / "truth.db").is_file()
+    assert modules & HEAVY == set()
