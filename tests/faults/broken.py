@@ -51,7 +51,6 @@ def vectors_late() -> None:
 
 def lexical_late() -> None:
     """The lexical watermark is committed before tantivy's own commit."""
-
     waiting: list[tuple[int, str]] = []
     add = EmbeddedEngine.add
 

@@ -23,19 +23,25 @@ h1 { font-size: 1.7rem; line-height: 1.25; margin: 0.5rem 0; } h2 { font-size: 1
   padding-top: 0.75rem; border-top: 2px solid var(--line); } h3 { font-size: 1.1rem; margin: 2rem 0 0.5rem; }
 p, li { max-width: 46rem; } a { color: var(--accent); } .soft, figcaption, .definitions { color: var(--soft); }
 nav ul { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; list-style: none; padding: 0; }
-.scroll { overflow-x: auto; margin: 0.75rem 0 0.25rem; border: 1px solid var(--line); border-radius: 6px; }
+.scroll { overflow: auto; max-height: 36rem; margin: 0.75rem 0 0.25rem; border: 1px solid var(--line);
+  border-radius: 6px; }
 .scroll:focus-visible { outline: 2px solid var(--accent); }
-table { border-collapse: collapse; width: 100%; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: 0.9rem;
+  font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding: 0.6rem 0.75rem; font-weight: 600; }
-th, td { padding: 0.4rem 0.75rem; text-align: right; border-top: 1px solid var(--line); white-space: nowrap;
-  vertical-align: top; }
-thead th { background: var(--panel); vertical-align: bottom; } thead small { display: block; font-weight: 400;
-  color: var(--soft); }
-th:first-child, td:first-child { text-align: left; } tbody th { font-weight: 500; white-space: normal; min-width: 8rem;
-  max-width: 20rem; }
+th, td { padding: 0.4rem 0.75rem; text-align: right; border-top: 1px solid var(--line); vertical-align: top; }
+td { white-space: nowrap; }
+thead th { background: var(--panel); vertical-align: bottom; position: sticky; top: 0; z-index: 2; min-width: 8rem;
+  max-width: 16rem; overflow-wrap: break-word; }
+thead small { display: block; font-weight: 400; color: var(--soft); }
+th:first-child, td:first-child, .word { text-align: left; }
+tbody th { font-weight: 500; min-width: 9rem; max-width: 28rem; position: sticky; left: 0; z-index: 1;
+  background: var(--paper); }
+thead th:first-child { left: 0; z-index: 3; }
 tr.ours th, tr.ours td { background: var(--ours); } td.best { font-weight: 700; }
 .from { display: inline-block; margin-left: 0.4rem; padding: 0 0.4rem; border: 1px solid currentColor;
-  border-radius: 99px; font-size: 0.72rem; color: var(--soft); white-space: nowrap; } .ours .from { color: var(--accent); }
+  border-radius: 99px; font-size: 0.72rem; color: var(--soft); white-space: nowrap; }
+.ours .from { color: var(--accent); }
 .definitions { font-size: 0.85rem; margin: 0.25rem 0 1rem; max-width: none; } .definitions dt { display: inline;
   font-weight: 600; } .definitions dd { display: inline; margin: 0 0.75rem 0 0.25rem; }
 figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; border: 1px solid var(--line);
@@ -47,15 +53,18 @@ summary { cursor: pointer; } .gain { color: var(--good); font-weight: 600; } .lo
   minmax(min(100%, 18rem), 1fr)); } .sides h5 { margin: 0.6rem 0 0.2rem; font-size: 0.85rem; color: var(--soft); }
 .sides ol { margin: 0; padding-left: 1.3rem; font-size: 0.9rem; } h4 { margin: 1rem 0 0.25rem; font-size: 1rem; }
 .notice { border-left: 4px solid var(--accent); background: var(--panel); padding: 0.5rem 0.9rem; max-width: none; }
-@media (max-width: 40rem) { th, td { padding: 0.35rem 0.5rem; } tbody th { max-width: 11rem; } }
+ul.notice { padding-left: 2rem; }
+@media (max-width: 40rem) { th, td { padding: 0.35rem 0.5rem; } tbody th { max-width: 10rem; min-width: 7rem; }
+  .scroll { max-height: 70vh; } }
 """
 
 
 class Cell(NamedTuple):
-    """A cell of a table: its text, and whether it is the best of its kind."""
+    """A cell of a table: its text, whether it is the best of its kind, and whether it is a word, not a number."""
 
     text: str
     best: bool = False
+    word: bool = False
 
 
 class Row(NamedTuple):
@@ -78,9 +87,10 @@ def heading(level: int, text: str, anchor: str = "") -> str:
 
 
 def table(caption: str, headings: Sequence[tuple[str, str]], rows: Iterable[Row], definitions: dict[str, str]) -> str:
-    """A table that scrolls by itself on a narrow screen, and what its metrics are; a heading has a small second line."""
+    """A table that scrolls by itself on a small screen, and what its metrics are; headings have a small second line."""
     top = "".join(
-        f'<th scope="col">{escape(name)}{f"<small>{escape(under)}</small>" if under else ""}</th>'
+        f'<th scope="col"{_class("word" if name == "metric" else "")}>{escape(name)}'
+        f"{f'<small>{escape(under)}</small>' if under else ''}</th>"
         for name, under in headings
     )
     body = "".join(_row(row) for row in rows)
@@ -93,8 +103,15 @@ def table(caption: str, headings: Sequence[tuple[str, str]], rows: Iterable[Row]
 
 def _row(row: Row) -> str:
     badge = f' <span class="from">{escape(row.badge)}</span>' if row.badge else ""
-    cells = "".join(f"<td{_class('best' if cell.best else '')}>{escape(cell.text)}</td>" for cell in row.cells)
+    kinds = ("best" if cell.best else "word" if cell.word else "" for cell in row.cells)
+    pairs = zip(row.cells, kinds, strict=True)
+    cells = "".join(f"<td{_class(kind)}>{escape(cell.text)}</td>" for cell, kind in pairs)
     return f'<tr{_class("ours" if row.ours else "")}><th scope="row">{escape(row.heading)}{badge}</th>{cells}</tr>\n'
+
+
+def bullets(items: Iterable[str], kind: str = "") -> str:
+    """A list of remarks."""
+    return f"<ul{_class(kind)}>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
 
 
 def definition_list(definitions: dict[str, str]) -> str:

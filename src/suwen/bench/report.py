@@ -1,0 +1,358 @@
+"""A report of stored results: one HTML page that needs nothing else, and every plot as PNG and CSV beside it.
+
+What is measured is read from result files, what is published from ``tables``; nothing is scored here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from suwen.bench import page
+from suwen.bench.cache import publish
+from suwen.bench.compare import CompareError, Comparison, Hit, QueryDifference, TaskComparison, compare, system_names
+from suwen.bench.metrics import definition
+from suwen.bench.plots import (
+    NO_FONT,
+    Plot,
+    PlotError,
+    bars_plot,
+    curves_plot,
+    find_font,
+    has_matplotlib,
+    render,
+    shared_tasks,
+    similarity_plots,
+    speed_plot,
+)
+from suwen.bench.results import Result, read_results
+from suwen.bench.runner import averages
+from suwen.bench.tables import PAPERS, Figure, published
+from suwen.bench.tasks import Suite, load_suite, suites
+from suwen.errors import SuwenError
+
+#: Of each task, so many wins and losses are shown.
+MOST_QUERIES = 5
+_DASH = "–"
+
+
+class ReportError(SuwenError):
+    """There is nothing to report on."""
+
+
+@dataclass
+class Report:
+    """What was written: the page, the files of each plot, and what a reader should know."""
+
+    page: Path
+    plots: list[Path] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+class _Column(NamedTuple):
+    """A column of a published table, and our value in it by system."""
+
+    heading: str
+    metric: str
+    name: str
+    ours: dict[str, float | None]
+
+
+def write_report(out: Path | str, to: Path | str, *, curves: Sequence[Path | str] = ()) -> Report:
+    """Write ``index.html`` and the plots of all results under a folder.
+
+    Args:
+        out: The folder that ``suwen bench run`` wrote.
+        to: The folder to write into; files of the same names are replaced.
+        curves: CSV files of training curves; see :func:`~suwen.bench.plots.curves_plot`.
+
+    Raises:
+        ReportError: There are no results.
+        PlotError: matplotlib is missing, or a file of curves is not understood.
+    """
+    results = read_results(out)
+    if not results:
+        raise ReportError(f"No results under {out}; make some with `suwen bench run SUITE -s SYSTEM --out {out}`.")
+    if not has_matplotlib():
+        raise PlotError("A report needs matplotlib, which is not installed; install it with: pip install 'suwen[eval]'")
+    trained = [curves_plot(file) for file in curves]
+    writer = _Writer(Report(Path(to) / "index.html"))
+    names = list(dict.fromkeys(result.suite for result in results))
+    body = [part for number, name in enumerate(names) for part in writer.suite(number, name, results)]
+    links = [(f"suite-{number}", name) for number, name in enumerate(names)]
+    if trained:
+        links.append(("curves", "Training curves"))
+        body += [page.heading(2, "Training curves", "curves"), *map(writer.picture, trained)]
+    lead = (
+        f"{len(results)} results of {len(system_names(results))} systems. Scores are multiplied by 100. Rows marked "
+        "“measured here” come from this run, rows marked “published” are copied from the named paper."
+    )
+    notices = [page.paragraph(notice, "notice") for notice in writer.report.notices]
+    text = page.document("Retrieval benchmark report", lead, links, [*notices, *body])
+    publish(writer.report.page, partial(_put, text.encode("utf-8", "replace")))
+    return writer.report
+
+
+def _put(data: bytes, stream: BinaryIO) -> None:
+    stream.write(data)
+
+
+@dataclass
+class _Writer:
+    """Makes the parts of a page, writing plots and collecting notices on the way."""
+
+    report: Report
+    _names: set[str] = field(default_factory=set)
+
+    def suite(self, number: int, name: str, every: Sequence[Result]) -> Iterator[str]:
+        results = [result for result in every if result.suite == name]
+        known = load_suite(name) if name in suites() else None
+        yield page.heading(2, known.title if known else f"Suite {name}", f"suite-{number}")
+        if known is not None:
+            yield page.paragraph(f"Suite {name}, {known.reference}.", "soft")
+        yield _scores_table(name, results)
+        yield _notes(results)
+        if known is not None and known.paper is not None:
+            yield from _published_tables(known, results)
+        yield page.heading(3, "By task, and against speed")
+        pictures = [self.picture(bars_plot(results))]
+        speed = speed_plot(results)
+        if speed is None:
+            self.tell(f"{name}: no plot of speed, since no task was timed for every system that can be timed")
+        else:
+            pictures.append(self.picture(speed))
+        yield f'<div class="figures">{"".join(pictures)}</div>'
+        yield from self._compared(results)
+        histograms = similarity_plots(results)
+        if histograms:
+            yield page.heading(3, "Similarities of positives and negatives")
+            yield f'<div class="figures">{"".join(map(self.picture, histograms))}</div>'
+
+    def _compared(self, results: Sequence[Result]) -> Iterator[str]:
+        """The best system against each of the others."""
+        best = _best(results)
+        for other in system_names(results):
+            if other == best:
+                continue
+            yield page.heading(3, f"{best} against {other}")
+            try:
+                yield from _comparison(compare(results, best, other))
+            except CompareError as problem:
+                yield page.paragraph(str(problem), "notice")
+
+    def picture(self, plot: Plot) -> str:
+        # Two systems may share a name once it is made fit for a file.
+        name = plot.name if plot.name not in self._names else f"{plot.name}-{len(self._names)}"
+        self._names.add(name)
+        light, folder = render(plot), self.report.page.parent / "plots"
+        for file, data in ((f"{name}.png", light), (f"{name}.csv", plot.csv().encode("utf-8", "replace"))):
+            publish(folder / file, partial(_put, data))
+            self.report.plots.append(folder / file)
+        if plot.has_chinese and find_font() is None:
+            self.tell(NO_FONT)
+        caption = f"{plot.title}. Files: plots/{name}.png and plots/{name}.csv"
+        return page.figure(light, render(plot, dark=True), plot.alt, caption, plot.size)
+
+    def tell(self, notice: str) -> None:
+        if notice not in self.report.notices:
+            self.report.notices.append(notice)
+
+
+def _best(results: Sequence[Result]) -> str:
+    """The system with the highest mean over the tasks that all have, or over its own where they share none."""
+    tasks = set(shared_tasks(results)) or {result.task for result in results}
+
+    def mean(system: str) -> float:
+        own = [r.metrics[r.main] for r in results if r.system == system and r.task in tasks]
+        return float(np.mean(own))
+
+    return max(system_names(results), key=mean)
+
+
+def _scores_table(suite: str, results: Sequence[Result]) -> str:
+    """Every metric of every task, a column for each system; the best is bold."""
+    systems = system_names(results)
+    tasks = list(dict.fromkeys(result.task for result in results))
+    rows = []
+    for task in tasks:
+        own = {result.system: result for result in results if result.task == task}
+        for metric in dict.fromkeys(name for result in own.values() for name in result.metrics):
+            main = any(result.main == metric for result in own.values())
+            values = [own[system].metrics.get(metric) if system in own else None for system in systems]
+            rows.append(page.Row(task, [page.Cell(_main(metric, main), word=True), *_cells(values, metric)]))
+    for name, values in _means(suite, results, systems).items():
+        rows.append(page.Row(f"mean: {name}", [page.Cell("as the suite says", word=True), *_cells(values, "")]))
+    headings = [("task", ""), ("metric", ""), *((system, "measured here") for system in systems)]
+    return page.table(f"{suite}: every metric x 100", headings, rows, _definitions(r.metrics for r in results))
+
+
+def _main(metric: str, main: bool) -> str:
+    return f"{metric} (main)" if main else metric
+
+
+def _notes(results: Sequence[Result]) -> str:
+    """What the runs remarked about their data, each remark once."""
+    notes = dict.fromkeys(f"{result.task}: {note}" for result in results for note in result.about.get("notes", ()))
+    return page.bullets(notes, "notice") if notes else ""
+
+
+def _cells(values: Sequence[float | None], metric: str) -> list[page.Cell]:
+    known = [value for value in values if value is not None]
+    pick = min if metric.startswith("hole") else max
+    best = pick(known) if len(known) > 1 and min(known) != max(known) else None
+    return [page.Cell(_number(value), value is not None and value == best) for value in values]
+
+
+def _means(suite: str, results: Sequence[Result], systems: Sequence[str]) -> dict[str, list[float | None]]:
+    """The averages that a suite names; of a suite of one's own, as the run left them in its summaries."""
+    by_system = [_averages_of(suite, [r for r in results if r.system == system]) for system in systems]
+    names = dict.fromkeys(name for found in by_system for name, value in found.items() if value is not None)
+    return {name: [found.get(name) for found in by_system] for name in names}
+
+
+def _averages_of(suite: str, results: Sequence[Result]) -> dict[str, float | None]:
+    if suite in suites():
+        metrics = {result.task: result.metrics for result in results}
+        return {name: mean.value for name, mean in averages(load_suite(suite), metrics).items()}
+    try:
+        summary = json.loads((results[0].path.parent / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return dict(summary["averages"])
+
+
+def _definitions(metrics: Iterable[Iterable[str]]) -> dict[str, str]:
+    return {name: definition(name) for name in dict.fromkeys(name for names in metrics for name in names)}
+
+
+def _published_tables(suite: Suite, results: Sequence[Result]) -> Iterator[str]:
+    """The paper's tables that hold a task we have: our rows first, then the printed ones."""
+    columns = [column for task in suite.tasks for column in task.published]
+    columns += [column for average in suite.averages for column in average.published]
+    numbers = sorted({column.table for column in columns})
+    parts = [text for number in numbers if (text := _published_table(suite, number, results))]
+    if parts:
+        yield page.heading(3, "Beside the published numbers")
+        yield page.paragraph(
+            "Both are x 100 and by the metric that the column names. The papers' systems were not run here: their "
+            "data, instructions and hardware are as their authors had them. Columns without a result of ours are left "
+            "out.",
+            "soft",
+        )
+        yield from parts
+
+
+def _published_table(suite: Suite, number: int, results: Sequence[Result]) -> str | None:
+    columns = [c for c in _columns(suite, number, results) if any(value is not None for value in c.ours.values())]
+    if not columns or suite.paper is None:
+        return None
+    measured = [(system, [column.ours[system] for column in columns]) for system in system_names(results)]
+    # A row of changes in per cent ("Improve.") is no system.
+    printed = [figure for figure in published(suite.paper, number) if not figure.kind.startswith("%")]
+    ours = [page.Row(name, [page.Cell(_number(v)) for v in values], "measured here", True) for name, values in measured]
+    theirs = []
+    for row in dict.fromkeys(figure.row for figure in printed):
+        cells = {figure.column: _printed(figure) for figure in printed if figure.row == row}
+        if any(column.heading in cells for column in columns):
+            shown = [page.Cell(cells.get(column.heading, _DASH)) for column in columns]
+            theirs.append(page.Row(row, shown, "published"))
+    headings = [("system", ""), *((column.heading, f"{column.name}, {column.metric}") for column in columns)]
+    caption = f"{PAPERS[suite.paper]}, Table {number} (x 100), and ours"
+    metrics = [column.metric for column in columns if column.metric != "main metric"]
+    return page.table(caption, headings, [*ours, *theirs], _definitions([metrics or [t.main for t in suite.tasks]]))
+
+
+def _columns(suite: Suite, number: int, results: Sequence[Result]) -> Iterator[_Column]:
+    found = {(result.system, result.task): result.metrics for result in results}
+    systems = system_names(results)
+    means = {system: _averages_of(suite.name, [r for r in results if r.system == system]) for system in systems}
+    for task in suite.tasks:
+        for column in (c for c in task.published if c.table == number):
+            metric = column.metric or task.main
+            values = {system: found.get((system, task.name), {}).get(metric) for system in systems}
+            yield _Column(column.column, metric, task.name, values)
+    for average in suite.averages:
+        for column in (c for c in average.published if c.table == number):
+            values = {system: means[system].get(average.name) for system in systems}
+            yield _Column(column.column, average.metric or "main metric", f"mean: {average.name}", values)
+
+
+def _printed(figure: Figure) -> str:
+    """A printed cell x 100, with the digits the paper gives; a word stays as it is."""
+    if figure.number is None:
+        return figure.value
+    if "x100" in figure.kind or figure.kind.endswith("%"):
+        return figure.value
+    digits = max(0, len(figure.value.partition(".")[2]) - 2)
+    return f"{100 * figure.number:.{digits}f}"
+
+
+def _comparison(found: Comparison) -> Iterator[str]:
+    yield comparison_table(found)
+    for task in found.tasks:
+        chosen = [("won", pair) for pair in task.wins[:MOST_QUERIES]]
+        chosen += [("lost", pair) for pair in task.losses[:MOST_QUERIES]]
+        if chosen:
+            yield page.heading(4, f"{task.task}: where they differ most by {task.metric}")
+            yield from (_query(found, mark, pair) for mark, pair in chosen)
+        elif task.queries:
+            yield page.paragraph(f"{task.task}: the two are equal on every query by {task.metric}.", "soft")
+    if found.left_out:
+        yield page.paragraph("Not compared: " + "; ".join(f"{k} ({why})" for k, why in found.left_out.items()), "soft")
+
+
+def comparison_table(found: Comparison) -> str:
+    """Two systems task by task, as an HTML table."""
+    rows = [page.Row(task.task, _plain(comparison_cells(task))) for task in found.tasks]
+    headings = [
+        ("task", ""),
+        ("metric", ""),
+        (found.a, "x 100"),
+        (found.b, "x 100"),
+        ("difference", "95% bootstrap interval"),
+        ("p", "paired t-test"),
+        ("won / lost / tied", "queries"),
+    ]
+    caption = "Task by task; a difference is that of the first system minus the second"
+    notes = "; ".join(f"{task.task}: {task.note}" for task in found.tasks if task.note)
+    text = page.table(caption, headings, rows, _definitions([[task.metric for task in found.tasks]]))
+    return text + (page.paragraph(notes, "soft") if notes else "")
+
+
+def _plain(texts: Sequence[str]) -> list[page.Cell]:
+    return [page.Cell(text, word=number == 0) for number, text in enumerate(texts)]
+
+
+def comparison_cells(task: TaskComparison) -> list[str]:
+    """A comparison's row as text: metric, both means, the difference with its interval, p, and the queries."""
+    span = ""
+    if task.interval is not None:
+        span = f" [{100 * task.interval.low:+.2f}, {100 * task.interval.high:+.2f}]"
+    p = _DASH if task.test is None else "< 0.0001" if task.test.p < 0.0001 else f"{task.test.p:.4f}"
+    counts = f"{len(task.wins)} / {len(task.losses)} / {task.ties}" if task.queries else _DASH
+    return [task.metric, _number(task.a), _number(task.b), f"{100 * task.difference:+.2f}{span}", p, counts]
+
+
+def _query(found: Comparison, mark: str, pair: QueryDifference) -> str:
+    columns = [
+        (f"{found.a}: {_number(pair.a)}", [_hit(hit) for hit in pair.hits_a]),
+        (f"{found.b}: {_number(pair.b)}", [_hit(hit) for hit in pair.hits_b]),
+        ("judged relevant", [_hit(hit) for hit in pair.relevant]),
+    ]
+    kind = "gain" if mark == "won" else "loss"
+    return page.details(pair.text, kind, f"{mark} {100 * pair.difference:+.1f}", page.sides(columns))
+
+
+def _hit(hit: Hit) -> str:
+    judged = "not judged" if hit.grade is None else f"grade {hit.grade}"
+    return f"{hit.text} ({hit.id}, {judged})"
+
+
+def _number(value: float | None) -> str:
+    return _DASH if value is None else f"{100 * value:.2f}"

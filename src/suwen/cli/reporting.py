@@ -1,0 +1,88 @@
+"""Verbs of ``suwen bench`` over stored results: ``compare``, ``report``. Nothing is scored here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from suwen.bench import compare as comparing
+from suwen.bench.metrics import definition
+from suwen.bench.report import comparison_cells, write_report
+from suwen.bench.results import read_results
+from suwen.cli.output import Json, out, print_json, say
+
+Results = Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `suwen bench run --out` wrote.")]
+
+
+def compare(
+    results: Results,
+    a: Annotated[
+        str, typer.Option("--a", metavar="SYSTEM", help="The first system: its name, or as `run` was given it.")
+    ],
+    b: Annotated[str, typer.Option("--b", metavar="SYSTEM", help="The second.")],
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="Compare by this metric [each task's main one].")
+    ] = None,
+    most: Annotated[int, typer.Option("--most", min=0, help="Queries shown of each side of each task.")] = 3,
+    json: Json = False,
+) -> None:
+    """Compare two systems on the tasks they share: means, paired t-test, bootstrap interval, wins and losses.
+
+    Example: `suwen bench compare results --a pair:default --b bm25:words`
+    """
+    found = comparing.compare(read_results(results), a, b, metric=metric)
+    if json:
+        print_json(comparing.as_json(found))
+        return
+    table = Table(title=f"a: {found.a}, b: {found.b}; x 100")
+    for heading in ("task", "metric", "a", "b", "a - b [95%]", "p", "won / lost / tied"):
+        table.add_column(heading, overflow="fold", justify="left" if heading in ("task", "metric") else "right")
+    for task in found.tasks:
+        table.add_row(task.task, *comparison_cells(task))
+    out.print(table)
+    for name in dict.fromkeys(task.metric for task in found.tasks):
+        out.print(f"{name}: {definition(name)}", markup=False, soft_wrap=True)
+    out.print("p: two-sided paired t-test; interval: paired bootstrap of the queries, 10,000 draws", soft_wrap=True)
+    for task in found.tasks:
+        _show_queries(task, most)
+        if task.note:
+            say(f"{task.task}: {task.note}")
+    for name, why in found.left_out.items():
+        say(f"not compared: {name}: {why}")
+
+
+def _show_queries(task: comparing.TaskComparison, most: int) -> None:
+    for word, pairs in (("won", task.wins), ("lost", task.losses)):
+        for pair in pairs[:most]:
+            out.print(f"{task.task} {word} {100 * pair.difference:+.1f}  {pair.text}", markup=False, soft_wrap=True)
+            for side, hits in (("a", pair.hits_a), ("b", pair.hits_b)):
+                first = hits[0] if hits else None
+                shown = "nothing" if first is None else f"{first.text[:80]} ({first.id}, grade {first.grade})"
+                out.print(f"    {side} found {shown}", markup=False, style="dim", soft_wrap=True)
+
+
+def report(
+    results: Results,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where index.html and plots/ are written.")],
+    curves: Annotated[
+        list[Path] | None, typer.Option("--curves", help="A CSV of training curves: step, then numbers; repeat.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write one HTML page that works offline, with every plot as PNG and CSV beside it.
+
+    Example: `suwen bench report results --to report`
+    """
+    made = write_report(results, to, curves=curves or [])
+    if json:
+        print_json({"page": str(made.page), "plots": [str(path) for path in made.plots], "notices": made.notices})
+        return
+    out.print(f"{made.page}: open it in a browser; {len(made.plots)} files of plots beside it", soft_wrap=True)
+    for notice in made.notices:
+        say(notice)
+
+
+VERBS = (compare, report)
