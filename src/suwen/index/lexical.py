@@ -15,7 +15,7 @@ from suwen.index.truth import DamagedIndex, sync_folder
 from suwen.text.segment import bigrams, words
 
 #: How much a matching word weighs beside a matching bigram. nDCG@10 on query-title and consultation search: bigrams
-#: alone 79.2 and 21.7, words alone 79.4 and 20.4, both 81.5 and 22.3; from 0.5 to 2 nothing changes beyond noise.
+#: alone 76.4 and 24.4, words alone 77.7 and 23.2, both 78.7 and 25.2 (benchmarks/lexical_weights.py).
 WORD_WEIGHT = 1.0
 #: Distinct terms of a query that are looked up; a pasted page of text would otherwise cost seconds.
 MOST_TERMS = 256
