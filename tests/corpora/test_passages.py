@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwen.corpora.passages import split_document
+from suwen.corpora.passages import PassageStream, split_document
 from suwen.corpora.records import Document
 from suwen.text.split import SplitError
 
@@ -62,3 +62,16 @@ def test_offsets_are_exact_and_sizes_hold(text, title, size, data):
 def test_impossible_sizes_are_refused(size, overlap):
     with pytest.raises(SplitError, match="size must be at least 2"):
         split_document(Document("d", "头痛。"), characters, size, overlap)
+
+
+def test_a_stream_knows_its_length_and_can_be_read_again():
+    read = []
+
+    def source():
+        read.append(1)
+        return iter([Document("d", "一二三四。五六七八。"), Document("e", "九十。")])
+
+    stream = PassageStream(source, characters, size=5, overlap=0)
+    assert len(stream) == 3 and len(stream) == 3
+    assert list(stream) == list(stream) == [("d#0", "一二三四。"), ("d#1", "五六七八。"), ("e#0", "九十。")]
+    assert len(read) == 3

@@ -13,10 +13,11 @@ from typing import Annotated
 import typer
 
 from suwen.cli.output import Json, Pair, counting, err, measuring, out, print_json, say
-from suwen.corpora.passages import split_document
+from suwen.corpora.passages import PassageStream
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair as LoadedPair
+from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
 from suwen.index.truth import FILE
 from suwen.retrieve.encoding import choose_encoder
@@ -180,13 +181,13 @@ def encode(
 
     encoder = Torch.load(document_encoder, dtype=dtype)  # type: ignore[arg-type]
     serving = LoadedPair.load(pair)
-    documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
-    passages = (
-        (passage.id, passage.content)
-        for document in documents
-        for passage in split_document(
-            document, serving.count_tokens, size or SIZE, OVERLAP if overlap is None else overlap
-        )
+    if serving.space.id != encoder.space.id:
+        raise SpaceMismatch(serving.space.id, encoder.space.id, needed_name=serving.name, got_name=encoder.name)
+    passages = PassageStream(
+        lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
+        serving.count_tokens,
+        size or SIZE,
+        OVERLAP if overlap is None else overlap,
     )
     with measuring("encoding") as progress:
         folder = encode_to_folder(passages, encoder, to, shard_size=shard_size, workers=workers, progress=progress)

@@ -40,14 +40,8 @@ def rebuild(index: IndexFolder, json: Json = False) -> None:
 
     Example: `suwen rebuild my-index`
     """
-    engine = EmbeddedEngine.open(index, write=True, heal=False)
     started = time.monotonic()
-    try:
-        with measuring("rebuilding") as progress:
-            engine.rebuild(progress)
-        passages = engine.stats().passages
-    finally:
-        engine.close()
+    passages = _rebuilt(index)
     _told(json, f"{index}: rebuilt {passages} passages", {"passages": passages}, started)
 
 
@@ -99,14 +93,18 @@ def restore(
     """
     started = time.monotonic()
     upkeep.restore(source, index)
+    passages = _rebuilt(index)
+    _told(json, f"{index}: restored {passages} passages", {"passages": passages}, started)
+
+
+def _rebuilt(index: Path) -> int:
     engine = EmbeddedEngine.open(index, write=True, heal=False)
     try:
         with measuring("rebuilding") as progress:
             engine.rebuild(progress)
-        passages = engine.stats().passages
+        return engine.stats().passages
     finally:
         engine.close()
-    _told(json, f"{index}: restored {passages} passages", {"passages": passages}, started)
 
 
 def _told(json: bool, said: str, about: dict[str, object], started: float) -> None:

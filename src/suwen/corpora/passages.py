@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from suwen.corpora.records import Document, Passage
 from suwen.text.split import SplitError, TokenCounter, passages
 
-__all__ = ["TokenCounter", "split_document"]
+__all__ = ["PassageStream", "TokenCounter", "split_document"]
 
 
 def split_document(document: Document, count: TokenCounter, size: int = 200, overlap: int = 40) -> list[Passage]:
@@ -32,6 +34,33 @@ def split_document(document: Document, count: TokenCounter, size: int = 200, ove
         Passage(document.id, ordinal, document.text[start:end], start, end, title)
         for ordinal, (start, end) in enumerate(spans)
     ]
+
+
+class PassageStream:
+    """The passages of a source as ``(id, content)``, streamed, with their number known beforehand.
+
+    The source is read twice: counting costs little beside encoding, and a job with a known end can say when it ends.
+
+    Args:
+        read: Opens the source anew at every call.
+        count: As for :func:`split_document`, and so are ``size`` and ``overlap``.
+    """
+
+    def __init__(
+        self, read: Callable[[], Iterable[Document]], count: TokenCounter, size: int = 200, overlap: int = 40
+    ) -> None:
+        self._read, self._count, self._size, self._overlap = read, count, size, overlap
+        self._length: int | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for document in self._read():
+            for passage in split_document(document, self._count, self._size, self._overlap):
+                yield passage.id, passage.content
+
+    def __len__(self) -> int:
+        if self._length is None:
+            self._length = sum(1 for _ in self)
+        return self._length
 
 
 def _fitting_title(title: str, count: TokenCounter, room: int) -> tuple[str, int]:
