@@ -146,7 +146,9 @@ def test_control_c_in_the_middle_and_again(suwen: Suwen, small: Path, tmp_path: 
     lines = [f'{{"_id": "d{number}", "text": "number {number}"}}\n' for number in range(4500)]
     os.mkfifo(tmp_path / "slow.jsonl")
     environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1]), "SUWEN_PAIR": str(small)}
-    command = "from suwen.cli.main import run; run()"
+    # A shell's background jobs ignore interrupts, and so would everything the tests start there.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = f"{listen}; from suwen.cli.main import run; run()"
     index = tmp_path / "new"
     process = subprocess.Popen(
         [sys.executable, "-c", command, "index", str(index), str(tmp_path / "slow.jsonl")],
