@@ -249,8 +249,13 @@ class Truth:
     @staticmethod
     def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
         """The vectors of these rows, in this order."""
-        query = "SELECT vector FROM vectors WHERE row = ?"
-        return decode_vectors([_there(connection, query, int(row))[0] for row in rows], dimension)
+        # One statement for all of them: half the cost of one each.
+        query = "SELECT row, vector FROM vectors WHERE row IN (SELECT value FROM json_each(?))"
+        wanted = rows.tolist()
+        found = dict(connection.execute(query, (json.dumps(wanted),)).fetchall())
+        if lost := [row for row in wanted if row not in found]:
+            raise DamagedIndex(_foreign(lost[0]))
+        return decode_vectors([found[row] for row in wanted], dimension)
 
     @staticmethod
     def contents(connection: sqlite3.Connection, after: int, limit: int = -1) -> Iterator[tuple[int, str]]:
@@ -342,10 +347,12 @@ def _there(connection: sqlite3.Connection, query: str, row: int) -> tuple[Any, .
     """The record of a row that a derived file named; one the truth does not have says that the file is damaged."""
     found: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
     if found is None:
-        raise DamagedIndex(
-            f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index"
-        )
+        raise DamagedIndex(_foreign(row))
     return found
+
+
+def _foreign(row: int) -> str:
+    return f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index"
 
 
 def _rows(cursor: sqlite3.Cursor) -> Rows:

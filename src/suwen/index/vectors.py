@@ -87,7 +87,8 @@ class VectorFiles:
         if self.count == 0:
             return np.empty(0, dtype=dtype)
         base, shape = (dtype.base, (self.count, *dtype.shape)) if dtype.shape else (dtype, (self.count,))
-        return np.memmap(self.folder / kind, dtype=base, mode="r", offset=_HEADER, shape=shape)
+        # As a plain array: indexing an np.memmap goes through Python every time.
+        return np.asarray(np.memmap(self.folder / kind, dtype=base, mode="r", offset=_HEADER, shape=shape))
 
     # -- writing ------------------------------------------------------------------------------------------------
 
