@@ -16,7 +16,8 @@ from suwen.bench.dense import encode_side, rank_densely, similarity_of
 from suwen.bench.endpoint import EndpointSystem
 from suwen.bench.ranked import ANALYSERS, BM25, lucene, read_run
 from suwen.bench.search import DimensionMismatch
-from suwen.bench.systems import Context, Setting, SystemProblem, is_dense, parse_system, parse_systems
+from suwen.bench.specs import parse_system, parse_systems
+from suwen.bench.systems import Context, Setting, SystemProblem, is_dense
 from suwen.bench.tasks import load_suite
 from suwen.errors import SuwenError
 from suwen.retrieve.fuse import CONSTANT

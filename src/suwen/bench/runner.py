@@ -30,7 +30,8 @@ from suwen.bench.results import (
     write_run,
 )
 from suwen.bench.scoring import Scored, default_depth, score_task
-from suwen.bench.systems import Context, NotApplicable, Setting, System, SystemProblem, parse_systems
+from suwen.bench.specs import parse_systems
+from suwen.bench.systems import Context, NotApplicable, Setting, System, SystemProblem
 from suwen.bench.tasks import Suite, Task, load_suite
 from suwen.errors import SuwenError
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from suwen.bench import contamination as overlap
 from suwen.bench.loaders import Places, load_data
 from suwen.bench.runner import SuiteRun, run_suite
-from suwen.bench.systems import FORMS
+from suwen.bench.specs import FORMS
 from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.tasks import suites as shipped
 from suwen.cli import reporting
