@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from suwen.encoders.pair import Pair
+from suwen.encoders.probe import ProbeFailed
 from suwen.encoders.space import ElsewhereDocument, Manifest, SpaceMismatch, load_manifest, save_manifest
 from suwen.errors import SuwenError
 from suwen.retrieve.encoding import choose_encoder
@@ -60,3 +63,12 @@ def test_the_document_side_of_a_full_pair(router_folder: Path) -> None:
     assert choice.encoder.name == "document"
     assert "pair's document encoder" in choice.said
     assert choice.encoder.encode_documents(["高血压", "糖尿病"]).shape == (2, pair.space.dimension)
+
+
+def test_a_document_encoder_is_held_to_the_pairs_probe(light_pair: Path, bert_folder: Path, tmp_path: Path) -> None:
+    """The space's id says what it should be; the probe's vectors say what it is."""
+    assert choose_encoder(Pair.load(light_pair), document_encoder=bert_folder).encoder.name == "document"
+    other = shutil.copytree(light_pair, tmp_path / "other")
+    np.save(other / "probe.npy", -np.load(other / "probe.npy"))
+    with pytest.raises(ProbeFailed, match="least cosine"):
+        choose_encoder(Pair.load(other), document_encoder=bert_folder)

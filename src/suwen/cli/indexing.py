@@ -17,10 +17,9 @@ from suwen.corpora.passages import PassageStream
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair as LoadedPair
-from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
 from suwen.index.truth import FILE
-from suwen.retrieve.encoding import choose_encoder
+from suwen.retrieve.encoding import choose_encoder, load_document_encoder
 from suwen.retrieve.imported import ImportedVectors
 from suwen.retrieve.ingest import OVERLAP, SIZE, IngestReport, ingest
 from suwen.retrieve.retriever import Index, find_pair
@@ -176,13 +175,10 @@ def encode(
 
     Example: `suwen encode articles.jsonl --document-encoder full-pair --pair light-pair --out vectors/`
     """
-    from suwen.encoders.document import DocumentEncoder as Torch
     from suwen.encoders.vectors import encode_to_folder
 
-    encoder = Torch.load(document_encoder, dtype=dtype)  # type: ignore[arg-type]
     serving = LoadedPair.load(pair)
-    if serving.space.id != encoder.space.id:
-        raise SpaceMismatch(serving.space.id, encoder.space.id, needed_name=serving.name, got_name=encoder.name)
+    encoder = load_document_encoder(document_encoder, serving, dtype)  # type: ignore[arg-type]
     passages = PassageStream(
         lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
         serving.count_tokens,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import ModelDocument, SpaceMismatch, TierDocument
 from suwen.errors import SuwenError
 from suwen.retrieve.ingest import PassageEncoder
+
+if TYPE_CHECKING:
+    from suwen.encoders.document import DocumentEncoder, Precision
 
 
 class Choice(NamedTuple):
@@ -27,17 +30,30 @@ class _DocumentSide:
     name = "document"
 
     def __init__(self, path: Path, pair: Pair) -> None:
-        from suwen.encoders.document import DocumentEncoder
-
-        self._encoder = DocumentEncoder.load(path)
-        if self._encoder.space.id != pair.space.id:
-            raise SpaceMismatch(
-                pair.space.id, self._encoder.space.id, needed_name=pair.name, got_name=self._encoder.name
-            )
+        self._encoder = load_document_encoder(path, pair)
 
     def encode_documents(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in the form of documents."""
         return self._encoder.encode_documents(texts)
+
+
+def load_document_encoder(path: str | Path, pair: Pair, dtype: Precision = "auto") -> DocumentEncoder:
+    """Load the document encoder of a pair's space; one of another space, or that fails the pair's probe, is refused.
+
+    Args:
+        path: A full pair or a sentence-transformers model.
+        pair: The pair that serves; its probe, where it has one, is 32 texts with the vectors they must get.
+        dtype: The precision to load it in.
+    """
+    from suwen.encoders.document import DocumentEncoder
+    from suwen.encoders.probe import verify_probe
+
+    encoder = DocumentEncoder.load(path, dtype=dtype)
+    if encoder.space.id != pair.space.id:
+        raise SpaceMismatch(pair.space.id, encoder.space.id, needed_name=pair.name, got_name=encoder.name)
+    if (pair.path / "probe.json").is_file():
+        verify_probe(encoder, pair.path)
+    return encoder
 
 
 def choose_encoder(pair: Pair, *, tier: str | None = None, document_encoder: str | Path | None = None) -> Choice:
