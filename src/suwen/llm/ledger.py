@@ -1,0 +1,235 @@
+"""What is spent and how much may be: budgets, the running meter, plans, progress, summaries. Stores nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from suwen.llm.config import LLMError
+
+
+class BudgetProblem(LLMError):
+    """A budget allows nothing at all."""
+
+
+class BudgetSpent(LLMError):
+    """The next call may exceed the budget, so it was not made."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most one run may spend; None is no limit.
+
+    Attributes:
+        calls: Calls made, failed ones counted.
+        tokens: Tokens of prompts and replies together.
+        cost: In the currency of the configured prices.
+    """
+
+    calls: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in (("calls", self.calls), ("tokens", self.tokens), ("cost", self.cost)):
+            if limit is not None and not limit > 0:
+                raise BudgetProblem(
+                    f"a budget of {limit} {name} allows no call: give more than 0, or none for no limit "
+                    "(a dry run tells what is needed)"
+                )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Calls, tokens and cost: of a run, of a call, or of an estimate."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.calls + other.calls,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.cost + other.cost,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """All tokens."""
+        return self.tokens_in + self.tokens_out
+
+
+class Meter:
+    """What a run has spent, and what the calls in flight may yet spend, held against a budget."""
+
+    def __init__(self, budget: Budget | None) -> None:
+        self.budget = budget or Budget()
+        self.spent = Spent()
+        self._flying: dict[int, Spent] = {}
+        self._number = 0
+
+    def reserve(self, estimate: Spent) -> int | None:
+        """Set an estimate aside for a call about to be made.
+
+        Returns:
+            A ticket for ``settle``; None while only the estimates of calls in flight stand in the way: wait for one.
+
+        Raises:
+            BudgetSpent: It does not fit even when nothing else is in flight.
+        """
+        if over := self._over(self.spent + estimate):
+            raise BudgetSpent(
+                f"the budget is spent: the next call may bring it to {over}; "
+                "every reply so far is kept: raise the budget and run again to go on"
+            )
+        if self._over(sum(self._flying.values(), self.spent) + estimate):
+            return None
+        self._number += 1
+        self._flying[self._number] = estimate
+        return self._number
+
+    def settle(self, ticket: int, actual: Spent) -> None:
+        """Put what a call really took in place of its estimate."""
+        del self._flying[ticket]
+        self.spent += actual
+
+    def _over(self, spent: Spent) -> str | None:
+        limits = self.budget
+        if limits.calls is not None and spent.calls > limits.calls:
+            return f"{spent.calls} calls of {limits.calls}"
+        if limits.tokens is not None and spent.tokens > limits.tokens:
+            return f"{spent.tokens} tokens of {limits.tokens}"
+        # A sum of many small prices is off by a few units in the last place.
+        if limits.cost is not None and spent.cost > limits.cost * (1 + 1e-9):
+            return f"a cost of {spent.cost:.6g} of {limits.cost:.6g}"
+        return None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        done: Requests that have their reply, good or not.
+        cached: Those whose reply came from the cache.
+        failed: Those whose reply is no good.
+        total: All requests; None where the caller gave an endless or unsized stream.
+        cost: Spent in this run.
+        seconds: Since the run began.
+        eta: Seconds to go at the pace of the calls so far; None where it cannot be told yet.
+    """
+
+    done: int = 0
+    cached: int = 0
+    failed: int = 0
+    total: int | None = None
+    cost: float = 0.0
+    seconds: float = 0.0
+    eta: float | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run came to.
+
+    Attributes:
+        done: Requests that have their reply, good or not.
+        cached: Those whose reply came from the cache.
+        failed: Those whose reply is no good.
+        spent: Calls, tokens and cost of this run.
+        seconds: How long it took.
+        stopped: Why it ended before the last request; None where it did not.
+    """
+
+    done: int = 0
+    cached: int = 0
+    failed: int = 0
+    spent: Spent = field(default_factory=Spent)
+    seconds: float = 0.0
+    stopped: str | None = None
+
+
+@dataclass
+class ModelPlan:
+    """What a run would ask of one model.
+
+    Attributes:
+        calls: Calls to make, if none fails and no reply needs a repair.
+        cached: Requests whose reply is there already, or is asked for earlier in the same run.
+        tokens_in: Tokens of the prompts, estimated from their characters.
+        tokens_out: Tokens of the replies, at most.
+        cost: The cost of these, at most.
+        too_long: The caller's keys of requests that seem not to fit the model's context.
+    """
+
+    calls: int = 0
+    cached: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    too_long: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would ask, by model."""
+
+    models: dict[str, ModelPlan]
+
+    @property
+    def calls(self) -> int:
+        """Calls to make."""
+        return sum(one.calls for one in self.models.values())
+
+    @property
+    def cached(self) -> int:
+        """Requests whose reply is there already."""
+        return sum(one.cached for one in self.models.values())
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out, at most."""
+        return sum(one.tokens_in + one.tokens_out for one in self.models.values())
+
+    @property
+    def cost(self) -> float:
+        """The cost, at most."""
+        return sum(one.cost for one in self.models.values())
+
+
+class Tally:
+    """Counts the replies of one run and tells how far it is."""
+
+    def __init__(
+        self, total: int | None, tell: Callable[[Progress], None] | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._total, self._tell, self._clock = total, tell, clock
+        self._began = clock()
+        self.done = self.cached = self.failed = 0
+        self.cost = 0.0
+
+    def count(self, *, cached: bool, good: bool, cost: float) -> None:
+        """Take one reply into account and report."""
+        self.done += 1
+        self.cached += cached
+        self.failed += not good
+        self.cost += 0.0 if cached else cost
+        if self._tell is not None:
+            self._tell(self.progress())
+
+    def progress(self) -> Progress:
+        """How far the run is."""
+        fresh, eta = self.done - self.cached, None
+        if self._total is not None and (fresh or self.done >= self._total):
+            # Cached replies take no time: the pace is that of the calls.
+            eta = (self._total - self.done) * self.seconds / max(fresh, 1)
+        return Progress(self.done, self.cached, self.failed, self._total, self.cost, self.seconds, eta)
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return self._clock() - self._began

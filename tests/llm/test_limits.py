@@ -1,0 +1,128 @@
+"""Waiting between tries, and the gate before an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suwen.llm.limits import Gate, back_off, retry_after
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("nan", None),
+        ("inf", None),
+        ("soon", None),
+        ("", None),
+        ("Thu, 01 Jan 1970 00:02:00 GMT", 20.0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after_holds_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
+    assert retry_after(value, now=100.0) == seconds
+
+
+@given(st.text())
+def test_any_header_gives_a_wait_or_none(value: str) -> None:
+    wait = retry_after(value)
+    assert wait is None or 0 <= wait < math.inf
+
+
+@given(st.integers(1, 5000), st.floats(0, 1, exclude_max=True))
+def test_a_wait_is_within_the_upper_half_of_the_doubled_one(attempt: int, draw: float) -> None:
+    whole = min(60.0, 0.5 * 2.0 ** min(attempt - 1, 60))
+    assert whole / 2 <= back_off(attempt, 0.5, 60.0, lambda: draw) <= whole
+
+
+def test_no_more_than_the_slots_at_once() -> None:
+    async def scene() -> int:
+        gate, inside, most = Gate(3, None), 0, 0
+
+        async def call() -> None:
+            nonlocal inside, most
+            async with gate.slot():
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0)
+                inside -= 1
+
+        await asyncio.gather(*(call() for _ in range(50)))
+        return most
+
+    assert asyncio.run(scene()) == 3
+
+
+def starts(gate: Gate, count: int) -> list[float]:
+    async def call() -> float:
+        async with gate.slot():
+            return time.monotonic()
+
+    async def scene() -> list[float]:
+        return sorted(await asyncio.gather(*(call() for _ in range(count))))
+
+    return asyncio.run(scene())
+
+
+def test_calls_start_no_faster_than_the_pace() -> None:
+    # 3,000 a minute are 20 ms apart. Only the lower bound holds on a busy machine.
+    begun = starts(Gate(8, 3000.0), 6)
+    assert begun[-1] - begun[0] >= 5 * 0.02 - 1e-3
+
+
+def test_a_pause_holds_everyone_and_halves_the_slots_once() -> None:
+    gate = Gate(8, None)
+    began = time.monotonic()
+    gate.pause(0.1)
+    gate.pause(0.05)
+    assert gate.allowed == 4
+    assert min(starts(gate, 5)) - began >= 0.1
+
+
+def test_good_calls_widen_the_gate_again_but_not_beyond_its_width() -> None:
+    async def scene() -> list[int]:
+        gate = Gate(4, None)
+        gate.pause(0.0)
+        seen = [gate.allowed]
+        for _ in range(20):
+            await gate.good()
+            seen.append(gate.allowed)
+        return seen
+
+    assert asyncio.run(scene())[:6] == [2, 2, 3, 3, 3, 4]
+    assert asyncio.run(scene())[-1] == 4
+
+
+def test_one_slot_is_always_left() -> None:
+    gate = Gate(4, None)
+    for _ in range(9):
+        gate.pause(0.0)
+    assert gate.allowed == 1
+    assert len(starts(gate, 3)) == 3
+
+
+def test_a_call_cancelled_while_it_waits_leaves_its_slot() -> None:
+    async def scene() -> None:
+        gate = Gate(1, None)
+        gate.pause(30.0)
+
+        async def call() -> None:
+            async with gate.slot():
+                pass
+
+        task = asyncio.create_task(call())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert gate._active == 0
+
+    asyncio.run(scene())
