@@ -1,0 +1,82 @@
+"""The verb that takes personal data out of texts: ``mask``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json as jsonlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from suwen.cli.output import Json, print_json, say
+from suwen.corpora import masking
+from suwen.corpora.masking import Checked, MaskedDocument
+from suwen.text.mask import KINDS, MaskError
+
+
+def mask(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: .txt, .md, .jsonl, .json, .csv, .parquet.")],
+    to: Annotated[Path | None, typer.Option("--out", help="Write to this file, not to standard output.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"Mask only this; repeatable. {', '.join(KINDS)}.")] = None,
+    field: Annotated[list[str] | None, typer.Option(help="Mask only this field of a record; repeatable.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Write what the masks stand for here, and keep it apart.")] = None,
+    sample: Annotated[int, typer.Option(min=0, help="Write a CSV of so many masked sentences to check instead.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws the sample.")] = 0,
+    encoding: Annotated[str, typer.Option(help="The encoding of the file.")] = "utf-8",
+    json: Json = False,
+) -> None:
+    """Mask names, numbers and addresses of people; the same person has the same mask all over a document.
+
+    Example: `suwen mask notes.jsonl --field text --out masked.jsonl`, or `suwen mask notes.jsonl --sample 100`
+    """
+    if json and to is None:
+        raise MaskError("--json and the masked text cannot share standard output: name a file with --out")
+    if to is not None and to.exists() and to.samefile(source):
+        raise MaskError(f"{to} is the file being read: name another with --out")
+    counts: Counter[str] = Counter()
+    documents = masking.mask_documents(source, kinds=kind, fields=field or (), encoding=encoding)
+    with ExitStack() as open_files:
+        stream = open_files.enter_context(to.open("w", encoding="utf-8", newline="")) if to else sys.stdout
+        keys = open_files.enter_context(key.open("w", encoding="utf-8")) if key else None
+        told = _telling(documents, counts, keys)
+        if sample:
+            stream.write(_table(masking.sample(told, sample, seed)))
+        else:
+            stream.writelines(document.line() for document in told)
+    if json:
+        print_json({"documents": counts.pop("", 0), "masks": dict(counts)})
+    else:
+        number = counts.pop("", 0)
+        found = ", ".join(f"{name} {count}" for name, count in counts.most_common()) or "nothing to mask"
+        say(f"{source}: {number} documents; {found}")
+
+
+def _telling(
+    documents: Iterator[MaskedDocument], counts: Counter[str], keys: TextIO | None
+) -> Iterator[MaskedDocument]:
+    """Count what goes by (the documents under no name) and write down its key."""
+    for document in documents:
+        counts[""] += 1
+        counts.update(document.counts)
+        if keys and document.key:
+            keys.write(jsonlib.dumps({"document": document.place, "key": document.key}, ensure_ascii=False) + "\n")
+        yield document
+
+
+def _table(rows: list[Checked]) -> str:
+    table = io.StringIO()
+    # Spreadsheets take a CSV for UTF-8 only when it says so.
+    table.write("\ufeff")
+    writer = csv.writer(table)
+    writer.writerow(Checked._fields)
+    writer.writerows(rows)
+    return table.getvalue()
+
+
+VERBS = (mask,)
