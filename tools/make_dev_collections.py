@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from suwen.bench.tasks import load_suite
 from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
+from suwen.curate.leakage import is_held_out
 from suwen.text.clean import clean
 
 log = logging.getLogger("dev-collections")
@@ -54,11 +55,6 @@ def rows_of(data: Path, name: str) -> Iterator[Row]:
     with gzip.open(file, "rt", encoding="utf-8") as stream:
         for line in stream:
             yield json.loads(line)
-
-
-def is_held_out(text: str) -> bool:
-    """Whether a row with this first text is never trained on (one in ten, by hash)."""
-    return int(hashlib.sha1(text.encode()).hexdigest(), 16) % 10 == 0
 
 
 def identity(text: str) -> str:

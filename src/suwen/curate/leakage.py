@@ -1,0 +1,201 @@
+"""The one split, and the check that no evaluation text is trained on. Where the texts come from is for the caller.
+
+Strings are compared after cleaning and folding, letters and digits alone. A training text leaks when it equals a
+held-out text, or holds a whole held-out text that is long enough not to be there by chance. A paraphrase is not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from suwen.corpora.files import CorpusError, open_text
+from suwen.corpora.training_rows import TrainingRow
+from suwen.errors import SuwenError
+from suwen.text.clean import clean
+from suwen.text.fold import fold
+
+#: A held-out text this heavy is searched for inside longer texts too: ten Chinese characters, or 25 letters (so that
+#: "breast cancer" as a query does not ban every text about it).
+NEAR_WEIGHT = 10.0
+_LETTER_WEIGHT = 0.4
+_ANCHOR = 10
+_SHOWN = 5
+_SHARE = 10
+_NOT_COMPARED = re.compile(r"[\W_]+")
+_HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
+_Item = TypeVar("_Item", TrainingRow, str)
+
+
+class LeakageError(SuwenError):
+    """Training data hold evaluation texts, or the held-out texts cannot be read."""
+
+
+def is_held_out(text: str) -> bool:
+    """Whether a row with this first text is never trained on: one in ten, by the text's sha1.
+
+    >>> [number for number in range(40) if is_held_out(f"question {number}")]
+    [2, 5, 10, 18, 23]
+    """
+    return int(hashlib.sha1(text.encode()).hexdigest(), 16) % _SHARE == 0
+
+
+def comparable(text: str) -> str:
+    """A text as it is compared: cleaned, folded, letters and digits only.
+
+    >>> comparable("ＨｂＡ１ｃ 高，怎麼辦？")
+    'hba1c高怎么办'
+    """
+    return _NOT_COMPARED.sub("", fold(clean(text)))
+
+
+def weight(compared: str) -> float:
+    """How much a comparable text says: a Chinese character counts 1, any other letter or digit 0.4.
+
+    >>> weight("糖尿病怎么办"), weight("diabetes")
+    (6.0, 3.2)
+    """
+    chinese = len(_HAN.findall(compared))
+    return chinese + _LETTER_WEIGHT * (len(compared) - chinese)
+
+
+class Leak(NamedTuple):
+    """A training text that is, or holds, a held-out text."""
+
+    place: str
+    text: str
+    held_out: str
+
+
+class HeldOut:
+    """Evaluation texts, ready to be looked up.
+
+    >>> held_out = HeldOut(["孕妇感冒了可以吃什么药", "牙疼"])
+    >>> [bool(held_out.hit(text)) for text in ("牙疼！", "牙疼怎么办", "你好，孕妇感冒了，可以吃什么药呢")]
+    [True, False, True]
+    """
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        """Hold ``texts`` out; an empty one is passed over."""
+        self._texts: dict[str, str] = {}
+        # By their last characters, not their first: questions begin alike (what are the symptoms of) and end unlike.
+        self._anchored: dict[str, list[str]] = {}
+        for text in texts:
+            self.add(text)
+
+    def __len__(self) -> int:
+        """How many distinct texts are held out."""
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[str]:
+        """The held-out texts, as they were given."""
+        return iter(self._texts.values())
+
+    @classmethod
+    def read(cls, path: Path | str) -> HeldOut:
+        """Read ``{"text": …}`` lines, packed or not.
+
+        Raises:
+            LeakageError: The file cannot be read, or a line has no text.
+        """
+        held_out = cls()
+        try:
+            with open_text(Path(path)) as file:
+                for number, line in enumerate(file, 1):
+                    held_out.add(_text_of(line, f"{path}:{number}"))
+        except CorpusError as problem:
+            raise LeakageError(str(problem)) from problem
+        return held_out
+
+    def add(self, text: str) -> None:
+        """Hold one more text out."""
+        compared = comparable(text)
+        if not compared or compared in self._texts:
+            return
+        self._texts[compared] = text
+        if weight(compared) >= NEAR_WEIGHT:
+            self._anchored.setdefault(compared[-_ANCHOR:], []).append(compared)
+
+    def hit(self, text: str) -> str | None:
+        """The held-out text that ``text`` is or holds, as it was given; None when there is none."""
+        return self.hit_compared(comparable(text))
+
+    def hit_compared(self, compared: str) -> str | None:
+        """The same for a text that is comparable already, so that who needs both folds once."""
+        if compared in self._texts:
+            return self._texts[compared]
+        for end in range(_ANCHOR, len(compared) + 1):
+            for candidate in self._anchored.get(compared[end - _ANCHOR : end], ()):
+                if compared.endswith(candidate, 0, end):
+                    return self._texts[candidate]
+        return None
+
+    def hits(self, texts: Iterable[str]) -> list[str]:
+        """Those of ``texts`` that leak, in order."""
+        return [text for text in texts if self.hit(text) is not None]
+
+
+def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the training data") -> Iterator[_Item]:
+    """Pass training rows or plain texts on one by one, and after the last complain of all that leak.
+
+    A generator, so that the data are read once: what it gives must not be used before it has ended.
+
+    Args:
+        items: Training rows or plain texts.
+        held_out: What must not be among them.
+        name: What to call the items in the error, say the file they come from.
+
+    Raises:
+        LeakageError: Some of them are or hold a held-out text. The first few are named with their row.
+    """
+    found: list[Leak] = []
+    for number, item in enumerate(items, 1):
+        found.extend(leak._replace(place=f"row {number} ({leak.place})") for leak in _leaks_of(item, held_out))
+        yield item
+    if found:
+        raise LeakageError(_complaint(name, found))
+
+
+def _leaks_of(item: TrainingRow | str, held_out: HeldOut) -> Iterator[Leak]:
+    for place, text in _texts(item):
+        held = held_out.hit(text)
+        if held is not None:
+            yield Leak(place, text, held)
+
+
+def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
+    if isinstance(item, str):
+        yield "text", item
+        return
+    yield "query", item.query
+    yield from (("pos", text) for text in item.pos)
+    yield from (("neg", text) for text in item.neg)
+
+
+def _complaint(name: str, found: list[Leak]) -> str:
+    shown = "; ".join(
+        f"{leak.place}: {_short(leak.text)} has the held-out {_short(leak.held_out)}" for leak in found[:_SHOWN]
+    )
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return (
+        f"{name}: {len(found)} texts are evaluation texts, which nothing may be trained on: {shown}{more}. "
+        "Remove these rows, or make the data again with tools/make_training_data.py"
+    )
+
+
+def _short(text: str, size: int = 40) -> str:
+    return repr(text if len(text) <= size else text[: size - 1] + "…")
+
+
+def _text_of(line: str, place: str) -> str:
+    try:
+        text = json.loads(line)["text"]
+    except (ValueError, KeyError, TypeError):
+        text = None
+    if not isinstance(text, str):
+        raise LeakageError(f'{place}: not a held-out text; each line is a JSON object such as {{"text": "…"}}')
+    return text

@@ -1,0 +1,102 @@
+"""Diversity selection against a plain numpy loop, one candidate at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suwen.curate.diversify import DOCUMENTS, QUERIES, Diversity, DiversityError, diversify
+
+
+class Vectors:
+    """An encoder of the texts "0", "1", …: rows of a table in which many are near each other."""
+
+    def __init__(self, seed: int, size: int = 200, dimension: int = 8) -> None:
+        draw = np.random.default_rng(seed)
+        centres = draw.standard_normal((12, dimension))
+        self.rows = (centres[draw.integers(0, 12, size)] + 0.35 * draw.standard_normal((size, dimension))) * 3
+        self.batches: list[int] = []
+
+    def __call__(self, texts: list[str]) -> npt.NDArray[Any]:
+        self.batches.append(len(texts))
+        return self.rows[[int(text) for text in texts]]
+
+
+def plain(rows: npt.NDArray[Any], seeds: int, diversity: Diversity) -> list[tuple[str, int]]:
+    """The selection as the paper words it."""
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    index, kept = list(range(seeds)), []
+    for candidate in range(seeds, len(rows)):
+        nearest = sorted((float(unit[candidate] @ unit[other]) for other in index), reverse=True)[: diversity.k]
+        over = sum(score > diversity.threshold for score in nearest)
+        if over <= diversity.most:
+            index.append(candidate)
+            kept.append((str(candidate), over))
+    return kept
+
+
+def names(start: int, end: int) -> list[str]:
+    return [str(number) for number in range(start, end)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    seeds=st.sampled_from([0, 3, 40]),
+    batch=st.sampled_from([1, 7, 64, 500]),
+    threshold=st.sampled_from([0.5, 0.78, 0.85, 0.95]),
+    k=st.integers(2, 6),
+    most=st.integers(0, 1),
+)
+def test_it_keeps_what_the_plain_loop_keeps(
+    seed: int, seeds: int, batch: int, threshold: float, k: int, most: int
+) -> None:
+    encode, diversity = Vectors(seed), Diversity(k, threshold, most)
+    kept = list(diversify(iter(names(seeds, 200)), encode, iter(names(0, seeds)), diversity, batch=batch))
+    assert [tuple(item) for item in kept] == plain(encode.rows, seeds, diversity)
+    assert max(encode.batches) <= batch
+
+
+def test_the_paper_settings() -> None:
+    assert QUERIES == (5, 0.85, 1) and DOCUMENTS == (5, 0.78, 1)
+    encode = Vectors(1)
+    kept = [len(list(diversify(names(50, 200), encode, names(0, 50), setting))) for setting in (QUERIES, DOCUMENTS)]
+    assert 0 < kept[1] < kept[0] < 150
+
+
+def test_candidates_stream_and_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    taken: list[str] = []
+
+    def stream() -> Any:
+        for name in names(0, 100):
+            taken.append(name)
+            yield name
+
+    chosen = diversify(stream(), Vectors(2), batch=10, progress=lambda seen, kept: told.append((seen, kept)))
+    next(chosen)
+    assert len(taken) == 10
+    rest = 1 + len(list(chosen))
+    assert told[-1] == (100, rest) and [seen for seen, _ in told] == list(range(10, 101, 10))
+
+
+@pytest.mark.parametrize("wrong", [Diversity(k=1, most=1), Diversity(most=-1), Diversity(threshold=1.5)])
+def test_settings_that_make_no_sense_are_refused(wrong: Diversity) -> None:
+    with pytest.raises(DiversityError):
+        list(diversify(["0"], Vectors(0), diversity=wrong))
+
+
+def test_bad_vectors_are_refused() -> None:
+    with pytest.raises(DiversityError, match="one row per text"):
+        list(diversify(["0", "1"], lambda texts: np.ones((1, 4))))
+    with pytest.raises(DiversityError, match="length zero"):
+        list(diversify(["0", "1"], lambda texts: np.zeros((2, 4))))
+    with pytest.raises(DiversityError, match="of 4, then of 2"):
+        list(diversify(["0"], lambda texts: np.ones((1, 4 if texts == ["s"] else 2)), ["s"]))
+    with pytest.raises(DiversityError, match="batches of 0"):
+        list(diversify(["0"], Vectors(0), batch=0))
