@@ -1,0 +1,150 @@
+"""Verbs of ``suwen jury review``: ``sample``, ``serve``, ``import``, ``agreement``. Parses and prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from suwen.cli.output import Json, out, print_json, say
+from suwen.jury.consensus import read_verdicts
+from suwen.jury.folder import Folder
+from suwen.jury.records import JuryProblem
+from suwen.jury.report import plain
+from suwen.jury.review import Rate, Reviews, import_csv, import_store, review_report
+from suwen.jury.review_page import LOOPBACK, ReviewPage
+from suwen.jury.review_page import serve as bound
+from suwen.jury.sampling import draw_sample, read_sample, write_csv, write_sample
+from suwen.jury.texts import Texts
+
+Work = Annotated[Path, typer.Argument(metavar="WORK", help="The folder of this jury's files.")]
+review_app = typer.Typer(
+    name="review",
+    help="Have experts check a sample of the verdicts, blind to the jury's label.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@review_app.command()
+def sample(
+    work: Work,
+    size: Annotated[int, typer.Option("--size", min=1, help="How many pairs.")] = 500,
+    least: Annotated[int, typer.Option("--least", min=0, help="The fewest of a stratum.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
+    again: Annotated[bool, typer.Option("--again", help="Draw anew where there is a sample.")] = False,
+    json: Json = False,
+) -> None:
+    """Draw a stratified sample: label by disagreement by difficulty. Writes a key, and a blind CSV for experts.
+
+    Example: `suwen jury review sample work --size 500`
+    """
+    folder = Folder(work)
+    if folder.sample.is_file() and not again:
+        raise JuryProblem(f"{folder.sample} is there: labels refer to it. Pass --again to draw another in its place")
+    with Texts(folder.texts) as texts:
+        drawn = draw_sample(read_verdicts(folder.verdicts), folder.pool, texts, size, least=least, seed=seed)
+    write_sample(folder.sample, drawn)
+    write_csv(folder.sheet, drawn)
+    strata: dict[str, list[int]] = {}
+    for one in drawn:
+        strata.setdefault(str(one.stratum), [0, one.population])[0] += 1
+    if json:
+        print_json({"sample": str(folder.sample), "csv": str(folder.sheet), "pairs": len(drawn), "strata": strata})
+        return
+    for name, (taken, of) in sorted(strata.items()):
+        out.print(f"{taken:>6,} of {of:>8,}  {name}")
+    out.print(
+        f"{len(drawn):,} pairs; for experts: {folder.sheet}; the key, not for them: {folder.sample}", soft_wrap=True
+    )
+
+
+@review_app.command()
+def serve(
+    work: Work,
+    host: Annotated[
+        str, typer.Option("--host", help="The address to serve at; others than this machine's reach all.")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8765,
+) -> None:
+    """Serve the labelling page: keys 1, 2, 3; several reviewers; stop and go on at any time. Ctrl-C ends it.
+
+    Example: `suwen jury review serve work`
+    """
+    folder = Folder(work)
+    drawn = read_sample(folder.sample)
+    with Reviews(folder.reviews) as reviews:
+        page = ReviewPage(drawn, reviews, LOOPBACK if host in LOOPBACK else None)
+        server = bound(page, host, port)
+        if host not in LOOPBACK:
+            say("anyone who reaches this address can read the sample and label it: put a server with logins in front")
+        say(f"the labelling page is at http://{host}:{server.server_address[1]}/ ; Ctrl-C ends it")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("every label is stored")
+        finally:
+            server.server_close()
+
+
+@review_app.command("import")
+def take(
+    work: Work,
+    sheet: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A CSV that an expert filled in, or another page's reviews.db.")
+    ],
+    reviewer: Annotated[str | None, typer.Option("--reviewer", help="Who, unless a column says so.")] = None,
+    json: Json = False,
+) -> None:
+    """Take experts' labels from a CSV (positive, negative, unsure) or from another page's store; repeat as it grows.
+
+    Example: `suwen jury review import work sample-li.csv --reviewer li`
+    """
+    folder = Folder(work)
+    drawn = read_sample(folder.sample)
+    with Reviews(folder.reviews) as reviews:
+        if sheet.suffix == ".db":
+            new = import_store(sheet, reviews, drawn)
+        else:
+            new = import_csv(sheet, reviews, drawn, reviewer)
+    if json:
+        print_json({"new": new})
+    else:
+        out.print(f"{new:,} new labels")
+
+
+@review_app.command()
+def agreement(work: Work, json: Json = False) -> None:
+    """Tell how far experts agree with the jury, by stratum and reviewer, with Wilson's interval.
+
+    Example: `suwen jury review agreement work`
+    """
+    folder = Folder(work)
+    drawn = read_sample(folder.sample)
+    with Reviews(folder.reviews) as reviews:
+        found = review_report(drawn, reviews)
+    if json:
+        print_json(plain(found))
+        return
+    table = Table(title="agreement of experts with the jury")
+    for heading in ("pairs", "agreed", "rate", "95% interval"):
+        table.add_column(heading, overflow="fold", justify="left" if heading == "pairs" else "right")
+    table.add_row("all labelled pairs", *_cells(found.overall))
+    low, high = found.weighted.low, found.weighted.high
+    table.add_row(
+        "weighted to all verdicts", "", f"{100 * found.weighted.value:.1f}%", f"{100 * low:.1f}–{100 * high:.1f}%"
+    )
+    for name, rate in (*found.reviewers.items(), *found.strata.items()):
+        table.add_row(name, *_cells(rate))
+    out.print(table)
+    rest = ", ".join(f"{count} {label}" for label, count in sorted(found.undecided.items())) or "none labelled"
+    out.print(
+        f"{found.labelled} of {found.sampled} labelled, {found.unsure} unsure or tied; undecided by the jury: {rest}"
+    )
+
+
+def _cells(rate: Rate) -> tuple[str, str, str]:
+    share = rate.share
+    return f"{rate.agreed} of {rate.of}", f"{100 * share.value:.1f}%", f"{100 * share.low:.1f}–{100 * share.high:.1f}%"

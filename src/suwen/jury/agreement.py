@@ -1,0 +1,268 @@
+"""How far judges agree: Fleiss' and Cohen's kappa with intervals, severity, and each query by itself. Pure arrays."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from suwen.jury.records import GRADES, VALUES, JuryProblem, Vote
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+_DRAWS = 2000
+_NONE = -1
+
+
+class Interval(NamedTuple):
+    """An estimate with its 95% interval; NaN where it is not defined."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """The votes of one round as a table.
+
+    Attributes:
+        judges: The columns.
+        pairs: The rows: query and passage.
+        query: The number of each row's query.
+        grades: Numbers of grades, 4 for S to 0 for D; -1 where there is no grade.
+        absent: Where a vote is an abstention, not merely missing.
+    """
+
+    judges: tuple[str, ...]
+    pairs: list[tuple[str, str]]
+    query: Ints
+    grades: npt.NDArray[np.int8]
+    absent: npt.NDArray[np.bool_]
+
+    @property
+    def complete(self) -> npt.NDArray[np.bool_]:
+        """The rows that every judge graded."""
+        return np.asarray((self.grades != _NONE).all(axis=1), np.bool_)
+
+
+def ratings(votes: Iterable[Vote], judges: Sequence[str], round_: int = 0) -> Ratings:
+    """Lay votes out as a table; votes of other judges and rounds are left out.
+
+    Args:
+        votes: In the order of the store: those of one pair follow each other.
+        judges: The columns.
+        round_: The round.
+    """
+    column = {name: number for number, name in enumerate(judges)}
+    pairs: list[tuple[str, str]] = []
+    # Flat and one byte a vote: a million pairs of three judges are a few megabytes.
+    grades, absent = array("b"), array("b")
+    for vote in votes:
+        if vote.round != round_ or vote.judge not in column:
+            continue
+        if not pairs or pairs[-1] != (vote.query_id, vote.passage_id):
+            pairs.append((vote.query_id, vote.passage_id))
+            grades.extend([_NONE] * len(judges))
+            absent.extend([0] * len(judges))
+        place = column[vote.judge] - len(judges)
+        if vote.grade is None:
+            absent[place] = 1
+        else:
+            grades[place] = VALUES[vote.grade]
+    numbers: dict[str, int] = {}
+    query = np.array([numbers.setdefault(id_, len(numbers)) for id_, _ in pairs], np.int64)
+    shape = (len(pairs), len(judges))
+    table = np.array(grades, np.int8).reshape(shape)
+    return Ratings(tuple(judges), pairs, query, table, np.array(absent, np.bool_).reshape(shape))
+
+
+def sides(table: Ratings, worst: str = "A") -> Ratings:
+    """The same table with grades as two sides: 1 at the cut or better, 0 below it."""
+    graded = table.grades != _NONE
+    two = np.where(graded, (table.grades >= VALUES[worst]).astype(np.int8), np.int8(_NONE))
+    return Ratings(table.judges, table.pairs, table.query, two, table.absent)
+
+
+def counted(grades: npt.NDArray[np.int8], categories: int) -> Ints:
+    """How many judges chose each category, row by row."""
+    return np.stack([(grades == value).sum(axis=1) for value in range(categories)], axis=1).astype(np.int64)
+
+
+def fleiss_kappa(counts: npt.ArrayLike) -> float:
+    r"""Fleiss' kappa of a table of counts, one row an item, one column a category.
+
+    :math:`\kappa = (\bar P - \bar P_e) / (1 - \bar P_e)`, where :math:`\bar P` is the mean share of agreeing pairs of
+    judges in an item and :math:`\bar P_e` the sum of the squared shares of the categories (Fleiss 1971). NaN where all
+    votes are in one category: there is nothing to agree about beyond chance.
+
+    >>> round(fleiss_kappa([[3, 0], [0, 3], [2, 1], [3, 0]]), 4)
+    0.625
+    """
+    table = np.asarray(counts, np.float64)
+    if table.ndim != 2 or not len(table):
+        return float("nan")
+    judges = table.sum(axis=1)
+    if judges[0] < 2 or (judges != judges[0]).any():
+        raise JuryProblem("Fleiss' kappa needs the same number of judges, at least 2, for every item")
+    return float(_kappas(_sums(table).sum(axis=0, keepdims=True))[0])
+
+
+def _sums(table: Floats) -> Floats:
+    """What kappa is made of, for one item each: agreement, one for the item, and the share of each category."""
+    judges = table.sum(axis=1, keepdims=True)
+    agreed = ((table**2).sum(axis=1, keepdims=True) - judges) / (judges * (judges - 1))
+    return np.hstack([agreed, np.ones_like(agreed), table / judges])
+
+
+def _kappas(totals: Floats) -> Floats:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        agreed = totals[:, 0] / totals[:, 1]
+        chance = ((totals[:, 2:] / totals[:, 1:2]) ** 2).sum(axis=1)
+        kappas: Floats = np.where(chance < 1 - 1e-12, (agreed - chance) / (1 - chance), np.nan)
+    return kappas
+
+
+def fleiss_interval(counts: Ints, query: Ints, *, draws: int = _DRAWS, seed: int = 0) -> Interval:
+    """Fleiss' kappa with a percentile bootstrap interval over queries.
+
+    Whole queries are drawn: pairs of one query are alike, and drawing pairs would make the interval too narrow.
+    """
+    if not len(counts):
+        return Interval(float("nan"), float("nan"), float("nan"))
+    value = fleiss_kappa(counts)
+    sums = _sums(counts.astype(np.float64))
+    _, number = np.unique(query, return_inverse=True)
+    groups = np.zeros((number.max() + 1, sums.shape[1]))
+    np.add.at(groups, number, sums)
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(len(groups), np.full(len(groups), 1 / len(groups)), size=draws)
+    drawn = _kappas(weights.astype(np.float64) @ groups)
+    drawn = drawn[~np.isnan(drawn)]
+    if not len(drawn):
+        return Interval(value, float("nan"), float("nan"))
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Interval(value, float(low), float(high))
+
+
+def cohen_kappa(left: npt.ArrayLike, right: npt.ArrayLike) -> float:
+    """Cohen's kappa of two judges on the same items; NaN where both always say the same one thing.
+
+    >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0])
+    0.5
+    """
+    a, b = np.asarray(left), np.asarray(right)
+    if not len(a):
+        return float("nan")
+    agreed = float((a == b).mean())
+    chance = sum(float((a == value).mean() * (b == value).mean()) for value in np.union1d(a, b))
+    return (agreed - chance) / (1 - chance) if chance < 1 - 1e-12 else float("nan")
+
+
+class Severity(NamedTuple):
+    """How one judge grades.
+
+    Attributes:
+        judge: Its name.
+        graded: Pairs it graded.
+        abstained: Pairs it abstained on.
+        shares: The share of each grade, S to D.
+        mean: The mean grade, 4 for S to 0 for D.
+        positive: The share at the cut or better.
+        difference: Its mean less that of the other judges, on the pairs all of them graded; below 0 is severe.
+    """
+
+    judge: str
+    graded: int
+    abstained: int
+    shares: tuple[float, ...]
+    mean: float
+    positive: float
+    difference: float
+
+
+def severity(table: Ratings, worst: str = "A") -> list[Severity]:
+    """How each judge grades, alone and beside the others."""
+    both = table.grades[table.complete].astype(np.float64)
+    found = []
+    for number, judge in enumerate(table.judges):
+        own = table.grades[:, number]
+        own = own[own != _NONE]
+        others = np.delete(both, number, axis=1)
+        apart = float((both[:, number] - others.mean(axis=1)).mean()) if others.size else float("nan")
+        shares = tuple(float((own == VALUES[grade]).mean()) if own.size else float("nan") for grade in GRADES)
+        mean, positive = (float(own.mean()), float((own >= VALUES[worst]).mean())) if own.size else (float("nan"),) * 2
+        absent = int(table.absent[:, number].sum())
+        found.append(Severity(judge, len(own), absent, shares, mean, positive, apart))
+    return found
+
+
+class QueryAgreement(NamedTuple):
+    """How far the judges agree on one query: on the two sides, over the pairs all of them graded."""
+
+    query_id: str
+    pairs: int
+    complete: int
+    unanimous: float
+    kappa: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Everything about one jury's agreement.
+
+    Attributes:
+        judges: Their names.
+        pairs: Pairs with a vote.
+        complete: Pairs that all judges graded; the kappas are over these.
+        sides: Fleiss' kappa of positive against negative.
+        grades: Fleiss' kappa of the five grades.
+        pairwise: Cohen's kappa of two judges on the two sides, over what both graded.
+        severity: How each judge grades.
+        queries: Each query, least agreement first.
+    """
+
+    judges: tuple[str, ...]
+    pairs: int
+    complete: int
+    sides: Interval
+    grades: Interval
+    pairwise: dict[tuple[str, str], float]
+    severity: list[Severity]
+    queries: list[QueryAgreement]
+
+
+def agreement(table: Ratings, worst: str = "A", *, draws: int = _DRAWS, seed: int = 0) -> Agreement:
+    """Measure the agreement of a jury of at least one judge; kappas of a single judge are NaN."""
+    two = sides(table, worst)
+    whole = table.complete
+    nothing = Interval(float("nan"), float("nan"), float("nan"))
+    both, five = nothing, nothing
+    if len(table.judges) > 1:
+        both = fleiss_interval(counted(two.grades[whole], 2), table.query[whole], draws=draws, seed=seed)
+        five = fleiss_interval(counted(table.grades[whole], 5), table.query[whole], draws=draws, seed=seed)
+    pairwise = {}
+    for left, right in combinations(range(len(table.judges)), 2):
+        graded = (two.grades[:, left] != _NONE) & (two.grades[:, right] != _NONE)
+        kappa = cohen_kappa(two.grades[graded, left], two.grades[graded, right])
+        pairwise[table.judges[left], table.judges[right]] = kappa
+    return Agreement(
+        table.judges, len(table.pairs), int(whole.sum()), both, five, pairwise, severity(table, worst), _queries(two)
+    )
+
+
+def _queries(two: Ratings) -> list[QueryAgreement]:
+    found = []
+    edges = np.flatnonzero(np.diff(two.query)) + 1
+    for rows in np.split(np.arange(len(two.pairs)), edges) if two.pairs else []:
+        grades = two.grades[rows]
+        whole = grades[(grades != _NONE).all(axis=1)]
+        same = float((whole == whole[:, :1]).all(axis=1).mean()) if len(whole) else float("nan")
+        kappa = fleiss_kappa(counted(whole, 2)) if len(whole) and len(two.judges) > 1 else float("nan")
+        found.append(QueryAgreement(two.pairs[rows[0]][0], len(rows), len(whole), same, kappa))
+    return sorted(found, key=lambda one: (np.nan_to_num(one.unanimous, nan=2.0), one.query_id))

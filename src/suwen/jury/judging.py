@@ -1,0 +1,238 @@
+"""Letting a jury vote on a pool: what is still missing is asked, and a batch's votes are stored when it is complete.
+
+A passage that a reply leaves out or grades with nothing known is asked for once more, by itself; then it is an
+abstention. A request that brought no reply at all is no vote: the next run asks again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from suwen.jury.batches import Asker, Batch, Graded, Settings, again, order, read_grades
+from suwen.jury.pooling import read_pool
+from suwen.jury.records import Judge, JuryProblem, Vote
+from suwen.jury.texts import Texts
+from suwen.jury.votes import Votes
+from suwen.llm.client import LLM, Plan, Reply, Request, Spent, Summary
+
+#: Marks the second request for a passage in the ledger.
+_SECOND = "again:"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a run of judging came to.
+
+    Attributes:
+        votes: Votes that were added.
+        abstentions: Those that are abstentions.
+        asked_again: Passages asked for a second time.
+        failed: Batches that got no reply, or an incomplete one that could not be followed up: run again.
+        problem: What went wrong with the first of them.
+        spent: Calls, tokens and cost.
+        seconds: How long it took.
+        stopped: Why it ended early; None where it did not.
+    """
+
+    votes: int
+    abstentions: int
+    asked_again: int
+    failed: int
+    problem: str | None
+    spent: Spent
+    seconds: float
+    stopped: str | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every judge has voted on every pair."""
+        return self.stopped is None and not self.failed
+
+
+class Jury:
+    """Several judges before one pool."""
+
+    def __init__(
+        self,
+        judges: Sequence[Judge],
+        pool: Path,
+        texts: Texts,
+        votes: Votes,
+        llm: LLM,
+        settings: Settings | None = None,
+        *,
+        prompts: Path | None = None,
+    ) -> None:
+        """Bring a jury together.
+
+        Args:
+            judges: Who votes.
+            pool: The pooled pairs.
+            texts: Their texts.
+            votes: Where the votes go.
+            llm: The client.
+            settings: How the judges are asked.
+            prompts: A folder of prompts in place of the package's own.
+        """
+        if not judges:
+            raise JuryProblem("a jury needs at least one judge: name a model of suwen.toml")
+        if len({judge.name for judge in judges}) < len(judges):
+            raise JuryProblem("two judges have one name: write NAME=MODEL for one of them")
+        self.settings = settings or Settings()
+        self._askers = {judge.name: Asker(judge, llm.config, self.settings, prompts) for judge in judges}
+        self._pool, self._texts, self._votes, self._llm = pool, texts, votes, llm
+
+    def plan(self) -> Plan:
+        """What judging would ask, if no reply were incomplete; makes no call."""
+        return self._llm.plan(self._request(batch) for batch in self.batches())
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches still without votes, the judges taking turns."""
+        # Read through once before the first batch: a bad line must not be found after money is spent.
+        second = again([pooled.id for pooled in read_pool(self._pool)], self.settings)
+        for pooled in read_pool(self._pool):
+            ids = [candidate.passage_id for candidate in pooled.candidates]
+            texts = self._texts.get(ids)
+            queues: list[list[Batch]] = []
+            for round_ in (0, 1) if pooled.id in second else (0,):
+                for name, asker in self._askers.items():
+                    done = self._votes.voted(pooled.id, name, round_)
+                    missing = [id_ for id_ in order(ids, self.settings, pooled.id, name) if id_ not in done]
+                    queues.append(asker.batches((pooled.id, pooled.text), texts, missing, round_))
+            while any(queues):
+                yield from (queue.pop(0) for queue in queues if queue)
+
+    def judge(self) -> Judged:
+        """Ask for every vote that is missing. Interrupt it and run it again: nothing is asked twice."""
+        self._llm.config.require(asker.judge.model for asker in self._askers.values())
+        # All batches are built once before the first is sent: what does not fit is told before money is spent.
+        total = sum(1 for _ in self.batches())
+        for asker in self._askers.values():
+            self._votes.enrol(asker.judge, asker.model.model, asker.prompt_name, asker.prompt.fingerprint)
+        run = _Run(self._askers, self._votes)
+        first = self._llm.run(_Stream(total, lambda: self._requests(run)), run.take)
+        second: Summary | None = None
+        if first.stopped is None and run.incomplete:
+            second = self._llm.run(run.second_requests(), run.take_second)
+        return run.report(first, second)
+
+    def _requests(self, run: _Run) -> Iterator[Request]:
+        for batch in self.batches():
+            run.open[batch.key] = batch
+            yield self._request(batch)
+
+    def _request(self, batch: Batch) -> Request:
+        return self._askers[batch.judge.name].request(batch)
+
+
+class _Stream:
+    """Requests made when they are taken, whose number is known: so that progress has an end."""
+
+    def __init__(self, length: int, make: Callable[[], Iterator[Request]]) -> None:
+        self._length, self._make = length, make
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Request]:
+        return self._make()
+
+
+class _Run:
+    """The state of one run: batches on their way, incomplete ones, counts."""
+
+    def __init__(self, askers: dict[str, Asker], votes: Votes) -> None:
+        self._askers, self._votes = askers, votes
+        self.open: dict[str, Batch] = {}
+        #: Batches that lack grades, with those they have and the key of the reply they came in.
+        self.incomplete: dict[str, tuple[Batch, dict[str, Graded], str]] = {}
+        self._added = self._abstained = self._again = self._failed = 0
+        self._problem: str | None = None
+
+    def take(self, request: Request, reply: Reply) -> None:
+        """Store the votes of a batch, or keep it for a second request."""
+        batch = self.open.pop(request.key)
+        key = self._askers[batch.judge.name].reply_key(request)
+        grades = self._grades(batch, reply)
+        if grades is None:
+            return
+        if any(graded.grade is None and graded.abstained != "refusal" for graded in grades.values()):
+            self.incomplete[batch.key] = (batch, grades, key)
+        else:
+            self._store(batch, grades, dict.fromkeys(grades, key))
+
+    def second_requests(self) -> list[Request]:
+        """One request for each incomplete batch, with the passages that have no grade."""
+        requests = []
+        for batch, grades, _ in self.incomplete.values():
+            rest = self._rest(batch, grades)
+            self._again += len(rest.passages)
+            # Where nothing at all was graded the request is the first one again: it must be another draw.
+            request = self._askers[batch.judge.name].request(rest, sample=1)
+            requests.append(replace(request, key=f"{_SECOND}{batch.key}"))
+        return requests
+
+    def take_second(self, request: Request, reply: Reply) -> None:
+        """Store the votes of a batch: what has no grade now is an abstention."""
+        batch, grades, first_key = self.incomplete.pop(request.key.removeprefix(_SECOND))
+        rest = self._rest(batch, grades)
+        more = self._grades(rest, reply)
+        if more is None:
+            return
+        second_key = self._askers[batch.judge.name].reply_key(request)
+        keys = {id_: second_key if id_ in more else first_key for id_ in grades}
+        self._store(batch, grades | more, keys)
+
+    def _rest(self, batch: Batch, grades: dict[str, Graded]) -> Batch:
+        return batch._replace(passages=tuple(shown for shown in batch.passages if grades[shown.id].grade is None))
+
+    def _grades(self, batch: Batch, reply: Reply) -> dict[str, Graded] | None:
+        """What a reply says of each passage; None where none came, which is no vote."""
+        if reply.finish == "refusal":
+            refused = Graded(None, "refusal", (reply.error or "")[:500])
+            return dict.fromkeys((shown.id for shown in batch.passages), refused)
+        if not reply.good and not reply.text and not reply.tokens_in:
+            self._failed += 1
+            self._problem = self._problem or reply.error
+            return None
+        return read_grades(reply.text, batch, reply.data)
+
+    def _store(self, batch: Batch, grades: dict[str, Graded], keys: dict[str, str]) -> None:
+        asker, now = self._askers[batch.judge.name], time.time()
+        votes = [
+            Vote(
+                batch.query_id,
+                shown.id,
+                batch.judge.name,
+                batch.round,
+                *grades[shown.id],
+                asker.model.model,
+                asker.prompt_name,
+                asker.prompt.fingerprint,
+                keys[shown.id],
+                position,
+                len(batch.passages),
+                shown.cut,
+                shown.digest,
+                now,
+            )
+            for position, shown in enumerate(batch.passages, 1)
+        ]
+        self._added += self._votes.add(votes)
+        self._abstained += sum(vote.grade is None for vote in votes)
+
+    def report(self, first: Summary, second: Summary | None) -> Judged:
+        """What the run came to."""
+        return Judged(
+            self._added,
+            self._abstained,
+            self._again,
+            self._failed + len(self.incomplete),
+            self._problem,
+            first.spent + (second.spent if second else Spent()),
+            first.seconds + (second.seconds if second else 0.0),
+            first.stopped or (second.stopped if second else None),
+        )

@@ -1,0 +1,329 @@
+"""The report of a jury as a page: funnel, agreement, grades, position effects, disagreements. Decides nothing."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from suwen.jury.agreement import Agreement, agreement, ratings
+from suwen.jury.batches import draw
+from suwen.jury.consensus import Funnel, Rule, checked_jury, consensus, funnel
+from suwen.jury.page import Cell, Row, document, example, heading, interval, number, paragraph, percent, table
+from suwen.jury.pooling import read_pool
+from suwen.jury.positions import PositionEffect, position_effects
+from suwen.jury.records import GRADES, VALUES, Verdict
+from suwen.jury.review import ReviewReport
+from suwen.jury.texts import Texts
+from suwen.jury.votes import Votes
+from suwen.llm.cache import LedgerRow
+
+_EXAMPLES = 12
+_WORST_QUERIES = 20
+_LONGEST = 600
+_SECTIONS = (
+    ("funnel", "Funnel"),
+    ("agreement", "Agreement"),
+    ("grades", "Grades"),
+    ("positions", "Position effects"),
+    ("review", "Expert review"),
+    ("examples", "Disagreements"),
+    ("provenance", "Provenance"),
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The numbers of a report."""
+
+    rule: str
+    judges: dict[str, dict[str, str]]
+    funnel: Funnel
+    agreement: Agreement
+    positions: list[PositionEffect]
+    review: ReviewReport | None
+    ledger: list[LedgerRow]
+
+
+def jury_report(
+    pool: Path,
+    votes: Votes,
+    rule: Rule | None = None,
+    jury: Sequence[str] | None = None,
+    *,
+    review: ReviewReport | None = None,
+    ledger: Sequence[LedgerRow] = (),
+    seed: int = 0,
+) -> Report:
+    """Measure everything a report shows.
+
+    Args:
+        pool: The pool that was judged.
+        votes: The votes.
+        rule: How votes become labels.
+        jury: The judges that count; all unless given.
+        review: What experts said.
+        ledger: What it cost.
+        seed: Of the bootstrap.
+    """
+    rule = rule or Rule()
+    names = checked_jury(votes, jury)
+    return Report(
+        str(rule),
+        {name: about for name, about in votes.roll().items() if name in names},
+        funnel(pool, consensus(votes, rule, names), names),
+        agreement(ratings(votes, names), rule.worst, seed=seed),
+        position_effects(votes, names, rule.positive),
+        review,
+        list(ledger),
+    )
+
+
+def disagreements(verdicts: Iterable[Verdict], most: int = _EXAMPLES) -> list[Verdict]:
+    """Undecided pairs whose judges are furthest apart, at most one of a query."""
+    best: dict[str, tuple[int, int, Verdict]] = {}
+    for verdict in verdicts:
+        values = [VALUES[vote.grade] for vote in verdict.main if vote.grade is not None]
+        if verdict.label != "undecided" or len(values) < 2:
+            continue
+        entry = (max(values) - min(values), draw(verdict.query_id, verdict.passage_id), verdict)
+        if entry[:2] > best.get(verdict.query_id, (0, -1))[:2] and entry[0]:
+            best[verdict.query_id] = entry
+    return [verdict for *_, verdict in heapq.nlargest(most, best.values(), key=lambda entry: entry[:2])]
+
+
+def write_report(
+    path: Path, report: Report, pool: Path, texts: Texts, verdicts: Iterable[Verdict], title: str = "Jury report"
+) -> None:
+    """Write the page, and its numbers beside it as JSON.
+
+    Args:
+        path: The page; the numbers go beside it, with the ending ``.json``.
+        report: The numbers.
+        pool: Where the queries' texts are.
+        texts: The passages' texts.
+        verdicts: Where the examples come from.
+        title: The page's title.
+    """
+    chosen = disagreements(verdicts)
+    wanted = {verdict.query_id for verdict in chosen} | {
+        one.query_id for one in report.agreement.queries[:_WORST_QUERIES]
+    }
+    queries = {pooled.id: pooled.text for pooled in read_pool(pool) if pooled.id in wanted}
+    parts = {
+        "funnel": _funnel(report.funnel),
+        "agreement": _agreement(report.agreement, queries),
+        "grades": _grades(report.agreement),
+        "positions": _positions(report.positions),
+        "review": _review(report.review) if report.review else "",
+        "examples": examples(chosen, queries, texts),
+        "provenance": _provenance(report),
+    }
+    links = [(anchor, name) for anchor, name in _SECTIONS if parts[anchor]]
+    body = [heading(name, anchor) + parts[anchor] for anchor, name in links]
+    pairs = f"{report.funnel.pooled:,} pairs of {report.funnel.queries:,} queries"
+    lead = f"{len(report.judges)} judges on {pairs}; {report.rule}."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(document(title, lead, links, body), encoding="utf-8")
+    path.with_suffix(".json").write_text(json.dumps(plain(report), ensure_ascii=False, indent=1), encoding="utf-8")
+
+
+def _funnel(found: Funnel) -> str:
+    rows = [
+        ("pooled", found.pooled, "pairs that a retriever found"),
+        ("judged", found.judged, "every judge has voted, abstentions counted"),
+        ("positive", found.positive, "labelled positive"),
+        ("negative", found.negative, "labelled negative"),
+        ("undecided: split", found.split, "the judges disagree; set aside with their votes"),
+        ("undecided: abstained", found.abstained, "a judge gave no usable grade; set aside"),
+        ("undecided: not judged", found.unjudged, "a vote is missing: run the judging again"),
+    ]
+    cells: list[Row] = [
+        (
+            name,
+            [
+                Cell(f"{count:,}", bar=count / max(found.pooled, 1)),
+                percent(count / max(found.pooled, 1)),
+                Cell(what, True),
+            ],
+        )
+        for name, count, what in rows
+    ]
+    told = (
+        f"{found.with_positive:,} of {found.queries:,} queries have at least one positive; "
+        f"{found.positive / max(found.queries, 1):.2f} positives a query. The last five rows add up to the first."
+    )
+    return table("From the pool to the labels", ("pairs", "count", "share", ""), cells) + paragraph(told)
+
+
+def _agreement(found: Agreement, queries: dict[str, str]) -> str:
+    names = found.judges
+    kappas = [
+        (what, [number(one.value) + interval(one.low, one.high)])
+        for what, one in (("positive against negative", found.sides), ("the five grades", found.grades))
+    ]
+    pairwise = []
+    for row in names:
+        cells = [
+            ""
+            if row == column
+            else number(found.pairwise.get((row, column), found.pairwise.get((column, row), math.nan)))
+            for column in names
+        ]
+        pairwise.append((row, cells))
+    worst = [
+        (queries.get(one.query_id, one.query_id)[:80], [str(one.complete), percent(one.unanimous), number(one.kappa)])
+        for one in found.queries[:_WORST_QUERIES]
+    ]
+    said = (
+        f"Over the {found.complete:,} of {found.pairs:,} pairs that every judge graded; 95% bootstrap intervals over "
+        "queries."
+    )
+    return (
+        table("Fleiss' kappa", ("over", "kappa [95%]"), kappas)
+        + paragraph(said, "soft")
+        + table("Cohen's kappa of two judges, positive against negative", ("judge", *names), pairwise)
+        + table("Queries with the least agreement", ("query", "pairs graded by all", "unanimous", "kappa"), worst)
+    )
+
+
+def _grades(found: Agreement) -> str:
+    rows: list[Row] = []
+    for one in found.severity:
+        shares: list[Cell | str] = [Cell(percent(share), bar=share) for share in one.shares]
+        numbers = [f"{one.abstained:,}", number(one.mean, ".2f"), percent(one.positive), number(one.difference, "+.2f")]
+        rows.append((one.judge, [f"{one.graded:,}", *shares, *numbers]))
+    top = ("judge", "graded", *GRADES, "abstained", "mean", "positive", "less the others")
+    said = (
+        "Mean: S is 4, D is 0. The last column is a judge's mean less that of the others on the same pairs: below 0, "
+        "it is severe."
+    )
+    return table("What each judge gives", top, rows) + paragraph(said, "soft")
+
+
+def _positions(effects: Sequence[PositionEffect]) -> str:
+    rows = [
+        (
+            one.judge,
+            [
+                f"{one.twice:,}",
+                percent(one.same_grade),
+                percent(one.same_side),
+                number(one.kappa),
+                number(one.first_half, ".2f"),
+                number(one.second_half, ".2f"),
+            ],
+        )
+        for one in effects
+    ]
+    top = ("judge", "judged twice", "same grade", "same side", "kappa", "mean, first half", "mean, second half")
+    twice = table("The same batches in the opposite order", top, rows) if any(one.twice for one in effects) else ""
+    places = sorted({place for one in effects for place in one.means})
+    means = [(one.judge, [Cell(number(mean, ".2f"), bar=mean / 4) for mean in _means(one, places)]) for one in effects]
+    said = "Orders are random, so with many votes a slope along a row is the judge's doing." + (
+        "" if twice else " No query was judged twice: run the judging with --again 0.1 to compare two orders."
+    )
+    return (
+        twice + table("Mean grade by place in the batch", ("judge", *map(str, places)), means) + paragraph(said, "soft")
+    )
+
+
+def _means(effect: PositionEffect, places: Sequence[int]) -> Iterator[float]:
+    return (effect.means.get(place, (math.nan, 0))[0] for place in places)
+
+
+def _review(found: ReviewReport) -> str:
+    def cells(rate: Any) -> list[str]:
+        return [
+            f"{rate.agreed} of {rate.of}",
+            percent(rate.share.value),
+            interval(rate.share.low, rate.share.high).strip(),
+        ]
+
+    weighted = found.weighted
+    rows = [("all labelled pairs", cells(found.overall))]
+    rows.append(
+        ("weighted to all verdicts", ["", percent(weighted.value), interval(weighted.low, weighted.high).strip()])
+    )
+    rows += [(f"reviewer {name}", cells(rate)) for name, rate in found.reviewers.items()]
+    rows += [(name, cells(rate)) for name, rate in found.strata.items()]
+    between = "; ".join(
+        f"{a} and {b}: kappa {number(kappa)} over {of}" for (a, b), (kappa, of) in found.between.items()
+    )
+    rest = ", ".join(f"{count} {label}" for label, count in sorted(found.undecided.items())) or "none labelled"
+    said = (
+        f"{found.labelled} of {found.sampled} sampled pairs labelled, {found.unsure} unsure or tied. "
+        f"Pairs the jury left undecided: {rest}."
+    )
+    return (
+        table(
+            "Agreement of experts with the jury, Wilson's 95% intervals", ("pairs", "agreed", "rate", "interval"), rows
+        )
+        + paragraph(said)
+        + (paragraph(f"Between reviewers: {between}.") if between else "")
+    )
+
+
+def examples(chosen: Sequence[Verdict], queries: dict[str, str], texts: Texts) -> str:
+    """Pairs with every vote on them, to open."""
+    if not chosen:
+        return paragraph("The judges are nowhere on two sides.")
+    told = []
+    for verdict in chosen:
+        passage = texts.get([verdict.passage_id])[verdict.passage_id]
+        rows: list[Row] = [
+            (vote.judge, [vote.grade or f"({vote.abstained})", Cell(vote.reason, True)]) for vote in verdict.main
+        ]
+        grades = " ".join(vote.grade or "–" for vote in verdict.main)
+        query = queries.get(verdict.query_id, verdict.query_id)
+        shown = passage if len(passage) <= _LONGEST else passage[:_LONGEST] + " …"
+        told.append(
+            example(
+                grades,
+                query[:120],
+                [("query", query), ("passage", shown)],
+                table("Votes", ("judge", "grade", "reason"), rows),
+            )
+        )
+    return "".join(told)
+
+
+def _provenance(report: Report) -> str:
+    judges = [(name, [about["model"], about["served"], about["prompt"]]) for name, about in report.judges.items()]
+    body = table("The judges", ("judge", "model", "served as", "prompt, language, version"), judges)
+    if report.ledger:
+        rows = [
+            (
+                row.model,
+                [
+                    f"{row.calls:,}",
+                    f"{row.tokens_in:,}",
+                    f"{row.tokens_out:,}",
+                    f"{row.cost:.4g}",
+                    f"{row.seconds:,.0f}",
+                ],
+            )
+            for row in report.ledger
+        ]
+        body += table("The ledger", ("model", "calls", "tokens in", "tokens out", "cost", "seconds"), rows)
+    return body + paragraph(f"Rule: {report.rule}. Every vote is kept with its model, prompt, reply and place.", "soft")
+
+
+def plain(value: Any) -> Any:
+    """Records as JSON can carry them: NaN as null, keys as texts."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain({field.name: getattr(value, field.name) for field in fields(value)})
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else " / ".join(key) if isinstance(key, tuple) else str(key): plain(one)
+            for key, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

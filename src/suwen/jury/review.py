@@ -1,0 +1,315 @@
+"""Experts' labels: their store, their CSV files, how far they agree with the jury, and the labels that come of it.
+
+Labels are only ever added: who changed their mind has both in the history. The web page is in ``review_page``.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+from suwen.corpora.files import open_text
+from suwen.jury.agreement import Interval, cohen_kappa
+from suwen.jury.records import JuryProblem, Label, Verdict
+from suwen.jury.sampling import Sampled, pair_name
+
+Opinion = Literal["positive", "negative", "unsure"]
+OPINIONS: tuple[Opinion, ...] = get_args(Opinion)
+#: What a CSV may say, beside the words themselves.
+_WORDS: Mapping[str, Opinion] = {
+    "1": "positive", "+": "positive", "yes": "positive", "相关": "positive", "是": "positive",
+    "0": "negative", "-": "negative", "no": "negative", "不相关": "negative", "否": "negative",
+    "?": "unsure", "？": "unsure", "不确定": "unsure",
+}  # fmt: skip
+_TABLE = """CREATE TABLE IF NOT EXISTS labels (
+    id INTEGER PRIMARY KEY, pair TEXT NOT NULL, reviewer TEXT NOT NULL, label TEXT NOT NULL, note TEXT NOT NULL,
+    source TEXT NOT NULL, at REAL NOT NULL)"""
+_Z = 1.959963984540054
+
+
+class Review(NamedTuple):
+    """One expert's word on one pair."""
+
+    pair: str
+    reviewer: str
+    label: Opinion
+    note: str
+    source: str
+    at: float
+
+
+class Reviews:
+    """The store of experts' labels, one SQLite file; each label is on the disk when ``add`` returns."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=60)
+            self._base.execute("PRAGMA journal_mode=WAL")
+            self._base.execute("PRAGMA synchronous=FULL")
+            self._base.execute(_TABLE)
+        except (sqlite3.DatabaseError, OSError) as problem:
+            raise JuryProblem(f"{self.path} cannot be used for reviews ({problem}): name another file") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._base.close()
+
+    def add(
+        self, pair: str, reviewer: str, label: str, note: str = "", source: str = "page", at: float | None = None
+    ) -> bool:
+        """Keep a label; False where it is what this reviewer said last. ``at`` is now unless given."""
+        if label not in OPINIONS or not reviewer.strip():
+            raise JuryProblem(
+                f"{label!r} by {reviewer!r} is no label: name a reviewer and one of {', '.join(OPINIONS)}"
+            )
+        with self._lock:
+            last = self._base.execute(
+                "SELECT label, note FROM labels WHERE pair = ? AND reviewer = ? ORDER BY id DESC LIMIT 1",
+                (pair, reviewer),
+            ).fetchone()
+            if last == (label, note):
+                return False
+            row = (pair, reviewer, label, note, source, time.time() if at is None else at)
+            self._base.execute("INSERT INTO labels VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
+            return True
+
+    def __iter__(self) -> Iterator[Review]:
+        """Every label ever given, oldest first."""
+        with self._lock:
+            rows = self._base.execute(
+                "SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id"
+            ).fetchall()
+        yield from (Review(*row) for row in rows)
+
+    def latest(self) -> dict[str, dict[str, Review]]:
+        """What each reviewer said last of each pair: ``{pair: {reviewer: review}}``."""
+        found: dict[str, dict[str, Review]] = {}
+        for review in self:
+            found.setdefault(review.pair, {})[review.reviewer] = review
+        return found
+
+    def by(self, reviewer: str) -> dict[str, Review]:
+        """What one reviewer said last of each pair."""
+        with self._lock:
+            rows = self._base.execute(
+                "SELECT pair, reviewer, label, note, source, at FROM labels WHERE reviewer = ? ORDER BY id", (reviewer,)
+            ).fetchall()
+        return {row[0]: Review(*row) for row in rows}
+
+
+def import_csv(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer: str | None = None) -> int:
+    """Take labels from a CSV with the columns ``pair`` and ``label``, and perhaps ``note`` and ``reviewer``.
+
+    Rows without a label are left for later; a file may be imported again when it has more. Nothing is taken from a
+    file with an error.
+
+    Args:
+        path: The file.
+        reviews: Where the labels go.
+        sample: What may be labelled.
+        reviewer: Who labelled, unless a column says so.
+
+    Returns:
+        How many labels were new.
+    """
+    known = {one.pair for one in sample}
+    taken: list[tuple[str, str, Opinion, str]] = []
+    with open_text(path) as file:
+        rows = csv.DictReader(file)
+        if missing := {"pair", "label"} - set(rows.fieldnames or ()):
+            raise JuryProblem(
+                f"{path}: the column {min(missing)!r} is missing: take the CSV of `suwen jury review sample`"
+            )
+        for row in rows:
+            said = (row["label"] or "").strip().lower()
+            if not said:
+                continue
+            place = f"{path}:{rows.line_num}"
+            who = (row.get("reviewer") or reviewer or "").strip()
+            if row["pair"] not in known:
+                raise JuryProblem(f"{place}: the pair {row['pair']!r} is not in the sample: is it of another one?")
+            if not who:
+                raise JuryProblem(f"{place}: who labelled this? Add a column reviewer, or say so with --reviewer")
+            taken.append((row["pair"], who, _opinion(said, place), (row.get("note") or "").strip()))
+    return sum(reviews.add(*one, source="csv") for one in taken)
+
+
+def import_store(path: Path, reviews: Reviews, sample: Sequence[Sampled]) -> int:
+    """Take the labels of another labelling page's store, such as one served elsewhere; gives how many were new."""
+    if not path.is_file():
+        raise JuryProblem(f"there is no {path}: name the reviews.db of the other page")
+    known = {one.pair for one in sample}
+    with Reviews(path) as other:
+        said = list(other)
+    if strange := [review.pair for review in said if review.pair not in known]:
+        raise JuryProblem(f"{path}: the pair {strange[0]!r} is not in the sample: is it of another one?")
+    # A label that is in the history already is not taken again, even when the reviewer has since changed their mind.
+    here = {review[:4] + review[5:] for review in reviews}
+    new = [review for review in said if review[:4] + review[5:] not in here]
+    return sum(reviews.add(*review[:4], source=review.source, at=review.at) for review in new)
+
+
+def _opinion(said: str, place: str) -> Opinion:
+    for opinion in OPINIONS:
+        if said == opinion:
+            return opinion
+    if said in _WORDS:
+        return _WORDS[said]
+    raise JuryProblem(f"{place}: {said!r} is no label: write positive, negative or unsure (or 1, 0, ?)")
+
+
+def wilson(agreed: float, of: float) -> Interval:
+    """A share with Wilson's 95% interval; NaN of nothing.
+
+    >>> [round(value, 4) for value in wilson(93, 100)]
+    [0.93, 0.8625, 0.9657]
+    """
+    if of <= 0:
+        return Interval(math.nan, math.nan, math.nan)
+    share = agreed / of
+    middle = (share + _Z**2 / (2 * of)) / (1 + _Z**2 / of)
+    half = _Z / (1 + _Z**2 / of) * math.sqrt(share * (1 - share) / of + _Z**2 / (4 * of**2))
+    return Interval(share, max(middle - half, 0.0), min(middle + half, 1.0))
+
+
+class Rate(NamedTuple):
+    """How often experts and jury agree."""
+
+    agreed: int
+    of: int
+    share: Interval
+
+
+@dataclass(frozen=True)
+class ReviewReport:
+    """What experts make of a jury's labels.
+
+    Attributes:
+        sampled: Pairs in the sample.
+        labelled: Pairs with an expert's label that is not ``unsure``, nor a tie between experts.
+        overall: Agreement over the labelled pairs on which the jury decided.
+        weighted: The same for the whole set of verdicts: each stratum counts by its size, with Wilson's interval at
+            the effective sample size.
+        strata: Agreement in each stratum that has labels.
+        reviewers: Each reviewer's own agreement with the jury.
+        undecided: What experts said of pairs the jury left undecided.
+        unsure: Pairs on which experts are unsure or tied.
+        between: Cohen's kappa of two reviewers, over pairs both decided; and the number of those.
+    """
+
+    sampled: int
+    labelled: int
+    overall: Rate
+    weighted: Interval
+    strata: dict[str, Rate]
+    reviewers: dict[str, Rate]
+    undecided: dict[str, int]
+    unsure: int
+    between: dict[tuple[str, str], tuple[float, int]]
+
+
+def settled(said: Iterable[Opinion]) -> Label | None:
+    """The experts' label: the side with more of them; None where they are unsure or tied."""
+    counts = Counter(said)
+    if counts["positive"] == counts["negative"]:
+        return None
+    return "positive" if counts["positive"] > counts["negative"] else "negative"
+
+
+def review_report(sample: Sequence[Sampled], reviews: Reviews) -> ReviewReport:
+    """Measure how far experts agree with the jury, and with each other."""
+    latest = reviews.latest()
+    pairs = {one.pair: one for one in sample}
+    said = {pair: by for pair, by in latest.items() if pair in pairs}
+    labels = {pair: settled(review.label for review in by.values()) for pair, by in said.items()}
+    decided = {pair: label for pair, label in labels.items() if label and pairs[pair].stratum.label != "undecided"}
+    strata: dict[str, list[bool]] = {}
+    sizes: dict[str, int] = {}
+    for pair, label in decided.items():
+        stratum = str(pairs[pair].stratum)
+        strata.setdefault(stratum, []).append(label == pairs[pair].stratum.label)
+        sizes[stratum] = pairs[pair].population
+    rest: Counter[str] = Counter(
+        label for pair, label in labels.items() if label and pairs[pair].stratum.label == "undecided"
+    )
+    return ReviewReport(
+        len(sample),
+        sum(label is not None for label in labels.values()),
+        _rate([agreed for found in strata.values() for agreed in found]),
+        _weighted(strata, sizes),
+        {name: _rate(found) for name, found in sorted(strata.items())},
+        _reviewers(said, pairs),
+        dict(rest),
+        sum(label is None for label in labels.values()),
+        _between(said),
+    )
+
+
+def _rate(agreed: Sequence[bool]) -> Rate:
+    return Rate(sum(agreed), len(agreed), wilson(sum(agreed), len(agreed)))
+
+
+def _weighted(strata: Mapping[str, Sequence[bool]], sizes: Mapping[str, int]) -> Interval:
+    total = sum(sizes.values())
+    if not total:
+        return wilson(0, 0)
+    share = sum(sizes[name] / total * sum(found) / len(found) for name, found in strata.items())
+    effective = 1 / sum((sizes[name] / total) ** 2 / len(found) for name, found in strata.items())
+    return wilson(share * effective, effective)
+
+
+def _reviewers(said: Mapping[str, Mapping[str, Review]], pairs: Mapping[str, Sampled]) -> dict[str, Rate]:
+    found: dict[str, list[bool]] = {}
+    for pair, by in said.items():
+        jury = pairs[pair].stratum.label
+        for name, review in by.items():
+            if review.label != "unsure" and jury != "undecided":
+                found.setdefault(name, []).append(review.label == jury)
+    return {name: _rate(agreed) for name, agreed in sorted(found.items())}
+
+
+def _between(said: Mapping[str, Mapping[str, Review]]) -> dict[tuple[str, str], tuple[float, int]]:
+    names = sorted({name for by in said.values() for name in by})
+    found = {}
+    for left, right in combinations(names, 2):
+        both = [(by[left].label, by[right].label) for by in said.values() if left in by and right in by]
+        both = [pair for pair in both if "unsure" not in pair]
+        if both:
+            found[left, right] = (cohen_kappa([a for a, _ in both], [b for _, b in both]), len(both))
+    return found
+
+
+def apply_reviews(verdicts: Iterable[Verdict], reviews: Reviews) -> Iterator[Verdict]:
+    """Verdicts with the experts' labels in place of the jury's where there is one; every word goes into the history."""
+    history: dict[str, list[dict[str, Any]]] = {}
+    for review in reviews:
+        event = {"by": f"expert:{review.reviewer}", "label": review.label, "note": review.note}
+        history.setdefault(review.pair, []).append(event | {"source": review.source, "at": review.at})
+    latest = reviews.latest()
+    for verdict in verdicts:
+        pair = pair_name(verdict.query_id, verdict.passage_id)
+        if pair not in history:
+            yield verdict
+            continue
+        final = settled(review.label for review in latest[pair].values()) or verdict.label
+        summed = {"by": "experts", "label": final, "before": verdict.label}
+        yield replace(verdict, label=final, history=(*verdict.history, *history[pair], summed))

@@ -1,0 +1,178 @@
+"""A stratified sample of verdicts for experts: drawn, written as a key file and as a blind CSV. Holds no labels.
+
+The key file (JSON lines) knows each pair's jury label and stratum and stays with whoever runs the review. What experts
+see, as CSV or on the page, shows the query and the passage alone, in an order of no meaning.
+"""
+
+from __future__ import annotations
+
+import csv
+import heapq
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from suwen.corpora.files import open_text
+from suwen.jury.batches import draw
+from suwen.jury.pooling import read_pool
+from suwen.jury.records import VALUES, JuryProblem, Label, Verdict
+from suwen.jury.texts import Texts
+from suwen.text.segment import bigrams
+
+#: Columns of the CSV; an expert fills the label, and the note if there is something to say.
+COLUMNS = ("pair", "query", "passage", "label", "note")
+#: A cell that begins with one of these is a formula to a spreadsheet.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Stratum(NamedTuple):
+    """What a pair has in common with others: the jury's label, how far the judges were apart, how hard it looks."""
+
+    label: Label
+    disagreement: str
+    difficulty: str
+
+    def __str__(self) -> str:
+        return ", ".join(self)
+
+
+class Sampled(NamedTuple):
+    """One pair of a sample, with its key.
+
+    Attributes:
+        pair: Its name in the review; says nothing of the label.
+        query_id: The query.
+        passage_id: The passage.
+        query: The query's text.
+        passage: The passage's text.
+        stratum: Where it was drawn from; begins with the jury's label.
+        population: How many pairs its stratum has.
+    """
+
+    pair: str
+    query_id: str
+    passage_id: str
+    query: str
+    passage: str
+    stratum: Stratum
+    population: int
+
+
+def pair_name(query_id: str, passage_id: str) -> str:
+    """A pair's name in a review."""
+    return f"{draw(query_id, passage_id):016x}"
+
+
+def disagreement(verdict: Verdict) -> str:
+    """How far apart the judges were: ``same grade``, ``one apart``, ``far apart``, or ``abstained``."""
+    grades = [vote.grade for vote in verdict.main]
+    if not grades or None in grades:
+        return "abstained"
+    values = [VALUES[grade] for grade in grades if grade is not None]
+    return ("same grade", "one apart", "far apart")[min(max(values) - min(values), 2)]
+
+
+def difficulty(query: str, passage: str) -> str:
+    """How many of the query's words the passage has: ``words shared``, ``some shared``, ``few shared``.
+
+    A positive that shares few words, and a negative that shares most, is hard; so it is a stratum beside the label.
+    """
+    wanted = set(bigrams(query))
+    share = len(wanted & set(bigrams(passage))) / len(wanted) if wanted else 0.0
+    return "words shared" if share >= 0.6 else "some shared" if share >= 0.3 else "few shared"
+
+
+def draw_sample(
+    verdicts: Iterable[Verdict], pool: Path, texts: Texts, size: int, *, least: int = 5, seed: int = 0
+) -> list[Sampled]:
+    """Draw pairs from every stratum: in proportion to its size, but at least ``least`` where it has them.
+
+    Args:
+        verdicts: In the order of ``consensus``: those of one query follow each other.
+        pool: Where the queries' texts are.
+        texts: The passages' texts.
+        size: How many pairs in all; more where the strata's least come to more.
+        least: The fewest of a stratum.
+        seed: Of the draw.
+    """
+    if size < 1:
+        raise JuryProblem(f"a sample of {size} pairs shows nothing: give at least 1")
+    queries = {pooled.id: pooled.text for pooled in read_pool(pool)}
+    drawn: dict[Stratum, list[tuple[int, str, str]]] = {}
+    population: dict[Stratum, int] = {}
+    for query_id, of_query in groupby(verdicts, key=lambda verdict: verdict.query_id):
+        if query_id not in queries:
+            raise JuryProblem(f"query {query_id!r} has verdicts and is not in {pool}: take the pool it was judged from")
+        together = list(of_query)
+        known = texts.get([verdict.passage_id for verdict in together])
+        for verdict in together:
+            hard = difficulty(queries[query_id], known[verdict.passage_id])
+            stratum = Stratum(verdict.label, disagreement(verdict), hard)
+            population[stratum] = population.get(stratum, 0) + 1
+            # The smallest draws are a random sample; a heap keeps no more of them than can be needed.
+            entry = (-draw(seed, query_id, verdict.passage_id), query_id, verdict.passage_id)
+            heap = drawn.setdefault(stratum, [])
+            (heapq.heappush if len(heap) < max(size, least) else heapq.heappushpop)(heap, entry)
+    if not drawn:
+        raise JuryProblem("there are no verdicts to sample from: run `suwen jury consensus` first")
+    counts = allocate(population, size, least)
+    sample = []
+    for stratum, heap in drawn.items():
+        for _, query_id, passage_id in sorted(heap, reverse=True)[: counts[stratum]]:
+            passage = texts.get([passage_id])[passage_id]
+            row = (pair_name(query_id, passage_id), query_id, passage_id, queries[query_id], passage)
+            sample.append(Sampled(*row, stratum, population[stratum]))
+    return sorted(sample, key=lambda one: one.pair)
+
+
+def allocate(population: Mapping[Stratum, int], size: int, least: int) -> dict[Stratum, int]:
+    """How many to draw of each stratum: proportional by largest remainders, but at least ``least`` or all there are."""
+    total = sum(population.values())
+    exact = {stratum: size * count / total for stratum, count in population.items()}
+    counts = {stratum: int(share) for stratum, share in exact.items()}
+    by_remainder = sorted(exact, key=lambda stratum: (counts[stratum] - exact[stratum], stratum))
+    for stratum in by_remainder[: max(min(size, total) - sum(counts.values()), 0)]:
+        counts[stratum] += 1
+    return {stratum: min(max(count, least), population[stratum]) for stratum, count in counts.items()}
+
+
+def write_sample(path: Path, sample: Iterable[Sampled]) -> None:
+    """Write the key file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for one in sample:
+            file.write(json.dumps(one._asdict() | {"stratum": list(one.stratum)}, ensure_ascii=False) + "\n")
+
+
+def read_sample(path: Path) -> list[Sampled]:
+    """Read the key file."""
+    if not path.is_file():
+        raise JuryProblem(f"there is no sample at {path}: draw one with `suwen jury review sample`")
+    return list(_sampled(path))
+
+
+def _sampled(path: Path) -> Iterator[Sampled]:
+    with open_text(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                data = json.loads(line)
+                yield Sampled(**(data | {"stratum": Stratum(*data["stratum"])}))
+            except (ValueError, KeyError, TypeError) as problem:
+                raise JuryProblem(f"{path}:{number}: this is no sampled pair ({problem!r}): draw again") from None
+
+
+def write_csv(path: Path, sample: Iterable[Sampled]) -> None:
+    """Write the blind CSV: no jury label, no stratum, in an order of no meaning; opens in any spreadsheet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The mark at the beginning tells a spreadsheet that this is UTF-8.
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for one in sorted(sample, key=lambda row: row.pair):
+            writer.writerow((one.pair, _plain(one.query), _plain(one.passage), "", ""))
+
+
+def _plain(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
