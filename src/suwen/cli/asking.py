@@ -1,0 +1,96 @@
+"""What the verbs that ask a model share: their options, opening the client, and telling plans and funnels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from suwen.cli.output import NEGATIVE, measuring, out, print_json, say
+from suwen.curate.asking import Asker, Unfinished
+from suwen.llm.client import LLM, Budget, Progress
+from suwen.llm.config import load_config
+
+Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
+Replies = Annotated[Path, typer.Option("--replies", help="The file of replies: what is in it is not asked again.")]
+Language = Annotated[Literal["zh", "en"], typer.Option("--language", help="The language of the prompts.")]
+Config = Annotated[Path | None, typer.Option("--config", help="The configuration [SUWEN_CONFIG, suwen.toml].")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell the calls and the estimated tokens.")]
+Calls = Annotated[int | None, typer.Option("--calls", help="Budget: the most calls.")]
+Tokens = Annotated[int | None, typer.Option("--tokens", help="Budget: the most tokens.")]
+Cost = Annotated[float | None, typer.Option("--cost", help="Budget: the most to spend, in the prices' currency.")]
+
+
+@dataclass(frozen=True)
+class Session:
+    """How the model is asked, as the options say."""
+
+    model: str
+    replies: Path
+    language: str
+    config: Path | None
+    dry_run: bool
+    budget: Budget
+
+
+@contextmanager
+def asking(session: Session, what: str) -> Iterator[Asker]:
+    """Open the client; names, keys and the endpoint are checked before anything is asked. A stop is told, exit 3."""
+    with measuring(what) as told:
+
+        def progress(made: Progress) -> None:
+            told(made.done, made.total or 0)
+
+        opened = LLM.open(load_config(session.config), session.replies, budget=session.budget, progress=progress)
+        with opened as llm:
+            asker = Asker(llm, session.model, session.language, dry_run=session.dry_run)
+            if not session.dry_run:
+                for remark in llm.check([session.model]):
+                    say(remark)
+            try:
+                yield asker
+            except Unfinished as problem:
+                say(str(problem))
+                raise typer.Exit(NEGATIVE) from None
+
+
+def tell(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
+    """Tell what was asked and what came of it; in a dry run, what would be asked. Exit 3 where replies are missing."""
+    steps = [asdict(step) for step in asker.steps.values()]
+    if json:
+        key = "plan" if asker.dry_run else "steps"
+        kept = {} if asker.dry_run else {"funnel": dict(funnel), "problem": asker.problem, **more}
+        totals = {name: sum(step[name] for step in steps) for name in ("calls", "cached", "failed", "tokens", "cost")}
+        print_json({key: steps, "total": totals, "cut": asker.cut, **kept})
+    else:
+        _show(asker, funnel, {name: str(value) for name, value in more.items()})
+    if not asker.dry_run and asker.failed:
+        say(f"{asker.failed} requests got no reply that could be used; the first problem: {asker.problem}")
+        raise typer.Exit(NEGATIVE)
+
+
+def _show(asker: Asker, funnel: Mapping[str, int], more: Mapping[str, str]) -> None:
+    title = "Would be asked, at the most" if asker.dry_run else "Asked"
+    table = Table(title=f"{title}, of {asker.model}")
+    for heading in ("step", "calls", "answered already", "tokens", "cost"):
+        table.add_column(heading, justify="left" if heading == "step" else "right")
+    for step in asker.steps.values():
+        table.add_row(step.name, f"{step.calls:,}", f"{step.cached:,}", f"{step.tokens:,}", f"{step.cost:.4g}")
+    out.print(table)
+    if asker.cut:
+        out.print(f"{asker.cut:,} texts are longer than the model's context allows: cut and marked")
+    if not asker.dry_run:
+        show_funnel(funnel)
+        for name, value in more.items():
+            out.print(f"{name}: {value}", markup=False, soft_wrap=True)
+
+
+def show_funnel(funnel: Mapping[str, int]) -> None:
+    """The counts of a funnel, one a line."""
+    for name, count in funnel.items():
+        out.print(f"  {count:>9,}  {name.replace('_', ' ')}", markup=False)

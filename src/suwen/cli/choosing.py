@@ -1,0 +1,120 @@
+"""Verbs of ``suwen curate`` that ask no model: ``mine``, ``diversify``. The others are in ``curating``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from suwen.cli.asking import show_funnel
+from suwen.cli.output import Json, out, print_json, say
+from suwen.corpora.readers import read_documents
+from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
+from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity
+from suwen.curate.json_lines import write_lines
+from suwen.curate.mine import mine_negatives, search_index
+from suwen.curate.selection import Selected, select
+from suwen.curate.verify import read_queries
+from suwen.encoders.pair import Pair
+from suwen.retrieve.retriever import Index
+from suwen.retrieve.retriever import Mode as SearchMode
+
+IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index of the passages.")]
+PairFolder = Annotated[Path | None, typer.Option("--pair", help="The pair to encode with [the default pair].")]
+Tier = Annotated[str | None, typer.Option("--tier", help="Its query encoder [the default one].")]
+Seed = Annotated[int, typer.Option("--seed", help="Of every draw.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=0, help="So many of the first are seeds, kept unjudged.")]
+
+
+def mine(
+    source: Annotated[Path, typer.Argument(metavar="ROWS", help="Training rows: jsonl, packed or not.")],
+    index: IndexPath,
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="The rows with negatives.")],
+    first: Annotated[int, typer.Option("--first", min=1, help="The first rank looked at.")] = 5,
+    last: Annotated[int, typer.Option("--last", min=1, help="The last rank looked at.")] = 100,
+    margin: Annotated[float, typer.Option("--margin", help="Of the positive's score, at the most; 0 for any.")] = 0.95,
+    count: Annotated[int, typer.Option("--count", min=1, help="Negatives drawn for a row.")] = 8,
+    mode: Annotated[SearchMode, typer.Option("--mode", help="How the index is searched.")] = "dense",
+    tier: Tier = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Add hard negatives to training rows from an index, without asking a model.
+
+    Example: `suwen curate mine rows.jsonl my-index mined.jsonl.gz --count 15`
+    """
+    with Index.open(index) as opened:
+        window = {"first_rank": first, "last_rank": last, "margin": margin or None, "count": count, "seed": seed}
+        found = mine_negatives(read_training_rows(source), search_index(opened, tier, mode=mode), **window)  # type: ignore[arg-type]
+        counts = {"rows": 0, "negatives": 0, "rows_without_a_negative": 0}
+
+        def counted() -> Iterator[TrainingRow]:
+            for row in found:
+                counts["rows"] += 1
+                counts["negatives"] += len(row.neg)
+                counts["rows_without_a_negative"] += not row.neg
+                yield row
+
+        write_training_rows(to, counted())
+    _tell_counts(counts, to, json)
+
+
+def diversify(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A collection, or jsonl of queries or documents.")],
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="What was kept, as jsonl.")],
+    kind: Annotated[Literal["queries", "documents"], typer.Option("--kind", help="What is chosen from.")] = "queries",
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="From which cosine two are alike [0.85; documents 0.78].")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="Nearest neighbours looked at.")] = 5,
+    most: Annotated[int, typer.Option("--most", min=0, help="So many of them may be alike.")] = 1,
+    seeds: Seeds = SEEDS,
+    pair: PairFolder = None,
+    tier: Tier = None,
+    json: Json = False,
+) -> None:
+    """Choose diverse queries or documents: what has too many near neighbours already is left out.
+
+    Example: `suwen curate diversify my-collection documents.jsonl --kind documents --seeds 5000`
+    """
+    usual = QUERIES if kind == "queries" else DOCUMENTS
+    wanted = Diversity(k, usual.threshold if threshold is None else threshold, most)
+    encoder = Pair.load(pair).encoder(tier)
+    selected = Selected()
+    if kind == "queries":
+        chosen = select(
+            read_queries(source), lambda row: row.query, encoder.encode_queries, wanted, seeds=seeds, count=selected
+        )
+        write_lines(to, ({name: value for name, value in row._asdict().items() if value} for row in chosen))
+    else:
+        kept = select(
+            read_documents(source),
+            lambda document: f"{document.title}\n{document.text}",
+            encoder.encode_documents,
+            wanted,
+            seeds=seeds,
+            count=selected,
+        )
+        write_lines(to, ({"_id": d.id, "title": d.title, "text": d.text, "metadata": dict(d.metadata)} for d in kept))
+    warn_seeds(selected)
+    _tell_counts(asdict(selected), to, json)
+
+
+def _tell_counts(counts: dict[str, int], to: Path, json: bool) -> None:
+    if json:
+        print_json({**counts, "out": str(to)})
+        return
+    show_funnel(counts)
+    out.print(f"written to {to}", markup=False, soft_wrap=True)
+
+
+def warn_seeds(selected: Selected, wanted: bool = True) -> None:
+    """Say so where the selection had nothing to judge."""
+    if wanted and selected.seeds and not selected.judged:
+        say(f"all {selected.seeds:,} were seeds, so none was judged redundant: give a lower --seeds")
+
+
+VERBS = (mine, diversify)

@@ -1,0 +1,314 @@
+"""Verbs of ``suwen curate``: ``assemble``, ``synonyms``, ``cmirb``, ``rows``, ``anonymise``; more in ``choosing``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from suwen.cli.asking import (
+    Calls,
+    Config,
+    Cost,
+    DryRun,
+    Language,
+    Model,
+    Replies,
+    Session,
+    Tokens,
+    asking,
+    show_funnel,
+    tell,
+)
+from suwen.cli.choosing import VERBS as CHOOSING
+from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
+from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
+from suwen.corpora.collection import Collection
+from suwen.corpora.readers import read_documents
+from suwen.corpora.training_rows import TrainingRow, write_training_rows
+from suwen.curate.anonymise import Sheet
+from suwen.curate.anonymise import anonymise as anonymised
+from suwen.curate.asking import CurateError
+from suwen.curate.assemble import Assembly
+from suwen.curate.assemble import assemble as assembled
+from suwen.curate.card import table
+from suwen.curate.cmirb import Cmirb, CmirbSettings, read_references
+from suwen.curate.diversify import SEEDS, Diversity
+from suwen.curate.json_lines import write_lines
+from suwen.curate.leakage import HeldOut
+from suwen.curate.mine import search_index
+from suwen.curate.selection import Selected, select
+from suwen.curate.synonym_terms import Dictionary, read_synonyms
+from suwen.curate.synonyms import StsSettings, make_sts
+from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
+from suwen.jury.consensus import read_verdicts
+from suwen.jury.pooling import index_collection, index_retriever
+from suwen.jury.texts import Texts
+from suwen.llm.client import Budget
+from suwen.retrieve.retriever import Index
+from suwen.retrieve.retriever import Mode as SearchMode
+
+CollectionPath = Annotated[
+    Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")
+]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="Where to write.")]
+Train = Annotated[float, typer.Option("--train", help="The share of queries that is for training, not for the test.")]
+HeldOutPath = Annotated[Path | None, typer.Option("--held-out", help='Texts never to train on: jsonl of {"text"}.')]
+
+curate_app = typer.Typer(
+    name="curate",
+    help="Make benchmarks and training data: assemble, synonyms, cmirb, rows, mine, diversify, anonymise.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    epilog="Verbs that ask a model take --dry-run, a budget, and go on where they were stopped.",
+)
+
+
+@curate_app.command()
+def assemble(
+    collection: CollectionPath,
+    verdicts: Annotated[Path, typer.Argument(metavar="VERDICTS", help="The verdicts of `suwen jury consensus`.")],
+    to: Out,
+    name: Annotated[str | None, typer.Option("--name", help="The benchmark's name [OUT's].")] = None,
+    train: Train = 0.0,
+    positives: Annotated[int, typer.Option("--positives", help="The most positives of a query to rerank.")] = 10,
+    negatives: Annotated[int, typer.Option("--negatives", help="The most negatives of a query to rerank.")] = 20,
+    undecided: Annotated[
+        Literal["drop", "keep"],
+        typer.Option("--undecided", help="Documents undecided for a test query; keep: where positive for another."),
+    ] = "drop",
+    near: Annotated[float, typer.Option("--near", help="From which similarity two texts are nearly the same.")] = 0.7,
+    sts: Annotated[Path | None, typer.Option("--sts", help="A folder of `suwen curate synonyms` to take in.")] = None,
+    language: Annotated[Literal["zh", "en"], typer.Option("--language", help="The language of the texts.")] = "zh",
+    licence: Annotated[str, typer.Option("--licence", help="Under what terms it may be used.")] = "your own",
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Make a benchmark of a jury's verdicts: retrieval, reranking, training rows, card, suite file.
+
+    Example: `suwen curate assemble my-collection work/verdicts.jsonl my-benchmark --train 0.5`
+    """
+    settings = Assembly(
+        name or to.resolve().name, train, positives, negatives, undecided, near, seed, language, licence
+    )
+    made = assembled(Collection.open(collection), read_verdicts(verdicts), to, settings, sts=sts)
+    if json:
+        print_json(made.as_dict())
+        return
+    show_funnel(made.funnel)
+    out.print(table(made.statistics), markup=False, soft_wrap=True)
+    out.print(f"{to}: measure on it with `suwen bench run {to / 'suite.toml'} -s pair:default`", soft_wrap=True)
+
+
+@curate_app.command()
+def synonyms(
+    queries: CollectionPath,
+    dictionary: Annotated[
+        Path, typer.Argument(metavar="DICTIONARY", help="Synonyms: jsonl, csv or tsv of name and aliases.")
+    ],
+    to: Out,
+    model: Model,
+    train: Train = 0.0,
+    positive_share: Annotated[float, typer.Option("--positive-share", help="Share of positive pairs.")] = 0.5,
+    seed: Seed = 0,
+    replies: Replies = Path("replies.db"),
+    language: Language = "zh",
+    config: Config = None,
+    dry_run: DryRun = False,
+    calls: Calls = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    json: Json = False,
+) -> None:
+    """Make a synonym STS: queries rewritten with a synonym, with the same meaning and with others.
+
+    Example: `suwen curate synonyms my-collection synonyms.tsv my-sts -m large --dry-run`
+    """
+    settings = StsSettings(train, positive_share, seed=seed)
+    asked = Collection.open(queries).queries()
+    entries = Dictionary(read_synonyms(dictionary))
+    session = Session(model, replies, language, config, dry_run, Budget(calls, tokens, cost))
+    with asking(session, "questions") as asker:
+        funnel = make_sts(asked, entries, asker, to, settings)
+    tell(asker, asdict(funnel), json, out=to)
+
+
+@curate_app.command()
+def cmirb(
+    collection: CollectionPath,
+    to: Out,
+    model: Model,
+    work: Annotated[Path, typer.Option("--work", help="The folder of the index, the texts and the replies.")] = Path(
+        "cmirb-work"
+    ),
+    references: Annotated[
+        Path | None, typer.Option("--references", help='Answers by query: jsonl of {"_id", "answer"}.')
+    ] = None,
+    match: Annotated[bool, typer.Option("--match/--no-match", help="Match, or take the qrels' pairs.")] = True,
+    documents: Annotated[
+        bool, typer.Option("--documents/--no-documents", help="Filter documents too, one call for each.")
+    ] = True,
+    candidates: Annotated[int, typer.Option("--candidates", help="Documents a word search brings.")] = 20,
+    best: Annotated[int, typer.Option("--best", help="How many of them the model chooses.")] = 3,
+    similarity: Annotated[float, typer.Option("--similarity", help="Of an answer to the reference, at least.")] = 0.8,
+    quality: Annotated[int, typer.Option("--quality", help="Of a pair, 1 to 5, at least.")] = 4,
+    pair: PairFolder = None,
+    language: Language = "zh",
+    config: Config = None,
+    dry_run: DryRun = False,
+    calls: Calls = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    json: Json = False,
+) -> None:
+    """Build a collection as CMIRB was built: medical filter, matching, answer check, quality filter.
+
+    Example: `suwen curate cmirb my-collection my-benchmark -m large --references answers.jsonl --dry-run`
+    """
+    settings = CmirbSettings(True, documents, candidates, best, similarity, quality)
+    opened = Collection.open(collection)
+    if to.exists() and (to.is_file() or any(to.iterdir())):
+        raise CurateError(f"{to} is there already: remove it, or name another folder")
+    answers = read_references(references) if references else None
+    session = Session(model, work / "replies.db", language, config, dry_run, Budget(calls, tokens, cost))
+    work.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        asker = stack.enter_context(asking(session, "requests"))
+        pipeline = Cmirb(opened, asker, stack.enter_context(_texts(work)), settings, answers)
+        search = _words(opened, work / "index", pair, stack) if match else None
+        kept = pipeline.run(search)
+        if not dry_run:
+            pipeline.write(kept, to)
+    tell(asker, asdict(pipeline.funnel), json, out=to)
+
+
+def _texts(work: Path) -> Texts:
+    # Only this run's texts: the collection may have changed since the last.
+    (work / "texts.db").unlink(missing_ok=True)
+    return Texts(work / "texts.db", create=True)
+
+
+def _words(collection: Collection, folder: Path, pair: Path | None, stack: ExitStack) -> Callable[[str, int], Any]:
+    with counting("indexing") as progress:
+        index_collection(collection, folder, pair=pair, progress=progress)
+    return index_retriever(stack.enter_context(Index.open(folder, pair=pair)), "lexical").search
+
+
+@curate_app.command()
+def rows(
+    queries: Annotated[
+        Path, typer.Argument(metavar="QUERIES", help="A collection, or jsonl of queries or training rows.")
+    ],
+    index: IndexPath,
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")],
+    model: Model,
+    depth: Annotated[int, typer.Option("--depth", min=1, help="Hits that are verified.")] = 50,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Passages shown at once.")] = 10,
+    positives: Annotated[int, typer.Option("--positives", min=1, help="The most positives of a row.")] = 5,
+    negatives: Annotated[int, typer.Option("--negatives", min=0, help="The most negatives of a row.")] = 15,
+    mode: Annotated[SearchMode, typer.Option("--mode", help="How the index is searched.")] = "hybrid",
+    diversify: Annotated[bool, typer.Option("--diversify/--all", help="Choose diverse queries first.")] = True,
+    seeds: Seeds = SEEDS,
+    threshold: Annotated[float, typer.Option("--threshold", help="From which cosine queries are alike.")] = 0.85,
+    held_out: HeldOutPath = None,
+    prompt: Annotated[str, typer.Option("--prompt", help="Put before the query in training.")] = "",
+    kind: Annotated[str, typer.Option("--type", help="The rows' type.")] = "",
+    seed: Seed = 0,
+    tier: Tier = None,
+    replies: Replies = Path("replies.db"),
+    language: Language = "zh",
+    config: Config = None,
+    dry_run: DryRun = False,
+    calls: Calls = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    json: Json = False,
+) -> None:
+    """Make training rows: diverse queries, what an index finds for them, verified by a model.
+
+    Example: `suwen curate rows my-collection my-index rows.jsonl.gz -m large --held-out test.jsonl --dry-run`
+    """
+    settings = Verification(depth, batch, positives, negatives, prompt=prompt, type=kind, seed=seed)
+    kept_out = HeldOut.read(held_out) if held_out else None
+    session = Session(model, replies, language, config, dry_run, Budget(calls, tokens, cost))
+    funnel, selected = RowFunnel(), Selected()
+    with ExitStack() as stack:
+        opened = stack.enter_context(Index.open(index))
+        asker = stack.enter_context(asking(session, "requests"))
+        source = read_queries(queries)
+        if diversify:
+            chosen = Diversity(threshold=threshold)
+            encode = opened.pair.encoder(tier).encode_queries
+            source = select(source, lambda row: row.query, encode, chosen, seeds=seeds, count=selected)
+        found = search_index(opened, tier, mode=mode)
+        made = verify_rows(source, found, asker, settings, held_out=kept_out, funnel=funnel)
+        _write_rows(made, to, dry_run)
+    warn_seeds(selected, diversify)
+    kept = {f"selection_{name}": count for name, count in asdict(selected).items()} if diversify else {}
+    tell(asker, kept | asdict(funnel), json, out=to)
+
+
+def _write_rows(made: Iterator[TrainingRow], to: Path, dry_run: bool) -> None:
+    if dry_run:
+        for _ in made:
+            pass
+        return
+    first = next(made, None)
+    if first is None:
+        raise CurateError("no row has a verified positive: nothing was written; look at the queries and the index")
+    write_training_rows(to, (row for part in ([first], made) for row in part))
+
+
+@curate_app.command()
+def anonymise(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Documents: a collection, jsonl, csv or text.")],
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="The masked documents, as jsonl.")],
+    model: Model,
+    sheet: Annotated[Path | None, typer.Option("--sheet", help="A CSV for people to check.")] = None,
+    share: Annotated[float, typer.Option("--share", help="The share of documents in it.")] = 0.01,
+    seed: Seed = 0,
+    replies: Replies = Path("replies.db"),
+    language: Language = "zh",
+    config: Config = None,
+    dry_run: DryRun = False,
+    calls: Calls = None,
+    tokens: Tokens = None,
+    cost: Cost = None,
+    json: Json = False,
+) -> None:
+    """Mask personal data by rules (as `suwen mask`), then by what a model still finds. Use a model of your own house.
+
+    Example: `suwen curate anonymise notes.jsonl masked.jsonl -m small --sheet check.csv --dry-run`
+    """
+    session = Session(model, replies, language, config, dry_run, Budget(calls, tokens, cost))
+    counts = dict.fromkeys(("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check"), 0)
+    checked = Sheet(sheet or Path("check.csv"), share, seed)
+
+    def records(asker: Any) -> Iterator[dict[str, Any]]:
+        for done in anonymised(read_documents(source), asker):
+            checked.take(done)
+            own = (1, done.by_rules.total(), len(done.by_model), len(done.refused), bool(done.left), not done.complete)
+            for name, count in zip(counts, own, strict=False):
+                counts[name] += count
+            kept = done.document
+            yield {"_id": kept.id, "title": kept.title, "text": kept.text, "metadata": dict(kept.metadata)}
+
+    with asking(session, "documents") as asker:
+        if dry_run:
+            for _ in records(asker):
+                pass
+        else:
+            write_lines(to, records(asker))
+            counts["to_check"] = checked.write() if sheet else 0
+    tell(asker, counts, json, out=to)
+    if counts["suspicious"] and not dry_run:
+        say(f"{counts['suspicious']} documents still look personal: check them by hand (--sheet)")
+        raise typer.Exit(NEGATIVE)
+
+
+for verb in CHOOSING:
+    curate_app.command()(verb)

@@ -1,0 +1,220 @@
+"""The optional model's pass over masked texts: what the rules of ``text/mask`` missed, checked by rules again.
+
+The model sees only texts that the rules have masked already. What it names is masked where it stands there word for
+word and is plausible; then the rules run once more, and what still looks personal is told.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from suwen.corpora.records import Document
+from suwen.curate.asking import LEAST_TOKENS, Asker, CurateError
+from suwen.llm.client import Request
+from suwen.llm.requests import estimate
+from suwen.llm.tokens import estimate_tokens
+from suwen.text.mask import KINDS, Masker, Span, validate
+from suwen.text.split import sentences
+
+_MASK = re.compile(rf"\[(?:{'|'.join(word for words in KINDS.values() for word in words)})[0-9]{{1,6}}\]")
+_HAN = re.compile("[\u3400-\u9fff]")
+_COLUMNS = ("document", "text", "masked by rules", "masked by the model", "still suspicious", "right")
+_LONGEST = {"name": 40, "address": 120}
+_PLAUSIBLE: dict[str, re.Pattern[str]] = {
+    "email": re.compile("@"),
+    # A word alone is no number of anything; an account may be letters.
+    "phone": re.compile("[0-9A-Za-z]"),
+    **dict.fromkeys(
+        ("id_card", "bank_card", "ssn", "birth", "record", "bed"), re.compile("[0-9〇一二三四五六七八九十]")
+    ),
+}
+_WINDOW = 500
+
+
+class Finding(NamedTuple):
+    """Personal data the model named, as it stands in the text."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Anonymised:
+    """A document without personal data, and how it came about.
+
+    Attributes:
+        document: The masked document.
+        by_rules: What the rules masked, by kind.
+        by_model: What the model's pass masked.
+        refused: Findings of the model that were not masked: not in the text, or not plausible.
+        left: What still looks personal, by shape alone.
+        complete: Whether the model answered for all of it; True where none was asked.
+    """
+
+    document: Document
+    by_rules: Counter[str] = field(default_factory=Counter)
+    by_model: tuple[Finding, ...] = ()
+    refused: tuple[Finding, ...] = ()
+    left: tuple[Span, ...] = ()
+    complete: bool = True
+
+
+@dataclass
+class _Open:
+    """A document on its way: masked by rules, with the pieces the model is shown."""
+
+    document: Document
+    masker: Masker
+    by_rules: Counter[str]
+    pieces: list[str]
+    findings: list[Finding] = field(default_factory=list)
+    answered: int = 0
+
+
+def anonymise(documents: Iterable[Document], asker: Asker | None = None) -> Iterator[Anonymised]:
+    """Mask documents one by one, in order; each has masks of its own.
+
+    Args:
+        documents: The documents, streamed.
+        asker: The model that looks for what the rules missed; none unless given.
+    """
+    stream = iter(documents)
+    while window := [_opened(document, asker) for document in islice(stream, _WINDOW)]:
+        if asker is not None:
+            _ask(window, asker)
+        yield from (_closed(one, asked=asker is not None) for one in window)
+
+
+def _opened(document: Document, asker: Asker | None) -> _Open:
+    masker, counted = Masker(), Counter[str]()
+    # Names of the text are known in the title too, and the other way round.
+    masker.learn(f"{document.title}\n{document.text}")
+    title, text = (masker.mask(part) for part in (document.title, document.text))
+    counted.update(span.kind for span in (*title.spans, *text.spans))
+    masked = document._replace(title=title.text, text=text.text)
+    shown = f"{title.text}\n{text.text}" if title.text else text.text
+    return _Open(masked, masker, counted, list(_pieces(shown, asker)) if asker is not None else [])
+
+
+def _pieces(text: str, asker: Asker) -> Iterator[str]:
+    """The text in pieces that fit the context, cut between sentences where it can be: nothing is left unread."""
+    room = asker.config.context - sum(estimate(asker.request("personal", {"text": ""}, key=""), asker.config))
+    if room < LEAST_TOKENS:
+        raise CurateError(
+            f"the context of {asker.model!r} has no room for a text: lower its max_tokens, or take another model"
+        )
+    start = end = 0
+    for sentence in sentences(text):
+        # A character is at most three tokens, so a sentence too long for the room is cut by characters.
+        for stop in (*range(sentence.start + room // 3, sentence.end, room // 3), sentence.end):
+            if end > start and estimate_tokens(text[start:stop]) > room:
+                yield text[start:end]
+                start = end
+            end = stop
+    if text[start:].strip():
+        yield text[start:]
+
+
+def _ask(window: list[_Open], asker: Asker) -> None:
+    def requests() -> Iterator[Request]:
+        for number, one in enumerate(window):
+            for place, piece in enumerate(one.pieces):
+                yield asker.request("personal", {"text": piece}, key=f"{number}/{place}")
+
+    said = asker.ask("personal data", requests(), _findings, lambda _: [])
+    for key, findings in said.items():
+        one = window[int(key.partition("/")[0])]
+        one.findings += findings
+        one.answered += 1
+
+
+def _findings(data: Any) -> list[Finding]:
+    return [Finding(found["kind"], found["text"].strip()) for found in data["found"]]
+
+
+def _closed(one: _Open, *, asked: bool) -> Anonymised:
+    taken: list[Finding] = []
+    refused: list[Finding] = []
+    document = one.document
+    # The longest first: a name inside an address must not break it.
+    for finding in sorted(set(one.findings), key=lambda found: (-len(found.text), found)):
+        mask = _next_mask(one.masker, finding.kind, f"{document.title}{document.text}")
+        put = _replacer(finding.text, mask)
+        changed = document._replace(title=put(document.title), text=put(document.text))
+        if not _plausible(finding) or changed == document:
+            refused.append(finding)
+            continue
+        one.masker.counters[finding.kind] = one.masker.counters.get(finding.kind, 0) + 1
+        taken.append(finding)
+        document = changed
+    # A mask can uncover what the rules look for.
+    title, text = (one.masker.mask(part).text for part in (document.title, document.text))
+    left = (*validate(title, strict=True), *validate(text, strict=True))
+    complete = not asked or one.answered == len(one.pieces)
+    final = document._replace(title=title, text=text)
+    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), left, complete)
+
+
+def _plausible(finding: Finding) -> bool:
+    shape = _PLAUSIBLE.get(finding.kind)
+    short = len(finding.text) <= _LONGEST.get(finding.kind, 60)
+    return len(finding.text) > 1 and short and (shape is None or shape.search(finding.text) is not None)
+
+
+def _next_mask(masker: Masker, kind: str, text: str) -> str:
+    word = KINDS[kind][0 if _HAN.search(_MASK.sub("", text)) else 1]
+    return f"[{word}{masker.counters.get(kind, 0) + 1}]"
+
+
+def _replacer(original: str, mask: str) -> Callable[[str], str]:
+    """Puts the mask for the original everywhere but inside masks, and Latin words only whole."""
+    edges = (r"(?<![A-Za-z0-9])" if _latin(original[:1]) else "", r"(?![A-Za-z0-9])" if _latin(original[-1:]) else "")
+    pattern = re.compile(f"({_MASK.pattern})|{edges[0]}{re.escape(original)}{edges[1]}")
+    return lambda text: pattern.sub(lambda found: found[1] or mask, text) if original else text
+
+
+def _latin(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+class Sheet:
+    """A sample of anonymised documents as CSV, for people to check; what is still suspicious is always in it."""
+
+    def __init__(self, path: Path, share: float = 0.01, seed: int = 0) -> None:
+        """Start a sheet.
+
+        Args:
+            path: The CSV file.
+            share: The share of documents that is drawn; the paper checks 1%.
+            seed: Of the draw, by document.
+        """
+        if not 0 <= share <= 1:
+            raise CurateError(f"a share of {share} of the documents cannot be checked: give 0 to 1")
+        self.path, self._share, self._seed, self._rows = path, share, seed, list[tuple[str, ...]]()
+
+    def take(self, done: Anonymised) -> None:
+        """Draw a document, or not."""
+        drawn = random.Random(f"{self._seed}:{done.document.id}").random() < self._share
+        if drawn or done.left or not done.complete:
+            rules = ", ".join(f"{kind} {count}" for kind, count in sorted(done.by_rules.items()))
+            model = ", ".join(finding.kind for finding in done.by_model)
+            left = ", ".join(f"{span.kind} at {span.start}" for span in done.left)
+            left += "" if done.complete else "; the model did not answer for all of it"
+            text = f"{done.document.title}\n{done.document.text}".strip()
+            self._rows.append((done.document.id, text, rules, model, left, ""))
+
+    def write(self) -> int:
+        """Write the sheet; gives the number of documents in it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # The mark at the front is what spreadsheets know UTF-8 by.
+        with self.path.open("w", encoding="utf-8-sig", newline="") as file:
+            csv.writer(file).writerows([_COLUMNS, *self._rows])
+        return len(self._rows)

@@ -1,0 +1,87 @@
+"""Texts that are nearly the same by their letters: MinHash finds the candidates, exact overlap decides. No meaning.
+
+Two ways of asking one thing in other words are not found; that would take an encoder (see ``diversify``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from suwen.curate.asking import CurateError
+from suwen.curate.mine import shingles, similarity
+
+_PERMUTATIONS = 128
+
+
+class Near:
+    """Texts by key, to be looked up by what is nearly the same. Needs suwen[curate]."""
+
+    def __init__(self, threshold: float = 0.7) -> None:
+        """Start with nothing.
+
+        Args:
+            threshold: Jaccard similarity of three-character shingles from which two texts are nearly the same.
+        """
+        if not 0.3 <= threshold <= 1:
+            raise CurateError(f"near-duplicates from a similarity of {threshold}: give 0.3 to 1")
+        try:
+            from datasketch import MinHash, MinHashLSH  # type: ignore[import-untyped]
+        except ImportError:
+            raise CurateError("finding near-duplicates needs datasketch: pip install 'suwen[curate]'") from None
+        self.threshold = threshold
+        self._hash = MinHash
+        # Looked up well below the threshold and weighed for recall: what is found too much, the exact overlap removes.
+        self._tables: Any = MinHashLSH(max(0.1, threshold - 0.3), _PERMUTATIONS, weights=(0.1, 0.9))
+        self._shingles: dict[str, frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._shingles)
+
+    def add(self, key: str, text: str) -> None:
+        """Take a text in; one without a letter is near to nothing."""
+        if own := shingles(text):
+            self._shingles[key] = own
+            self._tables.insert(key, self._minhash(own))
+
+    def find(self, text: str) -> list[str]:
+        """The keys of the texts that ``text`` is nearly the same as, sorted."""
+        own = shingles(text)
+        if not own or not self._shingles:
+            return []
+        candidates = self._tables.query(self._minhash(own))
+        return sorted(key for key in candidates if similarity(own, self._shingles[key]) >= self.threshold)
+
+    def _minhash(self, own: frozenset[str]) -> Any:
+        made = self._hash(num_perm=_PERMUTATIONS)
+        made.update_batch([piece.encode("utf-8", "replace") for piece in own])
+        return made
+
+
+def groups(texts: Mapping[str, str], threshold: float = 0.7, links: Mapping[str, str] | None = None) -> list[list[str]]:
+    """The keys, those together that are nearly the same, directly or by others in between.
+
+    Args:
+        texts: Texts by key.
+        threshold: See :class:`Near`.
+        links: Keys of one value belong together as well, whatever their texts.
+    """
+    near, parents = Near(threshold), {key: key for key in texts}
+    firsts: dict[str, str] = {}
+    for key, text in texts.items():
+        for other in near.find(text):
+            parents[_root(parents, key)] = _root(parents, other)
+        near.add(key, text)
+        if links is not None and key in links:
+            parents[_root(parents, key)] = _root(parents, firsts.setdefault(links[key], key))
+    found: dict[str, list[str]] = {}
+    for key in texts:
+        found.setdefault(_root(parents, key), []).append(key)
+    return list(found.values())
+
+
+def _root(parents: dict[str, str], key: str) -> str:
+    while parents[key] != key:
+        parents[key] = parents[parents[key]]
+        key = parents[key]
+    return key

@@ -1,0 +1,202 @@
+"""``suwen curate``: every verb end to end over a real server, its dry run, its exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+
+from server import Server
+
+from suwen.cli.curating import curate_app
+from suwen.corpora.collection import Collection, write_collection
+from suwen.corpora.records import Document, Query
+from suwen.corpora.training_rows import read_training_rows
+from suwen.errors import SuwenError
+from suwen.jury.records import Verdict, write_verdicts
+from suwen.retrieve.ingest import ingest
+from suwen.retrieve.retriever import Index
+
+Run = Callable[..., Result]
+DRUGS = ("布洛芬", "阿司匹林", "二甲双胍", "华法林", "阿莫西林", "奥美拉唑")
+DOCUMENTS = [Document(f"d{n}", f"{drug}应当在饭后服用，每日不超过三次。", drug) for n, drug in enumerate(DRUGS)]
+QUERIES = [Query(f"q{n}", f"{drug}什么时候服用比较好") for n, drug in enumerate(DRUGS)]
+
+
+def play(body: dict[str, Any]) -> str:
+    """Answers every prompt of the room: relevant is what names the query's drug."""
+    content = body["messages"][1]["content"]
+    schema = body["response_format"]["json_schema"]["schema"]["properties"]
+    query = re.search("问题：(.+)", content)
+    drug = next((drug for drug in DRUGS if query and drug in query[1]), "")
+    passages = re.findall(r"【(P\d+)】\n(.+(?:\n.+)?)", content)
+    if "P1" in schema:
+        return json.dumps({label: "yes" if drug in text else "no" for label, text in passages})
+    if "same" in schema:
+        term, synonym = re.search("名词“(.+?)”有一个同义说法“(.+?)”", content).groups()
+        made = {"same": f"{synonym}何时服用会比较好呢？", "other_with_synonym": f"{synonym}的常见副作用有哪些？"}
+        return json.dumps(made | {"other_with_term": f"{term}一盒要花多少钱呢？"}, ensure_ascii=False)
+    if "best" in schema:
+        return json.dumps({"best": [label for label, text in passages if drug in text][:3]})
+    said = {
+        "medical": {"reason": "", "medical": 1},
+        "spans": {"spans": ["应当在饭后服用"]},
+        "answerable": {"reason": "", "answerable": True, "answer": "饭后"},
+        "similarity": {"reason": "", "similarity": 1},
+        "quality": {"reason": "", "quality": 5},
+        "found": {"found": [{"kind": "name", "text": "阿强"}] if "阿强" in content else []},
+    }
+    return json.dumps(next(value for key, value in said.items() if key in schema), ensure_ascii=False)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(play) as made:
+        yield made
+
+
+@pytest.fixture
+def curate(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, small: Path) -> Run:
+    """Runs ``suwen curate ARGUMENTS`` in a folder with a suwen.toml, the model being ``m``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SUWEN_PAIR", str(small))
+    text = f'[llm.endpoints.here]\nbase_url = "{server.url}"\nbackoff = 0.01\n'
+    text += '[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\nmax_tokens = 256\n'
+    text += (
+        '[llm.models.dead]\nendpoint = "gone"\nmodel = "x"\n[llm.endpoints.gone]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
+    text += 'attempts = 1\n[llm.models.keyed]\nendpoint = "locked"\nmodel = "x"\n'
+    text += f'[llm.endpoints.locked]\nbase_url = "{server.url}"\nkey_env = "NO_SUCH_KEY"\n'
+    (tmp_path / "suwen.toml").write_text(text, encoding="utf-8")
+    return lambda *arguments: CliRunner().invoke(curate_app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    return write_collection(tmp_path / "collection", DOCUMENTS, QUERIES, {}).path
+
+
+@pytest.fixture
+def index(tmp_path: Path, small: Path) -> Path:
+    with Index.create(tmp_path / "index", pair=small) as made:
+        ingest(made, DOCUMENTS)
+    return tmp_path / "index"
+
+
+def said(result: Result) -> Any:
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return json.loads(result.stdout)
+
+
+def test_assemble(curate: Run, collection: Path, tmp_path: Path) -> None:
+    verdicts = [
+        Verdict(query.id, document.id, "positive" if query.id[1:] == document.id[1:] else "negative")
+        for query in QUERIES
+        for document in DOCUMENTS
+    ]
+    write_verdicts(tmp_path / "verdicts.jsonl", verdicts)
+    told = said(curate("assemble", collection, tmp_path / "verdicts.jsonl", "bench", "--negatives", 2, "--json"))
+    assert told["funnel"]["test_queries"] == 6 and [line["kind"] for line in told["statistics"]] == [
+        "retrieval",
+        "rerank",
+    ]
+    assert (tmp_path / "bench" / "suite.toml").is_file()
+    shown = curate("assemble", collection, tmp_path / "verdicts.jsonl", "other")
+    assert shown.exit_code == 0 and "suwen bench run" in shown.stdout and "Avg. pos. / share" in shown.stdout
+
+
+def test_synonyms(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:
+    (tmp_path / "names.tsv").write_text("name\taliases\n布洛芬\t异丁苯丙酸\n阿司匹林\t乙酰水杨酸\n", encoding="utf-8")
+    line = ("synonyms", collection, "names.tsv", "sts", "-m", "m", "--json")
+    plan = said(curate(*line, "--dry-run"))
+    assert plan["plan"][0]["calls"] == 2 and server.total == 0 and not (tmp_path / "sts").exists()
+    told = said(curate(*line))
+    assert told["funnel"]["rewritten"] == 2 and len((tmp_path / "sts" / "test.jsonl").read_text().splitlines()) == 2
+
+
+def test_cmirb(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:
+    line = ("cmirb", collection, "made", "-m", "m", "--json")
+    plan = said(curate(*line, "--dry-run"))
+    assert plan["total"]["calls"] > 12 and server.total == 0
+    told = said(curate(*line))
+    assert told["funnel"]["kept"] == 6 and Collection.open(tmp_path / "made").check() == []
+    assert server.total <= plan["total"]["calls"]
+    again = curate(*line)
+    assert isinstance(again.exception, SuwenError) and "there already" in str(again.exception)
+
+
+def test_rows(curate: Run, collection: Path, index: Path, tmp_path: Path, server: Server) -> None:
+    line = ("rows", collection, index, "rows.jsonl", "-m", "m", "--seeds", 0, "--threshold", 1.0, "--json")
+    assert said(curate(*line, "--dry-run"))["total"]["calls"] == 6 and server.total == 0
+    stopped = curate(*line, "--calls", 2)
+    assert stopped.exit_code == 3 and not (tmp_path / "rows.jsonl").exists() and "budget is spent" in stopped.stderr
+    told = said(curate(*line))
+    assert told["funnel"]["rows"] == 6 and told["steps"][0]["cached"] == 2 and server.repeated == 0
+    rows = list(read_training_rows(tmp_path / "rows.jsonl"))
+    assert all(row.query[:2] in row.pos[0] and not any(row.query[:2] in text for text in row.neg) for row in rows)
+
+
+def test_mine(curate: Run, index: Path, tmp_path: Path) -> None:
+    row = {"query": QUERIES[0].text, "pos": [DOCUMENTS[0].text]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    told = said(curate("mine", "rows.jsonl", index, "mined.jsonl", "--first", 1, "--margin", 0, "--count", 2, "--json"))
+    assert told["rows"] == 1 and told["negatives"] == 2
+    assert len(next(read_training_rows(tmp_path / "mined.jsonl")).neg) == 2
+
+
+def test_diversify(curate: Run, collection: Path, tmp_path: Path) -> None:
+    told = said(curate("diversify", collection, "kept.jsonl", "--seeds", 0, "--threshold", 0.5, "--most", 0, "--json"))
+    kept = (tmp_path / "kept.jsonl").read_text("utf-8").splitlines()
+    assert told["judged"] == 6 and len(kept) == told["kept"] < 6
+    told = said(
+        curate("diversify", collection, "docs.jsonl", "--kind", "documents", "--threshold", 1.0, "--seeds", 2, "--json")
+    )
+    assert told["seeds"] == 2 and len((tmp_path / "docs.jsonl").read_text("utf-8").splitlines()) == 6
+    assert "give a lower --seeds" in curate("diversify", collection, "all.jsonl").stderr
+
+
+def test_anonymise(curate: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_text(
+        '{"_id": "a", "text": "患者王小明，小名阿强，头痛三天。"}\n', encoding="utf-8"
+    )
+    line = ("anonymise", "notes.jsonl", "masked.jsonl", "-m", "m", "--sheet", "check.csv", "--share", 1, "--json")
+    assert said(curate(*line, "--dry-run"))["total"]["calls"] == 1 and not (tmp_path / "masked.jsonl").exists()
+    told = said(curate(*line))
+    assert told["funnel"] | {"by_rules": 1, "by_model": 1, "to_check": 1} == told["funnel"]
+    assert json.loads((tmp_path / "masked.jsonl").read_text("utf-8"))["text"] == "患者[姓名1]，小名[姓名2]，头痛三天。"
+    assert "阿强" not in (tmp_path / "check.csv").read_text("utf-8-sig")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("-m", "n"), "no model is called 'n'"),
+        (("-m", "keyed"), "NO_SUCH_KEY is not set"),
+        (("-m", "dead"), "gone"),
+        (("-m", "m", "--calls", "0"), "allows no call"),
+        (("-m", "m", "--config", "none.toml"), "there is no none.toml"),
+    ],
+)
+def test_what_is_wrong_is_told_before_money_is_spent(
+    curate: Run, collection: Path, index: Path, server: Server, options: tuple[str, ...], problem: str
+) -> None:
+    result = curate("rows", collection, index, "rows.jsonl", *options)
+    assert isinstance(result.exception, SuwenError) and problem in str(result.exception)
+    assert server.total == 0
+
+
+def test_replies_that_cannot_be_used_give_exit_code_3(
+    curate: Run, collection: Path, index: Path, server: Server
+) -> None:
+    server.play = lambda body: "nonsense" if DRUGS[0] in body["messages"][1]["content"].split("\n")[0] else play(body)
+    result = curate("rows", collection, index, "rows.jsonl", "-m", "m", "--all")
+    assert result.exit_code == 3 and "got no reply that could be used" in result.stderr
+    assert "without a positive" in result.stdout

@@ -1,0 +1,134 @@
+"""The model's pass over masked texts: what it may mask, what it may not, what is told, and that nothing is unread."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server import Fault, Says, Server, burst
+
+from suwen.corpora.records import Document
+from suwen.curate.anonymise import Anonymised, Finding, Sheet, anonymise
+from suwen.curate.asking import CurateError, Unfinished
+from suwen.text.mask import Span
+
+SAID = {"阿强": "name", "城南菜市场旁边的红房子": "address", "wx_strong88": "phone"}
+
+
+def play(body: dict[str, Any]) -> str:
+    text = body["messages"][1]["content"].split("文本：\n")[1]
+    found = [{"kind": kind, "text": said} for said, kind in SAID.items() if said in text]
+    return json.dumps({"found": found}, ensure_ascii=False)
+
+
+def masked(ask: Any, url: str, *texts: str, **more: Any) -> list[Anonymised]:
+    documents = [Document(f"d{number}", text) for number, text in enumerate(texts)]
+    return list(anonymise(documents, ask(url, **more)))
+
+
+def test_what_the_rules_missed_is_masked_everywhere_and_by_type(ask) -> None:
+    text = "患者王小明，电话13912345678，小名阿强，住城南菜市场旁边的红房子，微信wx_strong88。阿强诉头痛。"
+    with Server(play) as server:
+        (done,) = masked(ask, server.url, text)
+        sent = server.log[0][1]["messages"][1]["content"]
+    # The model sees nothing that the rules have found.
+    assert "王小明" not in sent and "13912345678" not in sent
+    assert done.document.text == "患者[姓名1]，电话[电话1]，小名[姓名2]，住[地址1]，微信[电话2]。[姓名2]诉头痛。"
+    assert done.by_rules == {"name": 1, "phone": 1} and len(done.by_model) == 3
+    assert done.refused == () and done.left == () and done.complete
+
+
+def test_what_is_not_there_or_not_plausible_is_refused(ask) -> None:
+    found = [
+        {"kind": "name", "text": "李四"},
+        {"kind": "id_card", "text": "糖尿病"},
+        {"kind": "name", "text": "姓名1"},
+        {"kind": "email", "text": "头痛三天"},
+        {"kind": "name", "text": "痛"},
+    ]
+    with Server(lambda _: json.dumps({"found": found})) as server:
+        (done,) = masked(ask, server.url, "患者王小明，患糖尿病，头痛三天。")
+    assert done.document.text == "患者[姓名1]，患糖尿病，头痛三天。"
+    assert len(done.refused) == 5 and done.by_model == ()
+
+
+def test_latin_names_are_masked_as_whole_words_only(ask) -> None:
+    reply = json.dumps({"found": [{"kind": "name", "text": "Ann"}]})
+    with Server(lambda _: reply) as server:
+        (done,) = masked(ask, server.url, "Ann came with annual checks; Annette and Ann left.", language="en")
+    assert done.document.text == "[NAME1] came with annual checks; Annette and [NAME1] left."
+
+
+def test_titles_are_masked_with_their_text(ask) -> None:
+    with Server(play) as server:
+        (done,) = anonymise([Document("d", "阿强诉头痛。", "阿强的病历")], ask(server.url))
+    assert (done.document.title, done.document.text) == ("[姓名1]的病历", "[姓名1]诉头痛。")
+
+
+def test_long_texts_are_read_in_pieces_to_the_end(ask) -> None:
+    text = (
+        "".join(f"第{number}天病情平稳。" for number in range(200))
+        + "阿强出院。"
+        + "".join(chr(0x5000 + number) for number in range(900))
+        + "阿强复诊。"
+    )
+    with Server(play) as server:
+        (done,) = masked(ask, server.url, text, settings={"context": 1200})
+        pieces = [
+            body["messages"][1]["content"].split("文本：\n")[1].split("\n\n以 JSON")[0] for _, body, _ in server.log
+        ]
+    assert len(pieces) > 3 and done.complete
+    assert sum(map(len, pieces)) == len(text)
+    assert "阿强" not in done.document.text and done.document.text.count("[姓名1]") == 2
+
+
+def test_a_document_without_an_answer_is_masked_by_rules_and_told(ask) -> None:
+    with Server(lambda _: Says("", refusal="no")) as server:
+        (done,) = masked(ask, server.url, "患者王小明，小名阿强。")
+    assert done.document.text == "患者[姓名1]，小名阿强。" and not done.complete
+
+
+def test_what_still_looks_personal_is_told(ask) -> None:
+    with Server(play) as server:
+        (done,) = masked(ask, server.url, "标本条码 110105194912310021。")
+    assert [span.kind for span in done.left] == ["id_card"]
+
+
+def test_without_a_model_the_rules_stand_alone() -> None:
+    (done,) = anonymise([Document("d", "患者王小明，小名阿强。")])
+    assert done.document.text == "患者[姓名1]，小名阿强。" and done.complete and done.by_model == ()
+
+
+def test_a_stopped_run_goes_on_and_faults_change_nothing(ask) -> None:
+    texts = [f"第{number}号，阿强诉头痛。" for number in range(6)]
+    with Server(play, burst(Fault("status", 503), 2)) as server:
+        with pytest.raises(Unfinished):
+            masked(ask, server.url, *texts, calls=4)
+        done = masked(ask, server.url, *texts)
+    assert [one.document.text for one in done] == [f"第{number}号，[姓名1]诉头痛。" for number in range(6)]
+
+
+def test_a_context_without_room_is_told_before_any_call(ask) -> None:
+    with pytest.raises(CurateError, match="no room for a text"):
+        masked(ask, "http://127.0.0.1:9/v1", "甲", settings={"context": 300})
+
+
+def test_the_sheet_draws_its_share_and_all_that_is_suspicious(tmp_path: Path) -> None:
+    sheet, again = Sheet(tmp_path / "check.csv", 0.1, 3), Sheet(tmp_path / "again.csv", 0.1, 3)
+    left = (Span(3, 9, "phone", "", "139…"),)
+    for number in range(400):
+        done = Anonymised(
+            Document(f"d{number}", "文本"), by_model=(Finding("name", "阿强"),), left=left if number == 7 else ()
+        )
+        sheet.take(done)
+        again.take(done)
+    assert 20 <= sheet.write() <= 65 and again.write()
+    assert (tmp_path / "check.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
+    rows = list(csv.DictReader((tmp_path / "check.csv").open(encoding="utf-8-sig")))
+    (suspicious,) = [row for row in rows if row["document"] == "d7"]
+    assert suspicious["still suspicious"] == "phone at 3" and "阿强" not in str(rows)
+    with pytest.raises(CurateError, match="0 to 1"):
+        Sheet(tmp_path / "x.csv", 2.0)
