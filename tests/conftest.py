@@ -15,11 +15,11 @@ settings.register_profile("suwen", deadline=None)
 settings.load_profile("suwen")
 
 
-def _models_on_the_spot() -> ModuleType:
+def _module(file: Path) -> ModuleType:
     # Tests are imported by file (import-mode=importlib), so a neighbour is not on the path.
-    name = "models_on_the_spot"
+    name = file.stem
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        spec = importlib.util.spec_from_file_location(name, file)
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
@@ -28,7 +28,7 @@ def _models_on_the_spot() -> ModuleType:
 @pytest.fixture(scope="session")
 def models() -> ModuleType:
     """The builders of ``tests/models_on_the_spot.py``."""
-    return _models_on_the_spot()
+    return _module(Path(__file__).with_name("models_on_the_spot.py"))
 
 
 @pytest.fixture(scope="session")
@@ -66,3 +66,77 @@ def light_pair(bert_folder: Path, models: ModuleType, tmp_path_factory: pytest.T
     texts = [f"{text} {number}" for number in range(4) for text in models.TEXTS]
     export(bert_folder, out, texts=texts, precision="both", static=True, name="tiny-light")
     return out
+
+
+@pytest.fixture(scope="session")
+def base_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen2 language model as transformers saves it: what an adapter is put on."""
+    return models.build_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="session")
+def adapter_pair(
+    models: ModuleType, base_folder: Path, bert_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A light pair of 24 dimensions: an adapter over ``base_folder``, its probe, and the BERT as tier ``l2``."""
+    import shutil
+
+    from suwen.encoders.base_model import load_base
+    from suwen.encoders.space import ElsewhereDocument, Manifest, Prompts, load_manifest, save_manifest
+    from suwen.training.export import export
+    from suwen.training.freeze import freeze
+
+    out = tmp_path_factory.mktemp("adapter") / "pair"
+    trained = models.train_lora(load_base(base_folder, device="cpu", max_length=32))
+    fixed = {"dimension": 24, "prompts": Prompts(query="问：", document=""), "max_length": 32, "hub_id": "org/base"}
+    space = freeze(trained, base_folder, out, name="tiny", device="cpu", **fixed).space
+    student = tmp_path_factory.mktemp("aligned") / "l2"
+    shutil.copytree(bert_folder, student)
+    elsewhere = ElsewhereDocument(kind="elsewhere", name="tiny")
+    save_manifest(student, Manifest(name="l2", form="full", space=space, document=elsewhere))
+    export(student, out, tier="l2", precision="fp32", into=True)
+    fields = load_manifest(out).model_dump() | {"form": "light", "default_tier": "l2"}
+    save_manifest(out, Manifest.model_validate(fields))
+    return out
+
+
+@pytest.fixture(scope="session")
+def exported_pair(
+    models: ModuleType, adapter_pair: Path, base_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The pair of ``adapter_pair`` with a second tier, ``static``, that is aligned to its vectors of the sample."""
+    import shutil
+
+    from suwen.corpora.sample import sample_passages
+    from suwen.encoders.document import DocumentEncoder
+    from suwen.encoders.pair import Pair
+    from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
+    from suwen.training.export import export
+
+    out = tmp_path_factory.mktemp("exported") / "pair"
+    shutil.copytree(adapter_pair, out)
+    texts = [passage.content for passage in sample_passages(Pair.load(out).count_tokens)]
+    vectors = DocumentEncoder.load(out, base=base_folder, device="cpu").encode(texts)
+    student = models.build_lookup(tmp_path_factory.mktemp("lookup") / "static", texts, vectors)
+    elsewhere = ElsewhereDocument(kind="elsewhere", name="tiny")
+    save_manifest(student, Manifest(name="static", form="full", space=load_manifest(out).space, document=elsewhere))
+    export(student, out, tier="static", into=True, max_length=1024)
+    return out
+
+
+@pytest.fixture(scope="session")
+def ship_pair() -> ModuleType:
+    """The program ``tools/ship_pair.py``."""
+    return _module(Path(__file__).parents[1] / "tools" / "ship_pair.py")
+
+
+@pytest.fixture(scope="session")
+def shipped_pair(
+    ship_pair: ModuleType, exported_pair: Path, base_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """``exported_pair`` as it would come inside the package: the tier ``static``, and the sample's vectors."""
+    folder = tmp_path_factory.mktemp("shipped")
+    (folder / "card.md").write_text("# {{ pair.name }}\nResearch preview, not medical advice. Licences: none.\n")
+    asked = [exported_pair, "--base", base_folder, "--card", folder / "card.md", "--tiers", "static", "--device", "cpu"]
+    ship_pair.main([*map(str, asked), "--out", str(folder / "pair")])
+    return folder / "pair"

@@ -65,6 +65,163 @@ def build_decoder(folder: Path, *, end_token: bool = True) -> Path:
     return folder / "model"
 
 
+def build_base(folder: Path, *, kind: str = "qwen2", seed: int = SEED) -> Path:
+    """A tiny Qwen2 or Qwen3 language model, head and all, as transformers saves it; its tokenizer adds no end token."""
+    import torch
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+    tokenizer = _qwen_tokenizer()
+    folder.mkdir(parents=True, exist_ok=True)
+    names = {"eos_token": "<|end|>", "pad_token": "<|pad|>", "model_max_length": 128}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+    torch.manual_seed(seed)
+    settings = {
+        "vocab_size": tokenizer.get_vocab_size(),
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 96,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0},
+        "tie_word_embeddings": False,
+    }
+    if kind == "qwen2":
+        model = Qwen2ForCausalLM(Qwen2Config(**settings))
+    else:
+        model = Qwen3ForCausalLM(Qwen3Config(**settings, head_dim=16))
+    for name, parameter in model.named_parameters():  # transformers begins with biases of 0 and norms of 1
+        if parameter.ndim == 1:
+            parameter.data += 0.1 * torch.randn_like(parameter.data) * ("norm" in name or 3)
+    model.save_pretrained(folder)
+    return folder
+
+
+def build_lookup(folder: Path, texts: list[str], vectors: object) -> Path:
+    """A token lookup (a row a character, averaged) that gives each text about its vector: a tier aligned to them."""
+    import numpy as np
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    characters = sorted({character for text in texts for character in text.lower() if not character.isspace()})
+    vocabulary = {token: id_ for id_, token in enumerate(["[UNK]", *characters])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("."), "isolated")]
+    )
+    shares = np.zeros((len(texts), len(vocabulary)))
+    for row, encoding in zip(shares, tokenizer.encode_batch(texts), strict=True):
+        np.add.at(row, encoding.ids, 1 / len(encoding.ids))
+    rows = np.linalg.lstsq(shares, np.asarray(vectors, dtype=np.float64), rcond=None)[0]
+    embedding = StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows.astype(np.float32)))
+    SentenceTransformer(modules=[embedding, Normalize()], device="cpu").save(str(folder))
+    return folder
+
+
+def write_gguf(base: Path, file: Path, *, packing: str = "F32") -> Path:
+    """A folder of :func:`build_base` as a GGUF file, written by the ``gguf`` package."""
+    from gguf import GGMLQuantizationType, GGUFWriter, quants
+    from safetensors.torch import load_file
+
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    writer = GGUFWriter(str(file), config["model_type"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    if config["model_type"] == "qwen3":
+        writer.add_key_length(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    _add_tokenizer(writer, json.loads((base / "tokenizer.json").read_text(encoding="utf-8")))
+    for name, tensor in load_file(base / "model.safetensors").items():
+        kind = GGMLQuantizationType[packing if tensor.ndim == 2 else "F32"]
+        writer.add_tensor(_gguf_name(name), quants.quantize(tensor.numpy(), kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def train_lora(model: object, *, rank: int = 4, steps: int = 2) -> object:
+    """Put a LoRA on a ``SentenceTransformer`` and take a few large steps, so that it changes the vectors."""
+    import torch
+
+    from suwen.encoders.adapter import apply_lora
+    from suwen.encoders.side import Side
+
+    torch.manual_seed(SEED)
+    apply_lora(model, rank=rank, alpha=2 * rank)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.SGD(trained, lr=5.0)
+    side = Side(model, "document")
+    for _ in range(steps):
+        vectors = side.embed(side.ids(TEXTS)).float()
+        optimiser.zero_grad()
+        (vectors @ vectors.T).triu(1).mean().backward()
+        optimiser.step()
+    return model.eval()
+
+
+def _qwen_tokenizer() -> object:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated", invert=False)
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<|end|>", "<|pad|>"]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    return tokenizer
+
+
+def _add_tokenizer(writer: object, tokenizer: dict) -> None:
+    vocabulary = tokenizer["model"]["vocab"]
+    special = {token["content"] for token in tokenizer["added_tokens"]}
+    tokens = sorted(vocabulary, key=vocabulary.get)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in special else 1 for token in tokens])
+    writer.add_token_merges([" ".join(merge) for merge in tokenizer["model"]["merges"]])
+    writer.add_eos_token_id(vocabulary["<|end|>"])
+    writer.add_pad_token_id(vocabulary["<|pad|>"])
+
+
+def _gguf_name(name: str) -> str:
+    renamed = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
+    if name in renamed:
+        return renamed[name]
+    short = {
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "self_attn.o_proj": "attn_output",
+        "self_attn.q_norm": "attn_q_norm",
+        "self_attn.k_norm": "attn_k_norm",
+        **{f"self_attn.{letter}_proj": f"attn_{letter}" for letter in "qkv"},
+        **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
+    }
+    _, _, layer, module = name.split(".", 3)
+    module, _, what = module.rpartition(".")
+    return f"blk.{layer}.{short[module]}.{what}"
+
+
 def _bert_modules(folder: Path, layers: int, width: int) -> list:
     import torch
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed
 from suwen.encoders.space import ElsewhereDocument, Manifest, SpaceMismatch, load_manifest, save_manifest
 from suwen.errors import SuwenError
-from suwen.retrieve.encoding import choose_encoder
+from suwen.retrieve.encoding import choose_encoder, load_document_encoder
 
 
 def test_a_tier_that_is_its_own_document_encoder(tiered: Pair) -> None:
@@ -72,3 +73,19 @@ def test_a_document_encoder_is_held_to_the_pairs_probe(light_pair: Path, bert_fo
     np.save(other / "probe.npy", -np.load(other / "probe.npy"))
     with pytest.raises(ProbeFailed, match="least cosine"):
         choose_encoder(Pair.load(other), document_encoder=bert_folder)
+
+
+def test_an_adapter_needs_its_base(adapter_pair: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = Pair.load(adapter_pair)
+    choice = choose_encoder(pair)
+    assert choice.encoder.name == "l2" and "SUWEN_BASE does not name the base" in choice.said
+    monkeypatch.setenv("SUWEN_BASE", str(base_folder))
+    choice = choose_encoder(pair)
+    assert choice.encoder.name == "document" and "pair's document encoder" in choice.said
+    assert choice.encoder.encode_documents(["高血压"]).shape == (1, 24)
+
+
+def test_a_wrong_base_of_an_adapter_is_refused(adapter_pair: Path, models: ModuleType, tmp_path: Path) -> None:
+    other = models.build_base(tmp_path / "other", seed=1)
+    with pytest.raises(ProbeFailed, match="least cosine"):
+        load_document_encoder(adapter_pair, Pair.load(adapter_pair), base=str(other))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -18,8 +17,8 @@ from suwen.bench.search import DimensionMismatch, PairScores, Ranks, middle_ms, 
 from suwen.bench.systems import Context, Dense, Prompting, Setting, SystemProblem
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import ModelDocument, TierDocument, sha256_of_files
-from suwen.retrieve.encoding import choose_encoder
+from suwen.encoders.space import TierDocument, sha256_of_files
+from suwen.retrieve.encoding import choose_encoder, document_encoder_at_hand
 from suwen.retrieve.ingest import PassageEncoder
 
 if TYPE_CHECKING:
@@ -160,9 +159,7 @@ class PairSystem:
         document = self.pair.manifest.document
         if isinstance(document, TierDocument):
             return document.tier
-        if isinstance(document, ModelDocument) and importlib.util.find_spec("sentence_transformers"):
-            return None
-        return self.pair.default_tier
+        return None if document_encoder_at_hand(self.pair) else self.pair.default_tier
 
     @cached_property
     def _documents(self) -> PassageEncoder:

@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from suwen.encoders import packed
+from suwen.encoders.packed import Ints
 from suwen.encoders.space import Prompts, Space, sha256_of_files
 from suwen.encoders.tokens import well_formed
 from suwen.errors import SuwenError
@@ -19,9 +23,12 @@ from suwen.errors import SuwenError
 if TYPE_CHECKING:
     import torch
 
+    from suwen.encoders.fused import FusedDecoder
+
 Form = Literal["query", "document"]
 _POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_STATIC_STUDENT = "suwen.training.static_student.StaticStudent"
 #: What a length may be when neither the tokenizer nor the configuration sets one.
 _LONGEST = 8192
 
@@ -46,7 +53,8 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
     folder = _local(path)
     _refuse_pickles(folder)
     try:
-        with _no_progress_bar():
+        trust_remote_code = trust_remote_code or _is_own(folder)
+        with no_progress_bar():
             model = SentenceTransformer(
                 str(folder), device=device, trust_remote_code=trust_remote_code, local_files_only=True
             )
@@ -57,8 +65,22 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
     return model.eval(), folder
 
 
+def _is_own(folder: Path) -> bool:
+    """Whether the one module sentence-transformers does not know is this package's: then no code comes with the model.
+
+    Nothing else may stand beside it than modules without code of their own; a Transformer's folder may bring some.
+    """
+    file = folder / "modules.json"
+    kinds = (
+        {str(module["type"]) for module in json.loads(file.read_text(encoding="utf-8"))} if file.is_file() else set()
+    )
+    ours, others = kinds & {_STATIC_STUDENT}, kinds - {_STATIC_STUDENT}
+    known = all(kind.startswith("sentence_transformers.") for kind in others)
+    return bool(ours) and known and {kind.rpartition(".")[2] for kind in others} <= {"Dense", "Normalize"}
+
+
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
+def no_progress_bar() -> Iterator[None]:
     """Keep transformers' bar off the caller's terminal; the switch is global, so it is put back."""
     from transformers.utils import logging
 
@@ -101,7 +123,15 @@ class Side:
     Args:
         model: The ``SentenceTransformer``; where it begins with a Router, the form's route is taken.
         form: Which side.
+
+    Attributes:
+        packed: Run texts end to end without padding (see ``packed.py``); None does so where it is faster, which is on
+            a GPU in half precision.
+        fused: What packed texts pass in place of the transformer; set by :meth:`fuse`.
     """
+
+    packed: bool | None = None
+    fused: FusedDecoder | None = None
 
     def __init__(self, model: Any, form: Form) -> None:
         first, *rest = list(model)
@@ -113,7 +143,7 @@ class Side:
             self.modules = [first, *rest]
         self.prompt = _prompt(model, form)
         self.tokenizer = self.modules[0].tokenizer
-        self.is_static = type(self.modules[0]).__name__ == "StaticEmbedding"
+        self.is_static = "StaticEmbedding" in {kind.__name__ for kind in type(self.modules[0]).__mro__}
         self.max_length = _LONGEST if self.is_static else _length(self.modules[0])
 
     @property
@@ -170,7 +200,10 @@ class Side:
         if self.is_static:
             found = [encoding.ids[:limit] for encoding in self.backend.encode_batch(texts, add_special_tokens=False)]
         else:
-            found = self.tokenizer(texts, truncation=True, max_length=limit, padding=False)["input_ids"]
+            self.backend.no_padding()
+            self.backend.enable_truncation(limit)
+            # Not by the tokenizer's own call, which spends twice the time on masks and offsets nobody reads.
+            found = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
         return [ids or [self._fallback] for ids in found]
 
     @property
@@ -180,30 +213,105 @@ class Side:
         return next((id_ for id_ in known if id_ is not None), 0)
 
     def embed(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Vectors of the ids, as the last module gives them; padded on the right, so that positions count from 0."""
-        import torch
+        """Vectors of the ids, as the last module gives them."""
+        flat = np.fromiter((id_ for row in rows for id_ in row), np.int64)
+        return self.embed_flat(flat, np.array([len(row) for row in rows], np.int64))
 
-        lengths = torch.tensor([len(row) for row in rows])
+    def embed_flat(self, flat: Ints, lengths: Ints) -> torch.Tensor:
+        """Vectors of texts whose ids stand end to end, ``lengths`` of them each; none may be empty.
+
+        Run packed (see :attr:`packs`), or padded on the right, so that positions count from 0.
+        """
         if self.is_static:
-            flat = torch.tensor([id_ for row in rows for id_ in row], device=self.device)
-            return self.run({"input_ids": flat, "offsets": (lengths.cumsum(0) - lengths).to(self.device)})
-        ids = torch.zeros((len(rows), int(lengths.max())), dtype=torch.long)
-        ids += getattr(self.tokenizer, "pad_token_id", None) or 0
-        for position, row in enumerate(rows):
-            ids[position, : len(row)] = torch.tensor(row)
-        mask = (torch.arange(ids.shape[1])[None, :] < lengths[:, None]).long()
-        return self.run({"input_ids": ids.to(self.device), "attention_mask": mask.to(self.device)})
+            ids, offsets = flat.astype(np.int64), np.cumsum(lengths) - lengths
+            return self.run({"input_ids": self._here(ids), "offsets": self._here(offsets)})
+        if self.packs:
+            try:
+                return self._embed_packed(flat, lengths)
+            except packed.PackError:
+                if self.packed:
+                    raise
+                self.packed = False  # nobody asked for it: a transformers too old for it pads, as before
+                self.modules[0].model.set_attn_implementation("sdpa")
+        real = np.arange(int(lengths.max()))[None, :] < lengths[:, None]
+        padded = np.full(real.shape, getattr(self.tokenizer, "pad_token_id", None) or 0, np.int64)
+        padded[real] = flat
+        return self.run({"input_ids": self._here(padded), "attention_mask": self._here(real.astype(np.int64))})
+
+    def _here(self, array: Ints) -> torch.Tensor:
+        return packed.to_device(array, self.device)
+
+    @property
+    def packs(self) -> bool:
+        """Whether texts run end to end, without padding: as :attr:`packed` says, or where it is faster."""
+        if self.packed is not None or self.is_static:
+            return bool(self.packed) and not self.is_static
+        if self.device.type != "cuda" or not hasattr(self.modules[0], "model"):
+            return False
+        poolings = [module for module in self.modules if type(module).__name__ == "Pooling"]
+        plain = len(poolings) == 1 and poolings[0].pooling_mode in _POOLING and poolings[0].include_prompt
+        return plain and packed.pays(self.modules[0].model)
+
+    def fuse(self, *, tokens: int | None = None) -> None:
+        """Run packed texts through a :class:`~suwen.encoders.fused.FusedDecoder` from now on: for inference alone.
+
+        Args:
+            tokens: Compile for rows of this many tokens (tens of seconds, once); None compiles nothing.
+
+        Raises:
+            FuseError: The model is not a Qwen decoder, or has adapters in it.
+        """
+        from suwen.encoders.fused import FusedDecoder
+
+        self.fused = FusedDecoder(self.modules[0].model, tokens=tokens)
+
+    def _embed_packed(self, flat: Ints, lengths: Ints) -> torch.Tensor:
+        first, *rest = self.modules
+        start = packed.first_position(first.model)
+        fill = self.fused.fill(len(flat)) if self.fused else None
+        row = packed.pack(flat, lengths, device=self.device, first_position=start, fill=fill)
+        if self.fused is not None:
+            states = self.fused(row)
+        else:
+            packed.prepare(first.model)
+            # Not by the module around the model: what sentence-transformers hands on differs between its versions.
+            states = first.model(**self._with_types(row.features())).last_hidden_state[0]
+        features = {"token_embeddings": states[None]}
+        for module in rest:
+            if type(module).__name__ == "Pooling":
+                features["sentence_embedding"] = packed.pool(features["token_embeddings"][0], row, self.pooling)
+            else:
+                features = module(features)
+        found: torch.Tensor = features["sentence_embedding"]
+        return found
 
     def run(self, features: dict[str, Any]) -> torch.Tensor:
         """Pass tensors through the modules."""
-        import torch
-
-        if not self.is_static and "token_type_ids" in inspect.signature(self.modules[0].model.forward).parameters:
-            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+        features = self._with_types(features)
         for module in self.modules:
             features = module(features)
         found: torch.Tensor = features["sentence_embedding"]
         return found
+
+    def _with_types(self, features: dict[str, Any]) -> dict[str, Any]:
+        import torch
+
+        if not self.is_static and "token_type_ids" in inspect.signature(self.modules[0].model.forward).parameters:
+            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+        return features
+
+
+def cast(model: Any, dtype: torch.dtype) -> None:
+    """Cast a model's weights, but not the tables it computed for itself, as ``model.to(dtype)`` would.
+
+    Rotary frequencies in bf16 are off by a radian at position 500: alone they cost 0.0005 of cosine there.
+    """
+    stored = model.state_dict().keys()
+    tables = {name: buffer for name, buffer in model.named_buffers() if name not in stored}
+    model.to(dtype)
+    for name, buffer in tables.items():
+        owner, _, last = name.rpartition(".")
+        setattr(model.get_submodule(owner), last, buffer)
 
 
 def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id: str | None = None) -> Space:

@@ -289,7 +289,12 @@ def _start_worker(settings: Settings, numbers: Any, workers: int) -> None:
         device = f"cuda:{number % torch.cuda.device_count()}"
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
     _worker_encoder = DocumentEncoder.load(
-        settings.path, device=device, dtype=settings.dtype, trust_remote_code=settings.trust_remote_code
+        settings.path,
+        device=device,
+        dtype=settings.dtype,
+        trust_remote_code=settings.trust_remote_code,
+        base=settings.base,
+        check=False,  # the first process has held it against the probe
     )
 
 
