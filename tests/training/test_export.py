@@ -11,7 +11,7 @@ import pytest
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import row_cosines, verify_probe
-from suwen.encoders.side import ModelError, load_model
+from suwen.encoders.side import ModelError, Side, load_model
 from suwen.encoders.space import (
     ElsewhereDocument,
     Manifest,
@@ -24,7 +24,9 @@ from suwen.encoders.space import (
 )
 from suwen.training import export as module
 from suwen.training.export import ExportError, export
-from suwen.training.onnx_graph import quantise, quantise_rows
+from suwen.training.onnx_graph import quantise, quantise_rows, write_graph
+from suwen.training.students import build_student, prune_layers, save_student
+from suwen.training.tokenizer import DEFAULT_SIZE, train_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +169,86 @@ def test_a_static_query_route_becomes_a_static_tier(bert_folder, decoder_folder,
     expected = SentenceTransformer(str(tmp_path / "full"), device="cpu").encode_query(list(models.TEXTS))
     found = Pair.load(tmp_path / "light").encoder().encode_queries(models.TEXTS)
     assert row_cosines(found, expected).min() > 0.99
+
+
+@pytest.fixture(scope="module")
+def students(router_folder, models, tmp_path_factory) -> Path:
+    """Folders ``l4``, ``l2`` (pruned) and ``static``: aligned, so they say, to the space of the full pair."""
+    import torch
+
+    root = tmp_path_factory.mktemp("students")
+    space = load_manifest(router_folder).space
+    tokenizer = train_tokenizer(models.TEXTS, size=600)
+    tokenizer.add_tokens([f"token-{number}" for number in range(2000)])  # enough for an int8 table
+    l4 = build_student(tokenizer, layers=4, width=32, heads=4, dimension=24, max_length=40)
+    static = build_student(tokenizer, kind="static", dimension=24)
+    with torch.no_grad():
+        static[0].form.normal_(generator=torch.Generator().manual_seed(0)).mul_(0.3)
+    for name, found in (("l4", l4), ("l2", prune_layers(l4, 2)), ("static", static)):
+        save_student(found, root / name, space=space, name=name, document="tiny-full")
+    return root
+
+
+def test_the_students_of_one_space_become_tiers_of_one_pair(students, router_folder, tmp_path, models):
+    pair, texts = tmp_path / "pair", [*models.TEXTS, "", "Ａspirin 10⁹", "血压" * 300]
+    export(students / "l4", pair, precision="both", name="tiny")
+    export(students / "l2", pair, into=True)
+    export(students / "static", pair, into=True, max_length=64)
+    manifest = load_manifest(pair)
+    verify_files(pair, manifest)
+    assert list(manifest.tiers) == ["l4", "l4-fp32", "l2", "static"] and manifest.default_tier == "l4"
+    assert {tier.aligned_to for tier in manifest.tiers.values()} == {load_manifest(router_folder).space.id}
+    assert manifest.tiers["l2"].layers == 2 and manifest.tiers["l2"].prompts == Prompts(query="[Q]", document="[D]")
+    for tier, folder, least in (
+        ("l4-fp32", "l4", 0.99999),
+        ("l4", "l4", 0.99),
+        ("l2", "l2", 0.99),
+        ("static",) * 2 + (0.999,),
+    ):
+        torch_side, encoder = load_model(students / folder, device="cpu")[0], Pair.load(pair).encoder(tier)
+        cut = [text[:40] for text in texts] if tier == "static" else texts
+        assert row_cosines(encoder.encode_queries(cut), torch_side.encode_query(cut)).min() > least
+        assert row_cosines(encoder.encode_documents(cut), torch_side.encode_document(cut)).min() > least
+
+
+def test_a_trained_static_tier_keeps_its_two_forms_without_prompts(students, tmp_path):
+    tier = export(students / "static", tmp_path / "pair", max_length=64).manifest.tiers["static"]
+    assert tier.prompts == Prompts() and tier.parity["torch_min"] > 0.999
+    form = np.load(tmp_path / "pair" / "query" / "static" / "form.npy")
+    assert form.shape == (2, 24) and np.abs(form[0] - form[1]).max() > 0.1
+
+
+def test_a_students_token_table_is_int8_rows_and_its_matrices_are_per_channel(students, tmp_path):
+    export(students / "l4", tmp_path / "pair")
+    graph = onnx.load(str(tmp_path / "pair" / "query" / "l4" / "model.onnx")).graph
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    table = next(tensor for name, tensor in tensors.items() if name.endswith("word_embeddings.weight_int8"))
+    assert table.data_type == onnx.TensorProto.INT8
+    assert list(tensors[table.name.replace("_int8", "_scales")].dims) == [table.dims[0], 1]
+    products = [node for node in graph.node if node.op_type in ("MatMulInteger", "DynamicQuantizeMatMul")]
+    assert len(products) == 4 * 6 + 1, "four layers of six matrices, and the projection"
+    scales = [tensor for name, tensor in tensors.items() if name.endswith("_scale") and len(tensor.dims) == 1]
+    assert {tensor.dims[0] for tensor in scales} == {24, 32, 128}
+
+
+def test_a_student_of_another_space_does_not_join(students, bert_folder, light_pair, tmp_path):
+    pair = shutil.copytree(light_pair, tmp_path / "pair")
+    for name in ("l4", "static"):
+        with pytest.raises(SpaceMismatch, match=r"sp-.*tiny-light"):
+            export(students / name, pair, tier="stranger", into=True)
+    assert Pair.load(pair).tiers == Pair.load(light_pair).tiers
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["pair"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("layers", "most"), [(6, 16 * 2**20), (3, 11 * 2**20)])
+def test_the_default_shape_fits_into_a_file_that_ships(models, tmp_path, layers, most):
+    tokenizer = train_tokenizer(models.TEXTS, size=600)
+    tokenizer.add_tokens([f"token-{number}" for number in range(DEFAULT_SIZE - tokenizer.get_vocab_size())])
+    side = Side(build_student(tokenizer, layers=layers), "query")
+    write_graph(side, tmp_path / "a.onnx", dimension=512, normalise=True)
+    quantise(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert (tmp_path / "b.onnx").stat().st_size < most
 
 
 def test_a_graph_that_is_not_the_model_is_refused_and_leaves_nothing(bert_folder, tmp_path, monkeypatch):

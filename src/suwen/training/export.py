@@ -228,8 +228,11 @@ def _write_query_tiers(
     if side.is_static:
         rows, form = read_table(side, origin.space.dimension)
         folder = stage / "query" / (name or "static")
-        tier = _write_table(folder, side, Table(rows, form, 0, 0, 0), origin, length, origin.prompts)
-        found = _torch_vectors(side, origin, measured, length)
+        # Where the table has forms, the prompt's one token chooses between them and is not shipped.
+        has_forms = hasattr(side.modules[0], "form")
+        prompts = Prompts() if has_forms else origin.prompts
+        tier = _write_table(folder, side, Table(rows, form, 0, 0, 0), origin, length, prompts)
+        found = _torch_vectors(side, origin, measured, length + has_forms)
         parity = _parity(
             "torch", StaticEncoder(folder, tier, name="", dimension=origin.space.dimension), measured, found
         )

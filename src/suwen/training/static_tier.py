@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
@@ -37,7 +38,8 @@ def read_table(side: Side, dimension: int) -> tuple[Vectors, Vectors]:
     import torch
 
     rows = side.modules[0].embedding.weight.detach().float().cpu()
-    shift = torch.zeros(rows.shape[1])
+    forms = getattr(side.modules[0], "form", None)
+    shift = torch.zeros(2, rows.shape[1]) if forms is None else forms.detach().float().cpu()
     for module in side.modules[1:]:
         kind = type(module).__name__
         if kind == "Dense" and isinstance(module.activation_function, torch.nn.Identity) and not module.use_residual:
@@ -46,8 +48,7 @@ def read_table(side: Side, dimension: int) -> tuple[Vectors, Vectors]:
             shift = shift + linear.bias if linear.bias is not None else shift
         elif kind != "Normalize":
             raise ModelError(f"{kind} after a StaticEmbedding cannot be folded into its table: use a linear Dense")
-    rows, shift = rows[:, :dimension].detach(), shift[:dimension].detach()
-    return rows.numpy(), np.stack([shift.numpy()] * 2).astype(np.float32)
+    return rows[:, :dimension].detach().numpy(), shift[:, :dimension].detach().numpy()
 
 
 def distil_table(side: Side, teacher: DocumentEncoder, texts: Sequence[str]) -> Table:
@@ -69,7 +70,8 @@ def distil_table(side: Side, teacher: DocumentEncoder, texts: Sequence[str]) -> 
         raise ModelError(f"a static tier is fitted to texts, and {len(texts)} are too few: give at least {_FEWEST}")
     targets = _targets(teacher, texts)
     ids = _bare_ids(side, texts)
-    start = _token_vectors(side, teacher.dimension) * _frequency_weights(ids, side.backend.get_vocab_size())[:, None]
+    counts = np.bincount(np.concatenate([np.asarray(row) for row in ids]), minlength=side.backend.get_vocab_size())
+    start = _token_vectors(side, teacher.dimension) * frequency_weights(counts)[:, None]
     seen, local = np.unique(np.concatenate([np.asarray(row) for row in ids]), return_inverse=True)
     bags = np.split(local, np.cumsum([len(row) for row in ids])[:-1])
     fitted, form, cosines = _fit(torch.from_numpy(start[seen]), bags, targets)
@@ -111,9 +113,9 @@ def _token_vectors(side: Side, dimension: int) -> Vectors:
     return centred
 
 
-def _frequency_weights(ids: Sequence[Sequence[int]], vocabulary: int) -> Vectors:
-    counts = np.bincount(np.concatenate([np.asarray(row) for row in ids]), minlength=vocabulary)
-    weights: Vectors = (_SIF / (_SIF + counts / counts.sum())).astype(np.float32)
+def frequency_weights(counts: NDArray[np.int64]) -> Vectors:
+    """What each token's row is worth before training, by how often the token occurs."""
+    weights: Vectors = (_SIF / (_SIF + counts / max(1, int(counts.sum())))).astype(np.float32)
     return weights
 
 

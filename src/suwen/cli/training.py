@@ -1,0 +1,219 @@
+"""Verbs that train: ``train`` (one recipe) and ``sweep`` (its variants over seeds, as the paper's tables)."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from suwen.cli.output import INTERRUPTED, NEGATIVE, Json, err, out, print_json, say
+from suwen.errors import SuwenError
+
+if TYPE_CHECKING:
+    from suwen.training.estimate import Estimate
+    from suwen.training.journal import Report, StageReport
+    from suwen.training.runner import StageProgress
+    from suwen.training.sweep import Outcome
+
+#: What the training extra brings that the base has not.
+_NEEDED = ("torch", "transformers", "sentence_transformers", "yaml", "safetensors")
+RecipePath = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="A .yaml file, or a recipe of the package such as care-tiny.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as stages.align.training.steps=100; repeat."),
+]
+Root = Annotated[Path, typer.Option("--out", metavar="ROOT", help="The folder of runs.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1; a GPU if there is one.")]
+
+
+def train(
+    recipe: RecipePath,
+    sets: Sets = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="A variant of the recipe.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was stopped.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the run [the recipe's].")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="STAGE", help="Only this stage; repeat.")] = None,
+    to: Root = Path("runs"),
+    device: Device = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Build everything on tiny stand-ins of the models, two steps a stage.")
+    ] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only tell time, memory and disk.")] = False,
+    json: Json = False,
+) -> None:
+    """Train by a recipe (needs suwen[train]). Finished stages are kept; interrupt it and go on with --resume.
+
+    A run is ROOT/<recipe>/s<seed>/<stage>/, with report.md beside the stages. On several GPUs:
+    `accelerate launch --no_python suwen train RECIPE`.
+
+    Example: `suwen train care-tiny --out runs`
+    """
+    _require_extra()
+    from suwen.training.estimate import estimate as cost_of
+    from suwen.training.recipe import load_recipe
+    from suwen.training.runner import train as run
+
+    loaded = load_recipe(recipe, sets or [], variant)
+    if estimate or not dry_run:
+        cost = cost_of(loaded, device or _device())
+        if estimate:
+            _show_estimate(cost, json)
+            return
+        _say_estimate(cost)
+    with _steps() as progress:
+        report = run(
+            loaded,
+            to,
+            seed=seed,
+            resume=resume,
+            device=device,
+            only=only,
+            dry_run=dry_run,
+            progress=progress,
+            told=lambda stage: say(_line(stage)),
+        )
+    _show(report, json)
+    if not report.complete:
+        say(report.stopped)
+        raise typer.Exit(INTERRUPTED)
+
+
+def sweep(
+    recipe: RecipePath,
+    table: Annotated[int, typer.Option("--table", help="The table of the CARE paper: 3, 4 or 5.")],
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of every variant.")] = 3,
+    single: Annotated[
+        list[str] | None, typer.Option("--single", metavar="VARIANT", help="One seed is enough for this one; repeat.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Runs side by side on the device.")] = 1,
+    sets: Sets = None,
+    to: Root = Path("runs"),
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Run a recipe's variants over seeds and write a table of the paper (needs suwen[train]).
+
+    Stop it at any time: the same command goes on. Stages that variants share are computed once.
+    Exit code 3 when some row has no numbers.
+
+    Example: `suwen sweep care-ablations --table 4 --seeds 3 --workers 4`
+    """
+    _require_extra()
+    from suwen.training.recipe import load_recipe
+    from suwen.training.sweep import TABLES, jobs_of, paper_table
+    from suwen.training.sweep import sweep as run
+
+    loaded = load_recipe(recipe, sets or [])
+    variants = {variant for _, _, variant in TABLES.get(table, ())}
+    for name in set(single or ()) - variants:
+        raise SuwenError(f"--single {name}: not in Table {table}; its variants are {', '.join(map(str, variants))}")
+    jobs = jobs_of(table, {variant: 1 if variant in (single or ()) else seeds for variant in variants} or seeds)
+    say(f"{len(jobs)} runs into {to}; finished ones are kept")
+    outcomes = run(recipe, to, jobs, sets=sets or [], workers=workers, device=device, told=lambda o: say(_told(o)))
+    made = paper_table(table, loaded.name, outcomes)
+    file = made.write(to / loaded.name)
+    if json:
+        print_json({"file": str(file), "complete": made.complete, "csv": made.as_csv()})
+    else:
+        out.print(made.as_markdown(), markup=False, soft_wrap=True)
+        say(f"written to {file}")
+    if not made.complete:
+        raise typer.Exit(NEGATIVE)
+
+
+def _require_extra() -> None:
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SuwenError(f"training needs {', '.join(missing)}; pip install 'suwen[train]'")
+    # Its bars of a millisecond each would tear our own.
+    logging: Any = importlib.import_module("transformers.utils.logging")
+    logging.disable_progress_bar()
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def _steps() -> Iterator[StageProgress]:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        bar = progress.add_task("starting", total=None)
+
+        def told(stage: str, done: int, total: int, values: Mapping[str, float]) -> None:
+            loss = f" loss {values['loss']:.4f}" if "loss" in values else ""
+            progress.update(bar, description=stage + loss, completed=done, total=total or None)
+
+        yield told
+
+
+def _line(stage: StageReport) -> str:
+    shown = ", ".join(f"{key} {value:.2f}" for key, value in stage.metrics.items() if isinstance(value, float))
+    how = {"kept": "kept from before", "linked": "linked from another run"}.get(stage.how, f"{stage.seconds:.1f} s")
+    return f"{stage.name} ({stage.kind}): {how}" + (f"; {shown}" if shown else "")
+
+
+def _told(outcome: Outcome) -> str:
+    name = f"{outcome.job.variant or 'full'}, seed {outcome.job.seed}"
+    if outcome.metrics is None:
+        return f"{name}: {outcome.problem}"
+    return f"{name}: " + ", ".join(f"{key} {value:.2f}" for key, value in outcome.metrics.items())
+
+
+def _show(report: Report, json: bool) -> None:
+    if json:
+        print_json({"folder": str(report.folder), **report.as_json()})
+    else:
+        out.print(f"{report.folder}: {len(report.stages)} stages; see report.md", markup=False, soft_wrap=True)
+
+
+def _say_estimate(cost: Estimate) -> None:
+    unknown = sum(stage.seconds is None and stage.kind not in ("freeze", "export") for stage in cost.stages)
+    left_out = f" ({unknown} stages not counted: size or data unknown)" if unknown else ""
+    say(f"about {_time(cost.seconds)}, {_size(cost.memory)} of memory, {_size(cost.disk)} of disk{left_out}")
+
+
+def _show_estimate(cost: Estimate, json: bool) -> None:
+    if json:
+        totals: dict[str, Any] = {"seconds": cost.seconds, "memory": cost.memory, "disk": cost.disk}
+        print_json({"stages": [vars(stage) for stage in cost.stages], **totals})
+        return
+    table = Table(title="Estimate: rough, from shapes alone")
+    for heading in ("stage", "parameters", "trained", "steps", "tokens a step", "memory", "time", "disk"):
+        first = heading == "stage"
+        table.add_column(heading, justify="left" if first else "right", no_wrap=first)
+    for stage in cost.stages:
+        numbers = (stage.parameters, stage.trained, stage.steps, stage.tokens_per_step)
+        memory = "-" if stage.memory is None else _size(stage.memory)
+        took = "-" if stage.seconds is None else _time(stage.seconds)
+        table.add_row(stage.name, *("-" if n is None else f"{n:,}" for n in numbers), memory, took, _size(stage.disk))
+    out.print(table)
+    _say_estimate(cost)
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+VERBS = (train, sweep)

@@ -1,0 +1,164 @@
+"""Stage I as something to optimise: a student lands where a fixed document encoder put the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from suwen.encoders.packed import to_device
+from suwen.training.batches import Ints, Shuffled
+from suwen.training.gather import gather, world
+from suwen.training.losses.distil_kl import DistilKL
+from suwen.training.losses.info_nce import InfoNCE, similarities
+from suwen.training.losses.leaf import Leaf
+from suwen.training.losses.squared_l2 import SquaredL2
+from suwen.training.losses.weighted import Weighted
+from suwen.training.towers import FrozenTower, TrainedTower, load_trainable, parameter_groups, trainable_state
+
+
+@dataclass(frozen=True)
+class Part:
+    """Texts of one form: who encodes them, where they must land, and their share of a batch.
+
+    Attributes:
+        form: ``query`` or ``document``.
+        tower: The student in that form.
+        targets: The teacher's vectors in that form.
+        places: For each text of the part, its row in ``targets``.
+        texts: For each text of the part, a number that is equal where texts are equal, over all parts.
+        share: Of the batch.
+    """
+
+    form: str
+    tower: TrainedTower
+    targets: FrozenTower
+    places: Ints
+    texts: Ints
+    share: float
+
+
+@dataclass(frozen=True)
+class AlignLosses:
+    """The weights of the losses of Stage I, and their temperature."""
+
+    contrastive: float = 1.0
+    squared_l2: float = 1.0
+    distil: float = 0.0
+    leaf: float = 0.0
+    temperature: float = 0.03
+
+
+class AlignTask:
+    """Optimised by :func:`suwen.training.loop.optimise`; also gives its loss to Stage II, which may keep it in the mix.
+
+    Args:
+        model: The student.
+        parts: Its texts, by form.
+        batch: Texts per step over all processes.
+        losses: What is minimised.
+        seed: Of the order.
+        rates: Factors of the learning rate by part of the student (embeddings, encoder, projection).
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        parts: Sequence[Part],
+        batch: int,
+        losses: AlignLosses,
+        *,
+        seed: int,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        self.model, self.parts, self.losses, self._rates = model, list(parts), losses, dict(rates or {})
+        shares = np.array([part.share for part in parts])
+        sizes = np.maximum(1, np.round(batch * shares / shares.sum())).astype(int)
+        self._orders = [
+            Shuffled(len(part.places), int(size), seed + 101 * number)
+            for number, (part, size) in enumerate(zip(parts, sizes, strict=True))
+        ]
+        self.per_epoch = max(1, round(sum(len(part.places) for part in parts) / sum(o.batch for o in self._orders)))
+        self._sum = Weighted(
+            {
+                "contrastive": losses.contrastive,
+                "squared_l2": losses.squared_l2,
+                "distil": losses.distil,
+                "leaf": losses.leaf,
+            }
+        )
+        self.scaler: Any = None
+
+    def groups(self) -> list[dict[str, Any]]:
+        """AdamW's groups."""
+        if not self._rates:
+            return parameter_groups([self.model])
+        named: dict[str, list[torch.nn.Module]] = {}
+        for child in self.model.children():
+            named.setdefault(_part_of(child), []).append(child)
+        return [
+            group
+            for name, modules in named.items()
+            for group in parameter_groups(modules, rate=self._rates.get(name, 1.0))
+        ]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The student's weights."""
+        return trainable_state(self.model)
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Put the student's weights back."""
+        load_trainable(self.model, state)
+
+    def describe(self, number: int) -> str:
+        """Which texts a step sees."""
+        return "; ".join(
+            f"{part.form} texts {', '.join(map(str, part.texts[order.rows(number)][:5]))}…"
+            for part, order in zip(self.parts, self._orders, strict=True)
+        )
+
+    def step(self, number: int) -> dict[str, float | torch.Tensor]:
+        """Forward and backward of one step."""
+        total, parts = self.loss(number)
+        (total if self.scaler is None else self.scaler.scale(total)).backward()
+        return {"loss": total.detach(), **parts}
+
+    def loss(self, number: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The loss of one step, with its graph."""
+        students, teachers, texts = [], [], []
+        for part, order in zip(self.parts, self._orders, strict=True):
+            rows = _own(order.rows(number))
+            students.append(part.tower.vectors(rows))
+            teachers.append(part.targets.vectors(part.places[rows]))
+            texts.append(part.texts[rows])
+        student, teacher = torch.cat(students), torch.cat(teachers)
+        ids = to_device(np.concatenate(texts), student.device)
+        every, every_id = gather(teacher), gather(ids)
+        rank, _ = world()
+        positives = torch.arange(len(student), device=student.device) + rank * len(student)
+        same = ids[:, None] == every_id[None, :]
+        found = self._sum(
+            {
+                "contrastive": lambda: InfoNCE(self.losses.temperature)(student, every, positives, same),
+                "squared_l2": lambda: SquaredL2()(student, teacher),
+                "distil": lambda: DistilKL(self.losses.temperature)(
+                    similarities(student, every), similarities(teacher, every)
+                ),
+                "leaf": lambda: Leaf()(student, teacher),
+            }
+        )
+        return found.total, {name: value.detach() for name, value in found.parts.items()}
+
+
+def _own(rows: Ints) -> Ints:
+    """This process's share of a batch."""
+    rank, size = world()
+    each = len(rows) // size
+    return rows[rank * each : (rank + 1) * each] if size > 1 else rows
+
+
+def _part_of(module: torch.nn.Module) -> str:
+    return {"Dense": "projection", "StaticEmbedding": "embeddings"}.get(type(module).__name__, "encoder")

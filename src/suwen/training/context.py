@@ -1,0 +1,241 @@
+"""What the stages of one run share: its folders, its data, its device, and models that are already in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from suwen.corpora.training_rows import TrainingRow
+from suwen.curate.leakage import HeldOut
+from suwen.encoders.base_model import load_base
+from suwen.encoders.side import load_model
+from suwen.encoders.space import sha256_of, sha256_of_files
+from suwen.training.data import DataError, Texts, fingerprint, read_sources, read_texts, rows_folder_sources
+from suwen.training.loop import Optimisation, optimise
+from suwen.training.measure import Measured, load_measures
+from suwen.training.options import Training
+from suwen.training.run_folder import RunFolder
+from suwen.training.settings import DocumentStage, Recipe, Stage
+from suwen.training.students import build_student, first_layers, prune_layers, with_projection
+from suwen.training.tokenizer import train_tokenizer
+
+#: Called with the stage's name, the steps done and in all (0 where the clock decides), and the curves' last values.
+StageProgress = Callable[[str, int, int, Mapping[str, float]], None]
+
+
+@dataclass
+class Context:
+    """One run of a recipe with one seed.
+
+    Attributes:
+        recipe: The recipe, checked.
+        root: The run's folder; each stage has a folder of its name in it.
+        device: Where to compute.
+        seed: Of everything random in the run.
+        resume: Whether unfinished stages go on.
+        progress: Told of every logged step.
+        stop: Asked between steps; true ends the run with a checkpoint.
+        shared: Where what several runs can share is kept (the tokenizer); the run's folder by default.
+        loaded: Models in memory, by what they are: a stage takes what the one before it left.
+    """
+
+    recipe: Recipe
+    root: Path
+    device: str = "cpu"
+    seed: int = 0
+    resume: bool = False
+    progress: StageProgress | None = None
+    stop: Callable[[], bool] | None = None
+    shared: Path | None = None
+    loaded: dict[str, Any] = field(default_factory=dict)
+
+    def folder_of(self, name: str) -> Path:
+        """The folder of a stage."""
+        return self.root / name
+
+    def model_of(self, name: str) -> Path:
+        """The model a stage has written."""
+        folder = self.folder_of(name) / "model"
+        if not folder.is_dir():
+            raise DataError(f"{folder} does not exist: run the stage {name!r} first")
+        return folder
+
+    def open(self, stage: Stage, inputs: Mapping[str, str] | None = None) -> RunFolder:
+        """The run folder of a stage; refused where it holds the work of other settings or data."""
+        config = stage.model_dump(mode="json") | {"seed": self.seed_of(stage)}
+        if (student := getattr(stage, "student", None)) is not None:
+            config["student_shape"] = self.recipe.students[student].model_dump(mode="json")
+        return RunFolder.open(
+            self.folder_of(stage.name),
+            config,
+            dict(inputs or {}),
+            resume=self.resume,
+            may_change=("training.checkpoint_every", "training.log_every"),
+        )
+
+    def seed_of(self, stage: Stage) -> int:
+        """The stage's own seed, or the run's."""
+        training: Training | None = getattr(stage, "training", None)
+        return self.seed if training is None or training.seed is None else training.seed
+
+    def optimise(self, task: Any, folder: RunFolder, training: Training, *, per_epoch: int) -> None:
+        """Train a task as the settings say."""
+        steps = training.steps
+        if training.epochs is not None:
+            steps = max(1, round(training.epochs * per_epoch))
+        told = None
+        if self.progress is not None:
+            report, name = self.progress, folder.path.name
+
+            def told(done: int, total: int, values: Mapping[str, float]) -> None:
+                report(name, done, total, values)
+
+        if steps == 0:
+            return
+        optimise(
+            task,
+            folder,
+            steps=steps,
+            budget_seconds=training.seconds,
+            optimisation=Optimisation(
+                learning_rate=training.learning_rate,
+                weight_decay=training.weight_decay,
+                warmup=training.warmup,
+                schedule=training.schedule,
+                clip=training.clip,
+            ),
+            checkpoint_every=training.checkpoint_every,
+            log_every=training.log_every,
+            progress=told,
+            stop=self.stop,
+        )
+
+    def sources(self, names: Sequence[str] | None, *, unsupervised: bool = False) -> dict[str, list[TrainingRow]]:
+        """The rows of some sources (all labelled ones by default); refused where they hit the held-out set."""
+        folder = Path(self.recipe.data.rows)
+        files = list(rows_folder_sources(folder).values())
+        with self._guarded(files) as held_out:
+            # All files are checked at once, whichever are read: one mark then stands for the folder.
+            if held_out is not None:
+                read_sources(folder, [file.name.split(".")[0] for file in files], held_out)
+        return read_sources(folder, names, None, unsupervised=unsupervised)
+
+    @contextmanager
+    def _guarded(self, files: Sequence[Path]) -> Iterator[HeldOut | None]:
+        """What files must be checked against; None once they have been, by this run or by one that shares with it."""
+        path = self.recipe.data.held_out
+        if path is None:
+            yield None
+            return
+        named = hashlib.sha256("".join(sha256_of(file) for file in (Path(path), *files)).encode()).hexdigest()[:16]
+        mark = (self.shared or self.root) / f"no-leaks-{named}"
+        if mark.is_file():
+            yield None
+            return
+        yield HeldOut.read(Path(path))
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+    @cached_property
+    def measures(self) -> list[Measured]:
+        """The development tasks."""
+        path = self.recipe.data.measure
+        return load_measures(Path(path) if path is not None else None)
+
+    def texts(self, limit: int | None = None) -> Texts:
+        """The unlabelled texts, or as many of them as asked for; the same ones in every run."""
+        key = f"texts:{limit}"
+        if key not in self.loaded:
+            file = Path(self.recipe.data.texts)
+            with self._guarded([file] if file.is_file() else []) as held_out:
+                self.loaded[key] = read_texts(file, held_out, limit=limit)
+        found: Texts = self.loaded[key]
+        return found
+
+    def data_hashes(self, *, rows: tuple[str, ...] | bool | None = False, texts: bool = False) -> dict[str, str]:
+        """Hashes of the data files a stage reads, for its run folder."""
+        found: dict[str, str] = {}
+        if texts:
+            found["data.texts"] = sha256_of(Path(self.recipe.data.texts))
+        if rows is not False:
+            files = rows_folder_sources(Path(self.recipe.data.rows))
+            names = files if rows is None or rows is True else rows
+            found |= {f"rows.{name}": sha256_of(files[name]) for name in names if name in files}
+        return found
+
+    def stage_hash(self, name: str) -> dict[str, str]:
+        """A hash of what a finished stage left, for the run folder of a stage that starts from it."""
+        folder = self.folder_of(name)
+        names = [
+            file.relative_to(folder).as_posix()
+            for file in sorted(folder.rglob("*"))
+            if file.suffix in (".safetensors", ".json")
+            and file.name not in ("versions.json", "metrics.json", "events.jsonl", "inputs.json", "config.json")
+            and "checkpoints" not in file.relative_to(folder).parts
+        ]
+        return {f"stage.{name}": sha256_of_files(folder, names)} if names else {}
+
+    def tokenizer(self) -> Any:
+        """The students' tokenizer, trained once on the data and shared by all runs over them."""
+        settings = self.recipe.tokenizer
+        if settings is None:
+            raise DataError("a student from scratch needs a vocabulary: add `tokenizer: {vocabulary: 14000}`")
+        texts = self.texts(settings.limit).texts
+        name = f"tokenizer-{settings.vocabulary}-{fingerprint(texts)[:12]}.json"
+        file = (self.shared or self.root) / name
+        if not file.is_file():
+            trained = train_tokenizer(texts, size=settings.vocabulary)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_name(f".{name}.{os.getpid()}.tmp")
+            trained.save(str(temporary))
+            temporary.replace(file)
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(file))
+
+    def student(self, name: str, start: str | None) -> Any:
+        """A student to train: the weights of a stage, or its own start."""
+        if start is not None:
+            return load_model(self.model_of(start), device=self.device)[0]
+        shape = self.recipe.students[name]
+        if shape.base is not None:
+            return load_model(shape.base, device=self.device)[0]
+        if shape.start.startswith("prune:"):
+            source = self.student_stage(shape.start.removeprefix("prune:"))
+            return prune_layers(load_model(self.model_of(source), device=self.device)[0], shape.layers)
+        if shape.start == "layers-of-document":
+            return with_projection(first_layers(self._decoder(), shape.layers), self.recipe.dimension)
+        made = build_student(
+            self.tokenizer(),
+            kind=shape.kind,
+            layers=shape.layers,
+            width=shape.width or 0,
+            heads=shape.heads,
+            intermediate=shape.intermediate,
+            dimension=self.recipe.dimension,
+            max_length=max(shape.max_length, shape.document_length or 0),
+            seed=self.seed,
+        )
+        return made.to(self.device)
+
+    def _decoder(self) -> Any:
+        """The LLM itself, for a student made of its first layers."""
+        stage = next(stage for stage in self.recipe.stages if isinstance(stage, DocumentStage))
+        return load_base(stage.base, device=self.device, dtype="fp32", max_length=stage.max_length)
+
+    def student_stage(self, student: str) -> str:
+        """The last stage before now that has written this student."""
+        names = [
+            stage.name
+            for stage in self.recipe.stages
+            if getattr(stage, "student", None) == student and (self.folder_of(stage.name) / "model").is_dir()
+        ]
+        if not names:
+            raise DataError(f"no finished stage holds the student {student!r}: put one before the stage that prunes it")
+        return names[-1]

@@ -1,0 +1,161 @@
+"""The data of a recipe in memory: rows by source and unlabelled texts, refused where they touch the held-out set."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from suwen.corpora.training_rows import TrainingRow, read_training_rows
+from suwen.curate.leakage import HeldOut, refuse_leaks
+from suwen.errors import SuwenError
+
+Ints = npt.NDArray[np.int64]
+_SUFFIXES = (".jsonl", ".jsonl.gz")
+UNSUPERVISED = "unsup-"
+
+
+class DataError(SuwenError):
+    """Training data that are missing or empty."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Unlabelled texts with the kind of each (query, answer, title, sentence, span, name…)."""
+
+    texts: list[str]
+    kinds: list[str]
+
+    def of_kinds(self, kinds: Sequence[str] | None) -> Ints:
+        """The positions of the texts of some kinds; of all where none are named."""
+        if kinds is None:
+            return np.arange(len(self.texts))
+        if unknown := sorted(set(kinds) - set(self.kinds)):
+            raise DataError(f"no text is of the kind {', '.join(unknown)}: the kinds are {sorted(set(self.kinds))}")
+        wanted = set(kinds)
+        return np.flatnonzero(np.fromiter((kind in wanted for kind in self.kinds), bool, len(self.kinds)))
+
+
+@dataclass
+class PairTable:
+    """Rows of several sources with every distinct text once: rows hold the ids of the texts.
+
+    Attributes:
+        queries: What is encoded as a query.
+        instructions: What each query's row asks for in its prompt; empty where it says nothing.
+        documents: What is encoded as a document.
+        sources: Per source, the row's query id, its positives and its negatives.
+    """
+
+    queries: list[str] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
+    documents: list[str] = field(default_factory=list)
+    sources: dict[str, list[tuple[int, list[int], list[int]]]] = field(default_factory=dict)
+    #: Every document that is right for a query, over all its rows: none of them may serve as its negative.
+    right: dict[int, Ints] = field(default_factory=dict)
+
+    def sizes(self) -> dict[str, int]:
+        """Rows per source."""
+        return {name: len(rows) for name, rows in self.sources.items()}
+
+
+def rows_folder_sources(folder: Path) -> dict[str, Path]:
+    """The row files of a folder by source name."""
+    found = {file.name.split(".")[0]: file for file in sorted(folder.iterdir()) if file.name.endswith(_SUFFIXES)}
+    if not found:
+        raise DataError(f"{folder} holds no training rows (*.jsonl or *.jsonl.gz): name the folder in data.rows")
+    return found
+
+
+def read_sources(
+    folder: Path, names: Sequence[str] | None, held_out: HeldOut | None, *, unsupervised: bool = False
+) -> dict[str, list[TrainingRow]]:
+    """Read the rows of some sources (all labelled ones by default), and refuse those that hit the held-out set.
+
+    Raises:
+        LeakageError: A row holds a text of the held-out set.
+    """
+    files = rows_folder_sources(folder)
+    if names is None:
+        names = [name for name in files if name.startswith(UNSUPERVISED) == unsupervised]
+    if unknown := sorted(set(names) - set(files)):
+        raise DataError(f"{folder} has no source {', '.join(unknown)}: it has {', '.join(files)}")
+    found = {}
+    for name in names:
+        rows: Iterable[TrainingRow] = read_training_rows(files[name])
+        found[name] = list(rows if held_out is None else refuse_leaks(rows, held_out, name=files[name].name))
+    return found
+
+
+def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> PairTable:
+    """Give every distinct text an id: a text is tokenised, encoded and masked once, by id."""
+    table = PairTable()
+    query_ids: dict[tuple[str, str], int] = {}
+    document_ids: dict[str, int] = {}
+    right: dict[int, set[int]] = {}
+
+    def document(text: str) -> int:
+        if (id_ := document_ids.setdefault(text, len(document_ids))) == len(table.documents):
+            table.documents.append(text)
+        return id_
+
+    for name, rows in sources.items():
+        kept = table.sources.setdefault(name, [])
+        for row in rows:
+            key = (row.query, row.prompt if prompts else "")
+            if (query := query_ids.setdefault(key, len(query_ids))) == len(table.queries):
+                table.queries.append(key[0])
+                table.instructions.append(key[1])
+            positives = [document(text) for text in row.pos]
+            right.setdefault(query, set()).update(positives)
+            kept.append((query, positives, [document(text) for text in row.neg]))
+    table.right = {query: np.array(sorted(ids), np.int64) for query, ids in right.items()}
+    return table
+
+
+def read_texts(path: Path, held_out: HeldOut | None, *, limit: int | None = None, seed: int = 0) -> Texts:
+    """Read unlabelled texts (JSON lines with ``text`` and ``kind``); a limit draws that many of them."""
+    texts, kinds = [], []
+    with _opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                record = json.loads(line)
+                text, kind = record["text"], record.get("kind", "text")
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(
+                    f'{path}:{number} is not {{"text": …, "kind": …}} ({error}): correct that line'
+                ) from error
+            if isinstance(text, str) and text.strip():
+                texts.append(text)
+                kinds.append(str(kind))
+    if not texts:
+        raise DataError(f"{path} holds no text: name a file of unlabelled texts in data.texts")
+    if held_out is not None:
+        texts = list(refuse_leaks(texts, held_out, name=path.name))
+    if limit is not None and limit < len(texts):
+        chosen = np.sort(np.random.default_rng((seed, 11)).choice(len(texts), limit, replace=False))
+        texts, kinds = [texts[place] for place in chosen], [kinds[place] for place in chosen]
+    return Texts(texts, kinds)
+
+
+def fingerprint(texts: Iterable[str]) -> str:
+    """A hash of texts in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.hexdigest()
+
+
+def _opened(path: Path) -> TextIO:
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: name the file of unlabelled texts in data.texts")
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")

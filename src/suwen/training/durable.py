@@ -1,0 +1,34 @@
+"""Files that are on the disk whole or not at all, a power cut included. What is in them is the caller's business."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from suwen.bench.cache import publish
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Replace a file in one go."""
+
+    def write(stream: BinaryIO) -> None:
+        stream.write(data)
+
+    publish(file, write)
+
+
+def sync(path: Path) -> None:
+    """Put a file, or the names in a folder, on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_tree(folder: Path) -> None:
+    """Put a folder and all that is in it on the disk."""
+    for entry in folder.rglob("*"):
+        sync(entry)
+    sync(folder)

@@ -1,0 +1,283 @@
+"""What a recipe will cost, told before it starts: parameters, tokens, memory, time, disk. Rough, from shapes alone."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from suwen.errors import SuwenError
+from suwen.training.identity import row_files
+from suwen.training.settings import (
+    AlignStage,
+    AnyStage,
+    ContrastiveStage,
+    DocumentStage,
+    JointStage,
+    PairStage,
+    Recipe,
+    RetromaeStage,
+    Rows,
+    Student,
+    VectorsStage,
+)
+
+#: Floating-point operations a second that training reaches in practice: two CPU cores, one large GPU in bf16.
+_RATES = {"cpu": 3e10, "cuda": 1.5e14}
+#: What a step costs however small it is.
+_STEP_SECONDS = {"cpu": 0.15, "cuda": 0.03}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+#: AdamW: the gradient and two moments in fp32, and a master copy of the weight.
+_TRAINED_BYTES = 16
+#: Numbers a layer keeps per token and unit of width for the backward pass; with checkpointing only its input.
+_KEPT, _KEPT_CHECKPOINTED = 34, 2
+#: Tokens of a usual text; a limit on length caps it. Queries are short, documents longer.
+_QUERY_TOKENS, _DOCUMENT_TOKENS = 24, 160
+_SPARE = 0.05
+
+
+class EstimateError(SuwenError):
+    """Too little room for what the recipe will write."""
+
+
+class Shape(NamedTuple):
+    """The size of a transformer; ``embeddings`` are the parameters of its token table."""
+
+    layers: int
+    width: int
+    parameters: int
+    embeddings: int
+
+
+#: Official shapes, so that an estimate needs no download.
+_KNOWN = {
+    "Qwen/Qwen3-0.6B": Shape(28, 1024, 596_000_000, 155_600_000),
+    "Qwen/Qwen3-4B": Shape(36, 2560, 4_022_000_000, 389_000_000),
+    "Qwen/Qwen3-8B": Shape(36, 4096, 7_568_000_000, 622_000_000),
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": Shape(24, 896, 494_000_000, 136_100_000),
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": Shape(28, 1536, 1_544_000_000, 233_400_000),
+    "Alibaba-NLP/gte-multilingual-base": Shape(12, 768, 305_000_000, 192_000_000),
+    "alibaba-nlp-community/gte-multilingual-base": Shape(12, 768, 305_000_000, 192_000_000),
+    "builtin:qwen2-tiny": Shape(2, 64, 133_120, 51_200),
+}
+
+
+@dataclass(frozen=True)
+class StageEstimate:
+    """The cost of one stage; None where it cannot be told."""
+
+    name: str
+    kind: str
+    parameters: int | None = None
+    trained: int | None = None
+    steps: int | None = None
+    tokens_per_step: int | None = None
+    memory: int | None = None
+    seconds: float | None = None
+    disk: int = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of a recipe."""
+
+    stages: tuple[StageEstimate, ...]
+
+    @property
+    def seconds(self) -> float:
+        """All stages that can be told, together."""
+        return sum(stage.seconds or 0.0 for stage in self.stages)
+
+    @property
+    def memory(self) -> int:
+        """The largest stage."""
+        return max((stage.memory or 0 for stage in self.stages), default=0)
+
+    @property
+    def disk(self) -> int:
+        """What is written in all."""
+        return sum(stage.disk for stage in self.stages)
+
+
+def estimate(recipe: Recipe, device: str = "cpu") -> Estimate:
+    """The cost of every stage, from shapes, numbers of rows and settings."""
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    return Estimate(tuple(_of_stage(recipe, stage, _RATES[kind], _STEP_SECONDS[kind]) for stage in recipe.stages))
+
+
+def require_disk(recipe: Recipe, folder: Path) -> None:
+    """Refuse to start when the teacher's vectors and the models will not fit.
+
+    Raises:
+        EstimateError: with the room needed and the room there is.
+    """
+    todo = [stage for stage in estimate(recipe).stages if not (folder / stage.name / "metrics.json").is_file()]
+    needed = sum(stage.disk for stage in todo)
+    there = folder
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    if needed > free * (1 - _SPARE):
+        largest = max(todo, key=lambda stage: stage.disk)
+        raise EstimateError(
+            f"not enough disk at {there}: about {_gigabytes(needed)} are needed ('{largest.name}' alone writes "
+            f"{_gigabytes(largest.disk)}) and {_gigabytes(free)} are free; free some, choose another --out"
+            + (f", or use fewer texts: --set stages.{largest.name}.limit=N" if largest.kind == "vectors" else "")
+        )
+
+
+def shape_of(base: str) -> Shape | None:
+    """The shape of a model: known by its hub id, or read from its folder; None when neither helps."""
+    if base in _KNOWN:
+        return _KNOWN[base]
+    file = Path(base) / "config.json"
+    if not file.is_file():
+        return None
+    config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    if not {"num_hidden_layers", "hidden_size", "vocab_size"} <= set(config):
+        return None
+    layers, width = config["num_hidden_layers"], config["hidden_size"]
+    inner = config.get("intermediate_size", 4 * width)
+    matrices = 3 if config.get("num_key_value_heads") else 2
+    embeddings = config["vocab_size"] * width
+    return Shape(layers, width, layers * (4 * width * width + matrices * width * inner) + embeddings, embeddings)
+
+
+def shape_of_student(recipe: Recipe, student: Student) -> Shape | None:
+    """The shape of a student, by where it starts."""
+    if student.base is not None:
+        return shape_of(student.base)
+    if student.start == "layers-of-document":
+        teacher = _document_shape(recipe)
+        if teacher is None:
+            return None
+        a_layer = (teacher.parameters - teacher.embeddings) // teacher.layers
+        whole = teacher.embeddings + student.layers * a_layer
+        return Shape(student.layers, teacher.width, whole, teacher.embeddings)
+    if student.start.startswith("prune:") and student.width is None:
+        source = shape_of_student(recipe, recipe.students[student.start.removeprefix("prune:")])
+        if source is None:
+            return None
+        a_layer = (source.parameters - source.embeddings) // source.layers
+        return Shape(student.layers, source.width, source.embeddings + student.layers * a_layer, source.embeddings)
+    vocabulary = recipe.tokenizer.vocabulary if recipe.tokenizer else 16_000
+    if student.kind == "static":
+        return Shape(0, recipe.dimension, vocabulary * recipe.dimension, vocabulary * recipe.dimension)
+    width = student.width or recipe.dimension
+    inner = student.intermediate or 4 * width
+    table = vocabulary * width
+    return Shape(student.layers, width, student.layers * (4 * width**2 + 2 * width * inner) + table, table)
+
+
+def _document_shape(recipe: Recipe) -> Shape | None:
+    for stage in recipe.stages:
+        if isinstance(stage, DocumentStage):
+            return shape_of(stage.base) or (shape_of(stage.hub_id) if stage.hub_id else None)
+    return None
+
+
+def _of_stage(recipe: Recipe, stage: AnyStage, rate: float, least: float) -> StageEstimate:
+    if isinstance(stage, VectorsStage):
+        return _vectors(recipe, stage, rate)
+    training = getattr(stage, "training", None)
+    if training is None:
+        return StageEstimate(stage.name, stage.stage)
+    student = getattr(stage, "student", None)
+    shape = shape_of_student(recipe, recipe.students[student]) if student else _document_shape(recipe)
+    if shape is None:
+        return StageEstimate(stage.name, stage.stage, seconds=training.seconds)
+    trained = shape.parameters if student else _adapter(recipe, shape)
+    rows = _rows(recipe, stage)
+    steps = training.steps if rows is None else training.steps_over(rows)
+    tokens = _tokens(recipe, stage) * training.batch
+    work = 6 * (shape.parameters - shape.embeddings + shape.width) * tokens
+    piece = training.token_budget or tokens * (training.chunk or training.batch) // training.batch
+    kept = _KEPT_CHECKPOINTED if training.gradient_checkpointing else _KEPT
+    size = _BYTES[training.precision]
+    memory = shape.parameters * size + trained * _TRAINED_BYTES + piece * max(1, shape.layers) * shape.width * kept
+    seconds = (
+        training.seconds if training.seconds is not None else None if steps is None else steps * (work / rate + least)
+    )
+    disk = shape.parameters * 4 + trained * (12 if training.checkpoint_every else 0)
+    return StageEstimate(
+        stage.name, stage.stage, shape.parameters, trained, steps, tokens, int(memory), seconds, int(disk)
+    )
+
+
+def _vectors(recipe: Recipe, stage: VectorsStage, rate: float) -> StageEstimate:
+    """Vectors on disk: texts x forms x dimension x bytes a number."""
+    shape, texts = _document_shape(recipe), _count(recipe.data.texts)
+    if texts is None:
+        return StageEstimate(stage.name, stage.stage, shape.parameters if shape else None, 0)
+    texts = min(texts, stage.limit or texts)
+    # Which kinds go to which form is not counted: as many as the texts for each form that takes any.
+    forms = sum(kinds is None or bool(kinds) for kinds in (stage.forms.query, stage.forms.document))
+    # A row brings a query and a document; negatives are mostly documents of other rows.
+    labelled = 2 * (_rows(recipe, stage) or 0)
+    disk = (texts * forms + labelled) * recipe.dimension_of(stage.start) * (2 if stage.dtype == "fp16" else 4)
+    if shape is None:
+        return StageEstimate(stage.name, stage.stage, disk=disk)
+    work = 2 * (shape.parameters - shape.embeddings) * (texts * forms + labelled) * _QUERY_TOKENS
+    memory = shape.parameters * 2 + stage.token_budget * shape.width * 16
+    return StageEstimate(
+        stage.name, stage.stage, shape.parameters, 0, None, stage.token_budget, memory, work / rate, disk
+    )
+
+
+def _adapter(recipe: Recipe, shape: Shape) -> int:
+    lora = next((stage.lora for stage in recipe.stages if isinstance(stage, DocumentStage)), None)
+    if lora is None or not shape.layers:
+        return 0
+    a_layer = (shape.parameters - shape.embeddings) / shape.layers
+    # A rank-r pair beside a matrix of width x n holds r (width + n) numbers; n is at its mean over the matrices.
+    outer = a_layer / len(lora.modules) / shape.width
+    return int(shape.layers * len(lora.modules) * lora.rank * (shape.width + outer))
+
+
+def _tokens(recipe: Recipe, stage: AnyStage) -> int:
+    """Tokens of one row, as the trained encoder sees them."""
+    if isinstance(stage, AlignStage | RetromaeStage):
+        return min(recipe.students[stage.student].max_length, _QUERY_TOKENS)
+    if isinstance(stage, DocumentStage):
+        documents = 1 + stage.rows.negatives
+        query = min(_QUERY_TOKENS, stage.query_length or stage.max_length)
+        return query + documents * min(_DOCUMENT_TOKENS, stage.max_length)
+    if isinstance(stage, JointStage) and not stage.train_document:
+        return min(recipe.students[stage.student].max_length, _QUERY_TOKENS)
+    if isinstance(stage, JointStage | PairStage):
+        negatives = stage.negatives if isinstance(stage, JointStage) else stage.rows.negatives
+        return _QUERY_TOKENS + (1 + negatives) * _DOCUMENT_TOKENS
+    return 1
+
+
+def _rows(recipe: Recipe, stage: AnyStage) -> int | None:
+    """Rows or texts of an epoch; None when the data are not there yet."""
+    if isinstance(stage, RetromaeStage | AlignStage) and not (isinstance(stage, AlignStage) and stage.supervised):
+        texts = _count(recipe.data.texts)
+        return min(texts, stage.limit) if texts is not None and stage.limit is not None else texts
+    rows: Rows | None = getattr(stage, "rows", None)
+    if rows is None or not Path(recipe.data.rows).is_dir():
+        return None
+    files = row_files(recipe, rows, unsupervised=isinstance(stage, ContrastiveStage))
+    counts = {name: _count(str(file)) or 0 for name, file in files.items()}
+    most = rows.limit_per_source or max(counts.values(), default=0)
+    return round(sum(min(count, most) * rows.weights.get(name, 1.0) for name, count in counts.items()))
+
+
+def _count(path: str) -> int | None:
+    file = Path(path)
+    return _lines(file, file.stat().st_size, file.stat().st_mtime_ns) if file.is_file() else None
+
+
+@lru_cache(maxsize=256)
+def _lines(file: Path, size: int, modified: int) -> int:
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        return sum(1 for line in stream if line.strip())
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"

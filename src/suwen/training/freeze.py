@@ -1,0 +1,190 @@
+"""Fix a document encoder: write the adapter that ships, apply that very adapter, and mint the space it makes.
+
+Training the adapter is in ``stages/``; the full pair of a light one is made in ``assemble.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from suwen.encoders.adapter import (
+    Bits,
+    Factors,
+    adapter_sha256,
+    apply_adapter,
+    has_lora,
+    read_difference,
+    read_factors,
+    save_adapter,
+)
+from suwen.encoders.base_model import Precision, base_hash, load_base
+from suwen.encoders.document import DocumentEncoder, Settings
+from suwen.encoders.probe import probe_texts, write_probe
+from suwen.encoders.side import Side, no_progress_bar
+from suwen.encoders.space import AdapterDocument, Manifest, Prompts, Space, save_manifest
+from suwen.errors import SuwenError
+
+#: The adapter's place in a frozen folder, and that of the whole model where it is kept.
+ADAPTER, MERGED = "adapter", "merged"
+
+
+class FreezeError(SuwenError):
+    """A document encoder that cannot be frozen."""
+
+
+def freeze(
+    model: Any,
+    base: str | Path,
+    out: Path,
+    *,
+    name: str,
+    dimension: int | None = None,
+    prompts: Prompts | None = None,
+    max_length: int = 512,
+    rank: int | None = None,
+    bits: Bits = 8,
+    merged: bool = False,
+    hub_id: str | None = None,
+    device: str | None = None,
+    dtype: Precision = "auto",
+    licence: str = "",
+    notes: str = "",
+) -> DocumentEncoder:
+    """Write a trained document encoder as adapter, contract and probe; whole or not at all.
+
+    What is cut and rounded to be shipped is what fixes the space: the base is loaded again and the written adapter
+    applied, and the probe's vectors come from that.
+
+    Args:
+        model: The trained ``SentenceTransformer``: with LoRA layers of peft, or merged (then ``rank`` is needed); or
+            the adapter's factors by module name.
+        base: What it was trained on: a GGUF file, a folder or a hub id.
+        out: The folder to write: ``suwen.json``, ``adapter/``, the probe and, if asked for, ``merged/``.
+        name: The pair's name.
+        dimension: Where vectors are cut; the full width by default.
+        prompts: What stands before queries and documents.
+        max_length: Tokens of a text, the end token among them.
+        rank: Cut the adapter to this rank; as trained by default.
+        bits: Of the adapter's numbers.
+        merged: Write the whole model too (``merged/``, sentence-transformers format): gigabytes, but no base is needed
+            to load it.
+        hub_id: The base's official name, where ``base`` is a copy of it.
+        device: Where to run the probe.
+        dtype: Of the weights the probe is run with, and of ``merged/``.
+        licence: Of the weights.
+        notes: Free text.
+
+    Returns:
+        The frozen encoder, ready to be used; its ``space`` is the minted one.
+
+    Raises:
+        FreezeError: ``out`` is taken, or a merged model comes without a rank.
+    """
+    base_name = hub_id or _portable(base)
+    with staged(Path(out)) as stage:
+        token = None if isinstance(model, Mapping) else Side(model, "document").end_token
+        body = load_base(base, device=device, dtype=dtype, max_length=max_length, end_token=token)
+        factors = _factors(model, body, rank)
+        digest = base_hash(base)
+        save_adapter(factors, stage / ADAPTER, bits=bits, rank=rank, base=base_name, base_sha256=digest)
+        apply_adapter(body, stage / ADAPTER)
+        space = _mint(body, stage / ADAPTER, digest, hub_id, dimension, prompts or Prompts(), max_length)
+        side = AdapterDocument(kind="adapter", base=base_name, path=ADAPTER)
+        save_manifest(stage, Manifest(name=name, form="full", space=space, document=side, licence=licence, notes=notes))
+        settings = Settings(str(out), device, dtype, False, base=str(base))
+        encoder = DocumentEncoder(Side(body, "document"), space, name=name, settings=settings)
+        write_probe(stage, encoder.encode(probe_texts()))
+        if merged:
+            with no_progress_bar():
+                dress(body, space).save(str(stage / MERGED))
+    return encoder
+
+
+def dress(model: Any, space: Space) -> Any:
+    """Give a ``SentenceTransformer`` the space's prompts and cut, so that its own ``encode_document`` follows them.
+
+    The cut is a frozen identity matrix before the normalisation: no custom code in the saved model.
+    """
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense
+
+    modules = list(model)
+    if space.dimension < space.full_dimension and not any(type(module).__name__ == "Dense" for module in modules):
+        cut = Dense(space.full_dimension, space.dimension, bias=False, activation_function=torch.nn.Identity())
+        weight = next(modules[0].parameters())
+        with torch.no_grad():
+            cut.linear.weight.copy_(torch.eye(space.dimension, space.full_dimension))
+        cut.requires_grad_(False).to(device=weight.device, dtype=weight.dtype)
+        modules.insert(2, cut)
+    prompts = {"query": space.prompts.query, "document": space.prompts.document}
+    device = str(next(modules[0].parameters()).device)
+    return SentenceTransformer(modules=modules, device=device, prompts=prompts, similarity_fn_name=space.similarity)
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A folder beside ``out`` that takes its name if all goes well, and is gone otherwise.
+
+    Raises:
+        FreezeError: ``out`` is taken.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise FreezeError(f"{out} exists: name a new folder, or remove it")
+    stage = out.parent / f".{out.name}.{os.getpid()}.tmp"
+    shutil.rmtree(stage, ignore_errors=True)
+    stage.mkdir(parents=True)
+    try:
+        yield stage
+        if out.exists():
+            out.rmdir()  # known to be empty
+        stage.rename(out)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _mint(
+    model: Any,
+    adapter: Path,
+    digest: str,
+    hub_id: str | None,
+    dimension: int | None,
+    prompts: Prompts,
+    max_length: int,
+) -> Space:
+    side = Side(model, "document")
+    full = int(side.modules[0].get_embedding_dimension())
+    return Space.mint(
+        base={"hub_id": hub_id, "sha256": digest},
+        adapter={"sha256": adapter_sha256(adapter)},
+        prompts=prompts,
+        pooling=side.pooling,
+        end_token=side.end_token,
+        max_length=max_length,
+        dimension=dimension or full,
+        full_dimension=full,
+        normalise=True,
+        similarity="cosine",
+    )
+
+
+def _portable(base: str | Path) -> str:
+    """How the base is named for others: a hub id as it is, a path on this machine by its last part."""
+    return Path(base).name if Path(base).exists() else str(base)
+
+
+def _factors(model: Any, body: Any, rank: int | None) -> Mapping[str, Factors]:
+    if isinstance(model, Mapping):
+        return model
+    return read_factors(model) if has_lora(model) else read_difference(model, body, rank=_needed(rank))
+
+
+def _needed(rank: int | None) -> int:
+    if rank is None:
+        raise FreezeError("a merged model does not tell its adapter's rank: give rank=, or the model before merging")
+    return rank

@@ -1,0 +1,127 @@
+"""Large contrastive batches in the memory of a small one. The losses and what the chunks encode live elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from suwen.errors import SuwenError
+
+
+class GradientCacheError(SuwenError):
+    """Chunks or a loss that gradient caching cannot work with."""
+
+
+def cached_backward(chunks: Sequence[Callable[[], Tensor]], loss: Callable[[list[Tensor]], Tensor]) -> Tensor:
+    """Forward and backward through all chunks with one chunk's graph in memory at a time (GradCache; Gao et al., 2021).
+
+    Each chunk is encoded without a graph, the loss is taken on all the vectors and gives their gradients, then each
+    chunk is encoded once more, with a graph, and its vectors' gradients are sent back. The gradients are added to the
+    parameters' ``.grad`` and equal those of the plain way; beside one chunk's graph only the vectors are held. The
+    price is the second forward pass.
+
+    Random numbers (dropout), on the CPU and on the GPUs, are the same in both passes, and afterwards stand where the
+    plain way would have left them. Works under ``torch.autocast``; for a gradient scaler, let ``loss`` return the
+    scaled loss. Over processes, call ``gather`` inside ``loss`` and ``average_gradients`` afterwards.
+
+    Args:
+        chunks: functions that encode a part of the batch, n_i x d, and have no other effect: each is called twice.
+            Vectors of a frozen teacher belong in ``loss``, where they are not computed twice.
+        loss: the loss of the list of the chunks' vectors.
+
+    Returns:
+        The loss, detached.
+
+    Example:
+        >>> import torch
+        >>> encoder = torch.nn.Linear(3, 2, bias=False)
+        >>> texts = torch.eye(3).split(2)
+        >>> found = cached_backward([lambda part=part: encoder(part) for part in texts], lambda v: torch.cat(v).sum())
+        >>> torch.equal(encoder.weight.grad, torch.ones(2, 3))
+        True
+
+    Raises:
+        GradientCacheError: there is nothing to train, or a chunk is not the same when it is encoded again.
+    """
+    if not chunks:
+        raise GradientCacheError("there are no chunks: pass at least one function that encodes a part of the batch")
+    vectors, states = _without_graph(chunks)
+    value = loss(list(vectors))
+    if not value.requires_grad:
+        raise GradientCacheError(
+            "the loss does not depend on the vectors it was given: compute it from the list passed to it, "
+            "outside torch.no_grad()"
+        )
+    with _no_autocast(value):
+        value.backward()  # type: ignore[no-untyped-call]
+    _with_graph(chunks, vectors, states)
+    return value.detach()
+
+
+@dataclass(frozen=True)
+class _Random:
+    """Where the random numbers of the CPU and of every GPU stand."""
+
+    cpu: Tensor
+    gpus: list[Tensor]
+
+    @classmethod
+    def now(cls) -> _Random:
+        # Without the question, asking would start CUDA in a process that uses the CPU alone.
+        gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        return cls(torch.get_rng_state(), gpus)
+
+    def restore(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.gpus:
+            torch.cuda.set_rng_state_all(self.gpus)
+
+
+def _without_graph(chunks: Sequence[Callable[[], Tensor]]) -> tuple[list[Tensor], list[_Random]]:
+    vectors, states = [], []
+    with torch.no_grad():
+        for chunk in chunks:
+            states.append(_Random.now())
+            vectors.append(chunk().detach().requires_grad_())
+    # Autocast keeps low-precision copies of the weights, and one made without a graph would cut the second pass off.
+    # torch 2.11 and 2.13 were seen to keep the two kinds apart; nothing promises it for older ones.
+    torch.clear_autocast_cache()
+    return vectors, states
+
+
+def _with_graph(chunks: Sequence[Callable[[], Tensor]], vectors: list[Tensor], states: list[_Random]) -> None:
+    trained = False
+    needed = [index for index, one in enumerate(vectors) if one.grad is not None]
+    after = _Random.now()
+    try:
+        for index in needed:
+            states[index].restore()
+            again = chunks[index]()
+            gradient = vectors[index].grad
+            if again.shape != vectors[index].shape:
+                raise GradientCacheError(
+                    f"chunk {index} gave {tuple(vectors[index].shape)}, then {tuple(again.shape)}: a chunk is called "
+                    f"twice, so fix its texts before, not inside it"
+                )
+            if again.requires_grad:
+                trained = True
+                with _no_autocast(again):
+                    torch.autograd.backward(again, gradient)
+            vectors[index].grad = None
+    finally:
+        after.restore()
+    if not trained:
+        raise GradientCacheError(
+            "no chunk's vectors carry a gradient: unfreeze an encoder, or do not detach inside the chunks"
+        )
+
+
+@contextmanager
+def _no_autocast(tensor: Tensor) -> Iterator[None]:
+    # A backward pass takes the types of its forward pass; autocast would change them again.
+    with torch.autocast(device_type=tensor.device.type, enabled=False):
+        yield

@@ -1,0 +1,121 @@
+"""What a run has done: the journal of its stages, and the report people read. Running them is the runner's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from suwen.training.durable import write_whole
+
+
+class Journal:
+    """``stages.json``: for each stage, the hash of what it depends on and how long it took.
+
+    Args:
+        file: The file; made by the first record.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._found: dict[str, dict[str, Any]] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again."""
+        if self.file.is_file():
+            self._found = json.loads(self.file.read_text(encoding="utf-8"))
+
+    def names(self) -> list[str]:
+        """The stages it knows."""
+        return list(self._found)
+
+    def key(self, name: str) -> str | None:
+        """The hash of a stage's identity; None when it was never begun."""
+        return self._found[name]["key"] if name in self._found else None
+
+    def identity(self, name: str) -> dict[str, Any]:
+        """What a stage depended on."""
+        found: dict[str, Any] = self._found[name]["identity"]
+        return found
+
+    def seconds(self, name: str) -> float:
+        """How long a stage has taken so far, over all its resumptions."""
+        return float(self._found[name]["seconds"]) if name in self._found else 0.0
+
+    def record(self, name: str, key: str, identity: dict[str, Any], seconds: float) -> None:
+        """Note a stage, on the disk at once."""
+        self._found[name] = {"key": key, "identity": identity, "seconds": round(seconds, 3)}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.file, json.dumps(self._found, ensure_ascii=False, indent=1).encode())
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """One stage of a run: whether it was run now, kept from before, or linked from another run."""
+
+    name: str
+    kind: str
+    seconds: float
+    metrics: dict[str, Any]
+    how: Literal["run", "kept", "linked"] | str = "run"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run has come to; ``stopped`` says why it is not complete."""
+
+    name: str
+    seed: int
+    folder: Path
+    stages: tuple[StageReport, ...]
+    stopped: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every stage that was asked for is done."""
+        return not self.stopped
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return {
+            "recipe": self.name,
+            "seed": self.seed,
+            "complete": self.complete,
+            "stopped": self.stopped,
+            "stages": [asdict(stage) for stage in self.stages],
+        }
+
+    def as_markdown(self) -> str:
+        """A table of stages, seconds and metrics."""
+        lines = [f"# {self.name}, seed {self.seed}", "", "| stage | kind | seconds | metrics |", "|---|---|---|---|"]
+        for stage in self.stages:
+            note = "" if stage.how == "run" else f" ({stage.how})"
+            shown = ", ".join(f"{key} {_number(value)}" for key, value in stage.metrics.items() if key != "notes")
+            lines.append(f"| {stage.name} | {stage.kind} | {stage.seconds:.1f}{note} | {shown} |")
+        lines += ["", f"In all {sum(stage.seconds for stage in self.stages):.0f} seconds."]
+        if self.stopped:
+            lines += ["", f"Not complete: {self.stopped}"]
+        return "\n".join(lines) + "\n"
+
+    def write(self) -> None:
+        """Write ``report.json`` and ``report.md`` into the run's folder."""
+        text = json.dumps(self.as_json(), ensure_ascii=False, indent=1)
+        write_whole(self.folder / "report.md", self.as_markdown().encode())
+        write_whole(self.folder / "report.json", text.encode())
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a stage is done: its metrics are written last."""
+    return (folder / "metrics.json").is_file()
+
+
+def metrics_of(folder: Path) -> dict[str, Any]:
+    """The metrics of a finished stage."""
+    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,138 @@
+"""The groups of keys that stages share: training, rows, prompts, adapter, mining. The stages are in settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+#: What a text is: query, answer, title, sentence, span, name, pattern… as the file of texts says.
+Kind = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=32)]
+Precision = Literal["fp32", "bf16", "fp16"]
+Schedule = Literal["linear", "cosine", "constant"]
+Faithful = Literal["paper", "code", "fixed"]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
+
+#: The seven matrices of a decoder layer.
+DECODER_MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class Settings(BaseModel):
+    """A frozen group of keys; a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Training(Settings):
+    """How long and how one stage is optimised (AdamW)."""
+
+    steps: int | None = Field(default=None, ge=0, description="optimiser steps; 0 keeps the weights as they start")
+    epochs: float | None = Field(default=None, gt=0, description="passes over the stage's rows or texts")
+    seconds: float | None = Field(default=None, gt=0, description="a time budget; the schedule follows the clock")
+    batch: int = Field(ge=1, description="rows per step, over all processes")
+    learning_rate: float = Field(gt=0, lt=1, description="the peak learning rate")
+    weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay of matrices")
+    warmup: float = Field(default=0.05, ge=0, lt=1, description="share of the steps that warm up")
+    schedule: Schedule = Field(default="linear", description="what follows the warm-up")
+    clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null clips nothing")
+    precision: Precision = Field(default="fp32", description="number format of the forward and backward pass")
+    gradient_checkpointing: bool = Field(default=False, description="recompute activations: less memory, more time")
+    chunk: int | None = Field(default=None, ge=1, description="texts per piece of the gradient cache; null = off")
+    token_budget: int | None = Field(default=None, ge=1, description="padded tokens per forward pass; null = no limit")
+    checkpoint_every: int = Field(default=200, ge=0, description="steps between checkpoints; 0 = only the last")
+    log_every: int = Field(default=20, ge=1, description="steps between points of the curves")
+    seed: int | None = Field(default=None, ge=0, description="seed of this stage; null = the run's")
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Training:
+        given = [key for key in ("steps", "epochs", "seconds") if getattr(self, key) is not None]
+        if len(given) != 1:
+            said = " and ".join(given) or "none of them"
+            raise ValueError(f"exactly one of steps, epochs and seconds says how long to train; {said} is given")
+        return self
+
+    def steps_over(self, rows: int) -> int | None:
+        """The steps of a stage with so many rows or texts an epoch; None when the clock decides."""
+        if self.seconds is not None:
+            return None
+        if self.epochs is not None:
+            return max(1, round(self.epochs * rows / self.batch))
+        return self.steps
+
+
+class Rows(Settings):
+    """Which training rows a stage sees, and how often."""
+
+    sources: tuple[str, ...] | None = Field(
+        default=None, description="files <data.rows>/<source>.jsonl.gz; null = every file not named unsup-*"
+    )
+    weights: dict[str, float] = Field(default_factory=dict, description="how often a source is drawn, 1 when unsaid")
+    limit_per_source: int | None = Field(default=None, ge=1, description="rows of one source in an epoch; null = all")
+    negatives: int = Field(default=0, ge=0, description="negatives per row, labelled or mined, beside the batch's own")
+    prompts: bool = Field(default=True, description="put each row's own instruction into the query prompt")
+
+    @model_validator(mode="after")
+    def _weights_are_of_sources(self) -> Rows:
+        unknown = sorted(set(self.weights) - set(self.sources or self.weights))
+        if unknown:
+            raise ValueError(f"weights for sources that are not listed: {', '.join(unknown)}; add them to `sources`")
+        if any(weight <= 0 for weight in self.weights.values()):
+            raise ValueError("a weight must be above 0; leave a source out of `sources` instead")
+        return self
+
+
+class Prompts(Settings):
+    """What is put before a text on each side; both are said, or neither."""
+
+    query: str | None = Field(default=None, description="before a query; {instruction} stands for the row's own")
+    document: str | None = Field(default=None, description='before a document; "" when it is bare on purpose')
+    instruction: str = Field(default="", description="the instruction of queries that bring none")
+
+    @model_validator(mode="after")
+    def _both_sides(self) -> Prompts:
+        if (self.query is None) != (self.document is None):
+            given, missing = ("query", "document") if self.document is None else ("document", "query")
+            raise ValueError(
+                f'a prompt on one side only: `{given}` is given, `{missing}` is not; say `{missing}: ""` if it is bare'
+            )
+        return self
+
+    def query_prompt(self, instruction: str = "") -> str:
+        """The text before a query: the row's instruction, or the default one, in its place."""
+        return (self.query or "").replace("{instruction}", instruction or self.instruction)
+
+    @property
+    def document_prompt(self) -> str:
+        """The text before a document."""
+        return self.document or ""
+
+
+class Lora(Settings):
+    """The low-rank adapter of the document encoder."""
+
+    rank: int = Field(default=32, ge=1, description="its rank")
+    alpha: float = Field(default=64, gt=0, description="its scale: alpha / rank")
+    dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before it")
+    modules: tuple[str, ...] = Field(default=DECODER_MATRICES, min_length=1, description="the matrices it is put on")
+
+
+class Mine(Settings):
+    """Hard negatives from the teacher's own ranking."""
+
+    first_rank: int = Field(default=2, ge=1, description="best rank a negative may have")
+    last_rank: int = Field(default=40, ge=1, description="worst rank a negative may have")
+    margin: float = Field(default=0.95, gt=0, le=1, description="dropped above this share of the positive's score")
+    count: int = Field(default=15, ge=1, description="negatives kept per row")
+
+    @model_validator(mode="after")
+    def _a_window(self) -> Mine:
+        if self.last_rank < self.first_rank:
+            raise ValueError(f"last_rank {self.last_rank} is before first_rank {self.first_rank}; swap them")
+        return self
+
+
+class Forms(Settings):
+    """Which texts the teacher embeds as a query, and which as a document."""
+
+    query: tuple[Kind, ...] | None = Field(default=None, description="kinds in query form; null = all")
+    document: tuple[Kind, ...] | None = Field(default=(), description="kinds in document form; null = all")

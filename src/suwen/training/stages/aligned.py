@@ -1,0 +1,148 @@
+"""What align and joint share: a student with its two forms, the parts it is aligned on, and its measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from suwen.encoders.query import Vectors
+from suwen.encoders.side import Form, Side
+from suwen.training.align_task import Part
+from suwen.training.batches import Ints, tokenise
+from suwen.training.context import Context
+from suwen.training.data import table_of
+from suwen.training.options import Kind, Training
+from suwen.training.settings import Student
+from suwen.training.stages.vectors import TeacherVectors, measure_student
+from suwen.training.towers import FrozenTower, Precision, TrainedTower
+
+_ENCODED_AT_ONCE = 512
+
+
+class StudentModel:
+    """A student in memory, in its two forms.
+
+    Args:
+        model: The ``SentenceTransformer``.
+        shape: What the recipe says of it.
+        cache: Where token ids are kept.
+    """
+
+    def __init__(self, model: Any, shape: Student, *, cache: Path | None = None) -> None:
+        self.model, self.shape, self.cache = model, shape, cache
+        if shape.prompts.query is not None:
+            model.prompts = {"query": shape.prompts.query, "document": shape.prompts.document_prompt}
+        self.sides: dict[Form, Side] = {"query": Side(model, "query"), "document": Side(model, "document")}
+
+    def length(self, form: Form) -> int:
+        """The most tokens of a text in a form."""
+        return self.shape.max_length if form == "query" else (self.shape.document_length or self.shape.max_length)
+
+    def tower(self, form: Form, texts: Sequence[str], training: Training) -> TrainedTower:
+        """The student as a tower over these texts."""
+        tokens = tokenise(self.sides[form], texts, max_length=self.length(form), cache=self.cache)
+        return TrainedTower(
+            self.sides[form],
+            tokens,
+            precision=training.precision,
+            token_budget=training.token_budget,
+            rows_budget=training.chunk,
+        )
+
+    def encode(self, texts: Sequence[str], form: Form = "query", precision: Precision = "fp32") -> Vectors:
+        """Vectors of texts, without gradients."""
+        self.model.eval()
+        tower = TrainedTower(
+            self.sides[form], tokenise(self.sides[form], texts, max_length=self.length(form)), precision=precision
+        )
+        with torch.inference_mode():
+            parts = [
+                tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
+                for start in range(0, len(texts), _ENCODED_AT_ONCE)
+            ]
+        found: Vectors = np.concatenate(parts)
+        return found
+
+    def save(self, folder: Path) -> None:
+        """Write it as a sentence-transformers folder."""
+        self.model.save(str(folder))
+
+
+def open_student(context: Context, name: str, start: str | None) -> StudentModel:
+    """A student of the recipe, with the weights of a stage or its own start."""
+    return StudentModel(
+        context.student(name, start), context.recipe.students[name], cache=(context.shared or context.root) / "tokens"
+    )
+
+
+def text_parts(
+    context: Context,
+    student: StudentModel,
+    vectors: TeacherVectors,
+    training: Training,
+    *,
+    limit: int | None,
+    kinds: Sequence[Kind] | None,
+    document_share: float,
+    seed: int,
+) -> list[Part]:
+    """Unlabelled texts in query form, and a share of them in document form, with their targets."""
+    stage = context.recipe.stage(vectors.folder.name)
+    texts = context.texts(stage.limit)  # type: ignore[union-attr]
+    parts = []
+    shares: dict[Form, float] = {"query": 1 - document_share, "document": document_share}
+    for form, share in shares.items():
+        if share <= 0:
+            continue
+        encoded = texts.of_kinds(getattr(stage.forms, form))  # type: ignore[union-attr]
+        wanted = np.flatnonzero(np.isin(encoded, texts.of_kinds(kinds)))
+        if limit is not None and len(wanted) > limit:
+            wanted = np.sort(np.random.default_rng((seed, 13)).choice(wanted, limit, replace=False))
+        chosen: Ints = encoded[wanted]
+        parts.append(
+            Part(
+                form,
+                student.tower(form, [texts.texts[place] for place in chosen], training),
+                FrozenTower(vectors.array(form), context.device),
+                wanted,
+                chosen,
+                share,
+            )
+        )
+    if document_share > 0 and stage.rows is not None:  # type: ignore[union-attr]
+        parts.append(_row_documents(context, student, vectors, training, stage, document_share))
+    return parts
+
+
+def _row_documents(
+    context: Context, student: StudentModel, vectors: TeacherVectors, training: Training, stage: Any, share: float
+) -> Part:
+    """The documents of the rows: whole answers and articles, which are rare among unlabelled texts."""
+    documents = table_of(context.sources(stage.rows.sources), prompts=stage.rows.prompts).documents
+    places = np.arange(len(documents))
+    targets = FrozenTower(vectors.array("rows-document"), context.device)
+    # Numbered apart from the texts: the few that are both only lose a mask.
+    return Part("document", student.tower("document", documents, training), targets, places, places + (1 << 40), share)
+
+
+def finish_student(
+    context: Context,
+    folder: Any,
+    student: StudentModel,
+    vectors: TeacherVectors | None,
+    metrics: dict[str, float] | None = None,
+) -> dict[str, float]:
+    """Save a trained student, measure it over the teacher's documents (where there are any) and close the stage."""
+    student.model.eval()
+    metrics = dict(metrics or {})
+    if vectors is not None:
+        metrics |= measure_student(context, vectors, student.encode)
+    if not folder.model.exists():
+        with folder.new_model() as temporary:
+            student.save(temporary)
+    folder.finish(metrics)
+    return metrics

@@ -1,0 +1,36 @@
+"""The stage ``document``: a decoder becomes the document encoder, by LoRA, over nested widths."""
+
+from __future__ import annotations
+
+from suwen.encoders.base_model import base_hash
+from suwen.training.context import Context
+from suwen.training.pair_task import PairLosses, PairTask
+from suwen.training.settings import DocumentStage
+from suwen.training.stages.documents import TrainedDocument, finish_document
+from suwen.training.stages.pairs import read_table, row_batches
+
+
+def run_document(context: Context, stage: DocumentStage) -> dict[str, float]:
+    """Train the adapter on labelled rows; the adapter is what is saved."""
+    inputs = context.data_hashes(rows=stage.rows.sources) | {"base": base_hash(stage.base)}
+    folder = context.open(stage, inputs)
+    if folder.finished:
+        return folder.metrics
+    table = read_table(context, stage.rows)
+    document = TrainedDocument.create(context, stage)
+    queries, documents = document.towers(table, stage.training, stage.prompts)
+    training = stage.training
+    task = PairTask(
+        table,
+        queries,
+        documents,
+        [(document.trained, 1.0)],
+        row_batches(table, stage.rows, training.batch, context.seed_of(stage)),
+        PairLosses(stage.temperature, dimensions=stage.dimensions, backward_weight=stage.backward_weight),
+        negatives=stage.rows.negatives,
+        seed=context.seed_of(stage),
+        cache=training.chunk is not None or training.token_budget is not None,
+    )
+    document.model.train()
+    context.optimise(task, folder, training, per_epoch=task.batches.per_epoch)
+    return finish_document(context, folder, document)

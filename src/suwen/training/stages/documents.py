@@ -1,0 +1,228 @@
+"""The document encoder while it is trained: a decoder with LoRA on it, its towers, and how it is found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from suwen.encoders.adapter import Factors, adapter_sha256, apply_lora, load_lora, read_factors, save_adapter
+from suwen.encoders.base_model import Precision as BasePrecision
+from suwen.encoders.base_model import base_hash, load_base
+from suwen.encoders.document import DocumentEncoder, Settings
+from suwen.encoders.query import Vectors
+from suwen.encoders.side import Side
+from suwen.encoders.space import Prompts as SpacePrompts
+from suwen.encoders.space import Space
+from suwen.training.batches import tokenise
+from suwen.training.context import Context
+from suwen.training.data import DataError, PairTable
+from suwen.training.measure import measure
+from suwen.training.merged_lora import MergedLora
+from suwen.training.options import Prompts, Training
+from suwen.training.settings import DocumentStage, FreezeStage
+from suwen.training.towers import TrainedTower
+
+#: Where a stage's model folder keeps the adapter of the document encoder.
+ADAPTER = "adapter"
+
+
+@dataclass
+class TrainedDocument:
+    """A decoder with an adapter that learns. Made by :meth:`create` or :meth:`load`.
+
+    Attributes:
+        model: The ``SentenceTransformer``.
+        stage: The document stage it began as: base, lengths, prompts, widths.
+        dimension: Where its vectors are cut.
+        merged: The adapter, where it is merged into the weights once a step; None where it stays apart, in the model.
+    """
+
+    model: Any
+    stage: DocumentStage
+    dimension: int
+    merged: MergedLora | None
+
+    @property
+    def trained(self) -> torch.nn.Module:
+        """What has the trainable matrices."""
+        found: torch.nn.Module = self.model if self.merged is None else self.merged
+        return found
+
+    @property
+    def prompts(self) -> Prompts:
+        """What stands before texts."""
+        return self.stage.prompts
+
+    @classmethod
+    def create(cls, context: Context, stage: DocumentStage) -> TrainedDocument:
+        """Load the base and put a fresh adapter on it; the same seed, the same adapter."""
+        model = _base(context, stage)
+        torch.manual_seed(context.seed_of(stage))
+        apply_lora(
+            model,
+            rank=stage.lora.rank,
+            alpha=stage.lora.alpha,
+            dropout=stage.lora.dropout,
+            modules=stage.lora.modules,
+        )
+        return cls._of(context, model, stage)
+
+    @classmethod
+    def _of(cls, context: Context, model: Any, stage: DocumentStage) -> TrainedDocument:
+        prepared = _prepared(model, stage)
+        # Dropout needs the adapter apart; without it, merged matrices are twice as fast.
+        merged = MergedLora(prepared) if stage.lora.dropout == 0 else None
+        if merged is not None:
+            merged.settle()
+        return cls(prepared, stage, context.recipe.dimension_of(stage.name), merged)
+
+    @classmethod
+    def load(cls, context: Context, name: str) -> TrainedDocument:
+        """The document encoder a stage has left, ready to be trained on."""
+        if (kept := context.loaded.pop(f"document:{name}", None)) is not None:
+            found: TrainedDocument = kept
+            return found
+        stage = first_stage(context, name)
+        model = _base(context, stage)
+        load_lora(model, adapter_folder(context, name), dropout=stage.lora.dropout, trainable=True)
+        return cls._of(context, model, stage)
+
+    def towers(
+        self, table: PairTable, training: Training, prompts: Prompts, *, cut: bool = False
+    ) -> tuple[TrainedTower, TrainedTower]:
+        """The encoder over a table's queries, and over its documents; at full width, or cut to the space's."""
+        prompts = prompts if prompts.query is not None else self.stage.prompts
+        side = Side(self.model, "document")
+        asked = [
+            prompts.query_prompt(instruction) + query
+            for instruction, query in zip(table.instructions, table.queries, strict=True)
+        ]
+        length = self.stage.max_length
+        options: dict[str, Any] = {
+            "precision": training.precision,
+            "token_budget": training.token_budget,
+            "rows_budget": training.chunk,
+            "dimension": self.dimension if cut else None,
+        }
+        queries = tokenise(side, asked, prompt="", max_length=self.stage.query_length or length)
+        documents = tokenise(side, table.documents, prompt=prompts.document_prompt, max_length=length)
+        return TrainedTower(side, queries, **options), TrainedTower(side, documents, **options)
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter (16 bits); the base stays where it is."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_adapter(self.factors(), folder / ADAPTER, bits=16, base=self.stage.hub_id or str(self.stage.base))
+
+    def factors(self) -> dict[str, Factors]:
+        """The adapter's matrices by module name."""
+        return read_factors(self.model) if self.merged is None else self.merged.factors()
+
+    def encoder(self, folder: Path) -> DocumentEncoder:
+        """As an encoder of the space it fixes at this moment; ``folder`` holds the adapter that was saved of it."""
+        self.model.eval()
+        if self.merged is not None:
+            self.merged.settle()
+        side = Side(self.model, "document")
+        space = Space.mint(
+            base={"hub_id": self.stage.hub_id, "sha256": base_hash(self.stage.base)},
+            adapter={"sha256": adapter_sha256(folder / ADAPTER)},
+            prompts=SpacePrompts(query=self.prompts.query_prompt(), document=self.prompts.document_prompt),
+            pooling=side.pooling,
+            end_token=side.end_token,
+            max_length=self.stage.max_length,
+            dimension=self.dimension,
+            full_dimension=int(self.model[0].model.config.hidden_size),
+        )
+        settings = Settings(str(folder), str(side.device), "auto", False)
+        return DocumentEncoder(side, space, name=folder.parent.name, settings=settings)
+
+    def measure(
+        self, context: Context, encode_queries: Callable[[Sequence[str]], Vectors], folder: Path
+    ) -> dict[str, float]:
+        """nDCG@10 of some queries over documents as this encoder sees them now."""
+        encoder = self.encoder(folder)
+        return measure(
+            context.measures,
+            encode_queries,
+            lambda task: encoder.encode(task.data.documents, token_budget=_budget(context)),
+            device=context.device,
+        )
+
+
+def finish_document(context: Context, folder: Any, document: TrainedDocument) -> dict[str, float]:
+    """Save a trained document encoder, measure it on both sides, and keep it in memory for the next stage."""
+    if not folder.model.exists():
+        with folder.new_model() as temporary:
+            document.save(temporary)
+    metrics: dict[str, float] = {}
+    if context.measures:
+        encoder = document.encoder(folder.model)
+        metrics = document.measure(
+            context, lambda texts: encoder.encode(texts, form="query", token_budget=_budget(context)), folder.model
+        )
+    folder.finish(metrics)
+    context.loaded[f"document:{folder.path.name}"] = document
+    return metrics
+
+
+def document_encoder(context: Context, name: str) -> DocumentEncoder:
+    """The encoder a stage has left: of the frozen space, or of a document encoder that may still move."""
+    if (kept := context.loaded.get(f"encoder:{name}")) is not None:
+        found: DocumentEncoder = kept
+        return found
+    stage = context.recipe.stage(name)
+    if isinstance(stage, FreezeStage):
+        base = first_stage(context, name).base
+        encoder = DocumentEncoder.load(context.model_of(name), base=str(base), device=context.device)
+    else:
+        encoder = TrainedDocument.load(context, name).encoder(document_folder(context, name))
+    context.loaded[f"encoder:{name}"] = encoder
+    return encoder
+
+
+def first_stage(context: Context, name: str) -> DocumentStage:
+    """The document stage that a document encoder goes back to."""
+    stage: Any = context.recipe.stage(name)
+    for _ in context.recipe.stages:
+        if isinstance(stage, DocumentStage):
+            return stage
+        before = getattr(stage, "document", None) or getattr(stage, "start", None)
+        if before is None:
+            break
+        stage = context.recipe.stage(before)
+    raise DataError(f"stage {name!r} holds no document encoder: name a document, joint or freeze stage")
+
+
+def document_folder(context: Context, name: str) -> Path:
+    """Where a stage keeps its document encoder: a joint stage beside its student."""
+    folder = context.model_of(name)
+    return folder / "document" if (folder / "document" / ADAPTER).is_dir() else folder
+
+
+def adapter_folder(context: Context, name: str) -> Path:
+    """The adapter a stage has written."""
+    return document_folder(context, name) / ADAPTER
+
+
+def _base(context: Context, stage: DocumentStage) -> Any:
+    dtype: BasePrecision = "fp32" if stage.training.precision == "fp32" else "bf16"
+    return load_base(stage.base, device=context.device, dtype=dtype, max_length=stage.max_length)
+
+
+def _prepared(model: Any, stage: DocumentStage) -> Any:
+    """Adapters learn in fp32 over a base of any precision: bf16 loses updates smaller than 1/256 of a weight."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    if stage.training.gradient_checkpointing:
+        model[0].model.gradient_checkpointing_enable()
+        model[0].model.enable_input_require_grads()
+    return model
+
+
+def _budget(context: Context) -> int:
+    return 65_536 if context.device.startswith("cuda") else 4_096

@@ -1,0 +1,184 @@
+"""The stage ``vectors``: the teacher's vectors of every text, computed once for all students, epochs and variants."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.query import Vectors
+from suwen.encoders.side import Form
+from suwen.encoders.space import SpaceMismatch
+from suwen.encoders.vectors import encode_to_folder
+from suwen.training.context import Context
+from suwen.training.data import DataError, table_of
+from suwen.training.measure import Measured, ndcg
+from suwen.training.settings import VectorsStage
+from suwen.training.stages.documents import document_encoder
+
+#: Texts per shard: large, so that texts of one length fill a batch, and still little to lose in a crash.
+_SHARD = 200_000
+
+
+class FormEncoder:
+    """A document encoder that always encodes in one form, as :func:`encode_to_folder` wants it.
+
+    Args:
+        encoder: The document encoder.
+        form: The form.
+        token_budget: Tokens per forward pass.
+    """
+
+    def __init__(self, encoder: DocumentEncoder, form: Form, token_budget: int) -> None:
+        self._encoder, self._form, self._token_budget = encoder, form, token_budget
+        self.space, self.settings = encoder.space, encoder.settings
+        # Vectors of another form are other vectors.
+        self.name = f"{encoder.name} ({form} form)"
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Encode in the form."""
+        return self._encoder.encode(texts, form=self._form, token_budget=self._token_budget)
+
+
+def run_vectors(context: Context, stage: VectorsStage) -> dict[str, float]:
+    """Encode the unlabelled texts, the texts of the rows and the development tasks.
+
+    Raises:
+        DataError: The disk has no room for the vectors; nothing was computed.
+    """
+    folder = context.open(stage, context.data_hashes(texts=True, rows=True) | context.stage_hash(stage.start))
+    if folder.finished:
+        return folder.metrics
+    encoder = document_encoder(context, stage.start)
+    texts = context.texts(stage.limit)
+    jobs: dict[str, tuple[Form, list[str]]] = {}
+    for form, kinds in (("query", stage.forms.query), ("document", stage.forms.document)):
+        if kinds is None or kinds:
+            jobs[form] = (form, [texts.texts[place] for place in texts.of_kinds(kinds)])  # type: ignore[assignment]
+    if stage.rows is not None:
+        sources = context.sources(stage.rows.sources)
+        table = table_of(sources, prompts=stage.rows.prompts)
+        jobs["rows-query"] = ("query", sorted(set(table.queries)))
+        jobs["rows-document"] = ("document", table.documents)
+    _check_disk(folder.path, sum(len(found) for _, found in jobs.values()), encoder.dimension)
+    metrics: dict[str, float] = {}
+    for name, (form, found) in jobs.items():
+        _encode(context, encoder, folder.path / name, form, found, stage)
+        metrics[f"texts.{name}"] = float(len(found))
+    metrics |= _measure(context, encoder, folder.path / "measure", stage.token_budget)
+    (folder.path / "space.json").write_text(json.dumps({"space": encoder.space.id}), encoding="utf-8")
+    folder.finish(metrics)
+    return metrics
+
+
+def _encode(
+    context: Context, encoder: DocumentEncoder, out: Path, form: Form, texts: Sequence[str], stage: VectorsStage
+) -> None:
+    def told(done: int, total: int) -> None:
+        if context.progress is not None:
+            context.progress(f"{stage.name}/{out.name}", done, total, {})
+
+    pairs = [(str(number), text) for number, text in enumerate(texts)]
+    encode_to_folder(pairs, FormEncoder(encoder, form, stage.token_budget), out, shard_size=_SHARD, progress=told)
+
+
+def _check_disk(folder: Path, count: int, dimension: int) -> None:
+    needed = 2 * count * dimension * 2  # the shards, and the one array they become
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(
+            f"the teacher's vectors of {count:,} texts need {needed / 2**30:.1f} GiB at {folder} and "
+            f"{free / 2**30:.1f} are free: free some, choose another --out, or lower `limit` of the vectors stage"
+        )
+
+
+def _measure(context: Context, encoder: DocumentEncoder, out: Path, token_budget: int) -> dict[str, float]:
+    """Vectors and scores of the development tasks with the document encoder on both sides."""
+    out.mkdir(exist_ok=True)
+    scores = {}
+    for task in context.measures:
+        sides = {"queries": task.data.queries, "documents": task.data.documents}
+        for side, texts in sides.items():
+            form: Form = "query" if side == "queries" else "document"
+            found = encoder.encode(texts, form=form, token_budget=token_budget)
+            np.save(out / f"{task.name}-{side}.npy", found.astype(np.float16))
+        scores[task.name] = ndcg(
+            task, stored(out, task, "queries"), stored(out, task, "documents"), device=context.device
+        )
+    if scores:
+        scores["mean"] = float(np.mean(list(scores.values())))
+    return {f"both sides.{name}": value for name, value in scores.items()}
+
+
+def stored(folder: Path, task: Measured, side: str) -> Vectors:
+    """The stored vectors of one side of a development task."""
+    found: Vectors = np.load(folder / f"{task.name}-{side}.npy", allow_pickle=False)
+    return found
+
+
+class TeacherVectors:
+    """What a finished vectors stage holds.
+
+    Args:
+        folder: The stage's folder.
+        space: The id the vectors must be of, where one is known.
+
+    Raises:
+        SpaceMismatch: They are of another space.
+    """
+
+    def __init__(self, folder: Path, *, space: str | None = None) -> None:
+        self.folder = folder
+        if not (folder / "space.json").is_file():
+            raise DataError(f"{folder} holds no teacher vectors: run its vectors stage first")
+        self.space: str = json.loads((folder / "space.json").read_text(encoding="utf-8"))["space"]
+        if space is not None and space != self.space:
+            raise SpaceMismatch(space, self.space)
+
+    def has(self, name: str) -> bool:
+        """Whether there are vectors of that name (query, document, rows-query, rows-document)."""
+        return (self.folder / name / "vectors.npy").is_file()
+
+    def array(self, name: str) -> npt.NDArray[np.float16]:
+        """Memory-mapped vectors."""
+        if not self.has(name):
+            raise DataError(
+                f"{self.folder} has no {name} vectors: add the kinds to `forms` (or `rows`) of the vectors stage"
+            )
+        found: npt.NDArray[np.float16] = np.load(self.folder / name / "vectors.npy", mmap_mode="r", allow_pickle=False)
+        return found
+
+    def places(self, name: str, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The rows of these texts among the vectors.
+
+        Raises:
+            DataError: A text has no vector.
+        """
+        known: dict[str, int] = {}
+        for row, line in enumerate((self.folder / name / "ids.txt").read_text(encoding="utf-8").splitlines()):
+            known.setdefault(line.rpartition("\t")[2], row)
+        marks = [hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()[:12] for text in texts]
+        if missing := [text for text, mark in zip(texts, marks, strict=True) if mark not in known]:
+            raise DataError(
+                f"{len(missing)} texts have no {name} vector in {self.folder}, such as {missing[0][:40]!r}: give the "
+                f"vectors stage the same rows and texts"
+            )
+        return np.array([known[mark] for mark in marks], np.int64)
+
+    def documents_of(self, task: Measured) -> Vectors:
+        """The document vectors of a development task."""
+        return stored(self.folder / "measure", task, "documents")
+
+
+def measure_student(context: Context, vectors: TeacherVectors, encode: Any) -> dict[str, float]:
+    """nDCG@10 of a student's queries over the teacher's documents."""
+    from suwen.training.measure import measure
+
+    return measure(context.measures, encode, vectors.documents_of, device=context.device)

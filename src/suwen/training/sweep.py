@@ -1,0 +1,335 @@
+"""Runs variants of a recipe over seeds and sets them side by side as the paper's tables. One run is the runner's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from suwen.bench.statistics import Spread, over_seeds, two_sided_p
+from suwen.errors import SuwenError
+from suwen.training.complaints import RecipeError
+from suwen.training.recipe import load_recipe
+from suwen.training.runner import RunStage, read_report, train
+from suwen.training.settings import AlignStage, FinetuneStage, JointStage, Recipe
+
+#: The rows of the paper's tables that are variants here: heading, label, variant (None = the recipe as it stands).
+TABLES: dict[int, tuple[tuple[str, str, str | None], ...]] = {
+    3: (
+        ("Asymmetric", "KALE", "kale"),
+        ("Asymmetric", "Wang and Lyu (2023)", "wang-lyu"),
+        ("Asymmetric", "ScalingNote", "scalingnote"),
+        ("Asymmetric", "HotelMatch", "hotelmatch"),
+        ("Asymmetric", "LEAF", "leaf"),
+        ("Symmetric", "Distill", "distil"),
+        ("Ours", "CARE", None),
+    ),
+    4: (
+        ("Independent initialization", "w/o query init", "without-query-init"),
+        ("Independent initialization", "w/o doc init", "without-document-init"),
+        ("Asymmetric stage", "w/o query align", "without-stage-1"),
+        ("Asymmetric stage", "w/o joint fine-tuning", "without-stage-2"),
+        ("Loss design (Stage I)", "w/o MSE", "without-mse"),
+        ("Loss design (Stage I)", "w/o contrastive", "without-contrastive"),
+        ("", "Full model", None),
+    ),
+    5: (
+        ("Stage I only", "Supervised (labelled)", "supervised-stage-1-only"),
+        ("Stage I only", "Self-contrastive", "without-stage-2"),
+        ("Stage I, then Stage II", "Supervised (labelled)", "supervised-stage-1"),
+        ("Stage I, then Stage II", "Self-contrastive", None),
+    ),
+}
+_CONFIDENCE = 0.95
+
+
+class SweepError(SuwenError):
+    """A sweep that cannot be done."""
+
+
+class Job(NamedTuple):
+    """One run: a variant (None = the recipe as it stands) with a seed."""
+
+    variant: str | None
+    seed: int
+
+
+class Outcome(NamedTuple):
+    """What became of a run: the metrics of its result, or why there are none."""
+
+    job: Job
+    metrics: dict[str, float] | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: a spread over seeds for each measure, or why there is none."""
+
+    heading: str
+    label: str
+    variant: str | None
+    spreads: dict[str, Spread] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """Variants against measures."""
+
+    number: int
+    recipe: str
+    measures: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row has numbers."""
+        return all(row.spreads for row in self.rows)
+
+    def as_markdown(self) -> str:
+        """The table in the paper's layout; mean and half the width of the 95% interval over seeds."""
+        lines = [
+            f"# Table {self.number} of the paper at the scale of `{self.recipe}`",
+            "",
+            f"| setting | {' | '.join(self.measures)} | seeds |",
+            f"|---|{'---|' * len(self.measures)}---|",
+        ]
+        heading = ""
+        for row in self.rows:
+            if row.heading and row.heading != heading:
+                lines.append(f"| **{row.heading}** |{' |' * (len(self.measures) + 1)}")
+            heading = row.heading
+            lines.append(f"| {row.label} | {' | '.join(self._cells(row))} |")
+        lines += ["", "Mean over seeds ± half of the 95% t-interval; † one seed: no interval."]
+        lines += [f"- {row.label}: {row.problem}" for row in self.rows if row.problem]
+        return "\n".join(lines) + "\n"
+
+    def as_csv(self) -> str:
+        """One line for each row and measure, with every number in full."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["table", "heading", "label", "variant", "measure", "mean", "deviation", "half_width", "seeds"])
+        for row in self.rows:
+            for measure, spread in row.spreads.items():
+                half = half_width(spread)
+                numbers = [
+                    spread.mean,
+                    "" if spread.deviation is None else spread.deviation,
+                    "" if half is None else half,
+                ]
+                writer.writerow(
+                    [self.number, row.heading, row.label, row.variant or "", measure, *numbers, spread.seeds]
+                )
+        return text.getvalue()
+
+    def write(self, folder: Path) -> Path:
+        """Write ``table-N.md`` and ``table-N.csv``; return the first."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"table-{self.number}.csv").write_text(self.as_csv(), encoding="utf-8")
+        file = folder / f"table-{self.number}.md"
+        file.write_text(self.as_markdown(), encoding="utf-8")
+        return file
+
+    def _cells(self, row: Row) -> list[str]:
+        if not row.spreads:
+            return ["-"] * len(self.measures) + ["0"]
+        seeds = max(spread.seeds for spread in row.spreads.values())
+        return [*(_cell(row.spreads.get(measure)) for measure in self.measures), str(seeds)]
+
+
+def half_width(spread: Spread) -> float | None:
+    """Half the width of the 95% interval of a mean over seeds (Student's t); None for one seed."""
+    if spread.deviation is None:
+        return None
+    low, high = 0.0, 1000.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided_p(middle, spread.seeds - 1) > 1 - _CONFIDENCE else (low, middle)
+    return high * spread.deviation / math.sqrt(spread.seeds)
+
+
+def jobs_of(table: int, seeds: Mapping[str | None, int] | int) -> list[Job]:
+    """The runs a table needs, the full recipe first: the others link its teacher.
+
+    Args:
+        table: 3, 4 or 5.
+        seeds: How many seeds each variant gets, or one number for all.
+    """
+    if table not in TABLES:
+        raise SweepError(f"there is no recipe for Table {table}; take one of {', '.join(map(str, TABLES))}")
+    variants = sorted({variant for _, _, variant in TABLES[table]}, key=lambda name: name or "")
+    counts = {name: seeds if isinstance(seeds, int) else seeds.get(name, 1) for name in variants}
+    return [Job(variant, seed) for variant in variants for seed in range(counts[variant])]
+
+
+def sweep(
+    path: Path | str,
+    root: Path | str,
+    jobs: Sequence[Job],
+    *,
+    sets: Sequence[str] = (),
+    workers: int = 1,
+    device: str | None = None,
+    told: Callable[[Outcome], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    stages: Mapping[str, RunStage] | None = None,
+) -> list[Outcome]:
+    """Run (variant, seed) pairs; finished ones are kept. A run that fails is told and the others go on.
+
+    Args:
+        path: The recipe.
+        root: The folder of runs.
+        jobs: What to run.
+        sets: ``key=value`` for every run.
+        workers: Processes side by side.
+        device: Where to compute.
+        told: Told of every run that is done.
+        stop: Asked between steps; true ends the sweep, the same call goes on with it.
+        stages: What runs each kind of stage, the product's own by default.
+    """
+    for job in jobs:
+        # A wrong key is said before hours of training, not after.
+        load_recipe(path, sets, job.variant)
+    todo = _Todo(Path(path), Path(root), tuple(sets), device)
+    outcomes: list[Outcome] = []
+    if workers <= 1:
+        for job in jobs:
+            if stop is not None and stop():
+                break
+            outcomes.append(_run(todo, job, stop, stages))
+            if told is not None:
+                told(outcomes[-1])
+        return outcomes
+    return _side_by_side(todo, jobs, workers, told, stop)
+
+
+def result_of(recipe: Recipe, folder: Path) -> dict[str, float] | None:
+    """The measures of a finished run: the metrics of its last stage that trains a student."""
+    report = read_report(folder)
+    if report is None or not report["complete"]:
+        return None
+    kinds = AlignStage | JointStage | FinetuneStage
+    trained = [stage.name for stage in recipe.stages if isinstance(stage, kinds) and stage.student is not None]
+    found = {stage["name"]: stage["metrics"] for stage in report["stages"]}
+    if not trained or trained[-1] not in found:
+        return None
+    metrics = found[trained[-1]]
+    return {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)}
+
+
+def paper_table(number: int, recipe: str, outcomes: Sequence[Outcome]) -> SweepTable:
+    """The paper's table with our numbers."""
+    rows, measures = [], list[str]()
+    for heading, label, variant in TABLES[number]:
+        mine = [outcome for outcome in outcomes if outcome.job.variant == variant]
+        found = [outcome.metrics for outcome in mine if outcome.metrics]
+        problem = "; ".join(sorted({outcome.problem for outcome in mine if outcome.problem}))
+        names = [name for name in (found[0] if found else {}) if all(name in one for one in found)]
+        measures += [name for name in names if name not in measures]
+        spreads = {name: over_seeds([one[name] for one in found]) for name in names}
+        rows.append(Row(heading, label, variant, spreads, problem or ("" if found else "not run yet")))
+    return SweepTable(number, recipe, tuple(measures), tuple(rows))
+
+
+class _Todo(NamedTuple):
+    path: Path
+    root: Path
+    sets: tuple[str, ...]
+    device: str | None
+
+
+def _run(
+    todo: _Todo, job: Job, stop: Callable[[], bool] | None, stages: Mapping[str, RunStage] | None = None
+) -> Outcome:
+    try:
+        recipe = load_recipe(todo.path, todo.sets, job.variant)
+        report = train(recipe, todo.root, seed=job.seed, resume=True, device=todo.device, stop=stop, stages=stages)
+    except RecipeError:
+        raise
+    except SuwenError as problem:
+        return Outcome(job, None, str(problem))
+    if not report.complete:
+        return Outcome(job, None, report.stopped)
+    metrics = result_of(recipe, report.folder)
+    return Outcome(job, metrics, "" if metrics else "its last stage has no measures: give data.measure")
+
+
+def _cell(spread: Spread | None) -> str:
+    if spread is None:
+        return "-"
+    half = half_width(spread)
+    return f"{spread.mean:.2f}†" if half is None else f"{spread.mean:.2f} ± {half:.2f}"
+
+
+def _side_by_side(
+    todo: _Todo,
+    jobs: Sequence[Job],
+    workers: int,
+    told: Callable[[Outcome], None] | None,
+    stop: Callable[[], bool] | None,
+) -> list[Outcome]:
+    """Several processes on one device; each takes the next job when it is free."""
+    # A forked process cannot use the GPU that its parent has touched.
+    spawn = multiprocessing.get_context("spawn")
+    halt, queue, answers = spawn.Event(), spawn.Queue(), spawn.Queue()
+    for job in jobs:
+        queue.put(job)
+    for _ in range(workers):
+        queue.put(None)
+    processes = [spawn.Process(target=_work, args=(todo, queue, answers, halt)) for _ in range(workers)]
+    for process in processes:
+        process.start()
+    outcomes: list[Outcome] = []
+    try:
+        while len(outcomes) < len(jobs) and any(process.is_alive() for process in processes):
+            if stop is not None and stop():
+                halt.set()
+            outcomes += _answers(answers, told)
+    finally:
+        halt.set()
+        for process in processes:
+            process.join()
+    outcomes += _answers(answers, told)
+    missing = set(jobs) - {outcome.job for outcome in outcomes}
+    return outcomes + [Outcome(job, None, "not run yet") for job in sorted(missing, key=str)]
+
+
+def _answers(answers: Any, told: Callable[[Outcome], None] | None) -> list[Outcome]:
+    import queue
+
+    found: list[Outcome] = []
+    while True:
+        try:
+            outcome = Outcome(*answers.get(timeout=0.5))
+        except queue.Empty:
+            return found
+        found.append(outcome)
+        if told is not None:
+            told(outcome)
+
+
+def _work(todo: _Todo, queue: Any, answers: Any, halt: Event) -> None:
+    parent = os.getppid()
+
+    def stop() -> bool:
+        # An orphan must not train on.
+        return halt.is_set() or os.getppid() != parent
+
+    while not stop():
+        job = queue.get()
+        if job is None:
+            return
+        try:
+            answers.put(tuple(_run(todo, job, stop)))
+        except Exception:
+            # The other runs go on; this one is told with where it broke.
+            answers.put((job, None, traceback.format_exc(limit=4)))

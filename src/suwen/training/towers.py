@@ -1,0 +1,134 @@
+"""What turns text ids into vectors inside a training step: a model that learns, or vectors that are frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from suwen.encoders.packed import to_device
+from suwen.encoders.query import Vectors
+from suwen.encoders.side import Side
+from suwen.training.batches import Ints, Tokens, chunks, embed
+
+Precision = Literal["fp32", "bf16", "fp16"]
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Tower(Protocol):
+    """Vectors of texts by their ids, normalised, in fp32."""
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """The vectors of these texts."""
+        ...
+
+    def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
+        """The same in pieces that each fit into memory, for gradient caching."""
+        ...
+
+
+class TrainedTower:
+    """A side of a model that is being trained.
+
+    Args:
+        side: The modules.
+        tokens: The token ids of all texts.
+        precision: Of the forward pass; the loss is always computed in fp32.
+        token_budget: The most tokens in one piece, for gradient caching.
+        rows_budget: The most texts in one piece.
+        dimension: Cut vectors to this width, then normalise them again.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        tokens: Tokens,
+        *,
+        precision: Precision = "fp32",
+        token_budget: int | None = None,
+        rows_budget: int | None = None,
+        dimension: int | None = None,
+    ) -> None:
+        self.side, self.tokens, self.precision, self.dimension = side, tokens, precision, dimension
+        self.token_budget, self.rows_budget = token_budget, rows_budget
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """The vectors of these texts, with gradients."""
+        with autocast(self.side.device, self.precision):
+            found = embed(self.side, self.tokens, rows)
+        return torch.nn.functional.normalize(found.float()[:, : self.dimension], dim=-1)
+
+    def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
+        """Pieces within the budgets, in the order of the rows."""
+        cuts = chunks(self.tokens.lengths(rows), self.token_budget, self.rows_budget)
+        return [lambda part=rows[cut]: self.vectors(part) for cut in cuts]  # type: ignore[misc]
+
+
+class FrozenTower:
+    """Vectors that were computed before: nothing is encoded in the loop.
+
+    Args:
+        vectors: A row per text; may be memory-mapped.
+        device: Where to hand them out; they are kept there whole when ``resident``.
+        resident: Keep all of them on the device.
+    """
+
+    def __init__(
+        self, vectors: Vectors | npt.NDArray[np.float16], device: Any, *, resident: bool | None = None
+    ) -> None:
+        self._device = torch.device(device)
+        self._stored = vectors
+        if resident is None:
+            resident = _fits(vectors.nbytes, self._device)
+        self._resident = torch.from_numpy(np.array(vectors)).to(self._device) if resident else None
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """The vectors of these texts; no gradient."""
+        if self._resident is not None:
+            return self._resident[to_device(rows, self._device)].float()
+        return torch.from_numpy(np.ascontiguousarray(self._stored[rows])).to(self._device).float()
+
+    def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
+        """One piece: they cost no memory to make again."""
+        return [lambda: self.vectors(rows)]
+
+
+def _fits(size: int, device: torch.device) -> bool:
+    """Whether that many bytes take less than a quarter of the device's free memory; a CPU reads the file itself."""
+    if device.type != "cuda":
+        return False
+    return size * 4 < torch.cuda.mem_get_info(device)[0]
+
+
+def autocast(device: Any, precision: Precision) -> AbstractContextManager[Any]:
+    """Mixed precision for a forward pass, where it is asked for."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, dtype=_DTYPES[precision])
+
+
+def parameter_groups(modules: Sequence[torch.nn.Module], *, rate: float = 1.0) -> list[dict[str, Any]]:
+    """Trainable parameters for AdamW: vectors and biases are not decayed."""
+    trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "learning_rate": rate},
+        {"params": [p for p in trained if p.ndim < 2], "learning_rate": rate, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def trainable_state(module: torch.nn.Module, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The trainable tensors of a module by name."""
+    return {prefix + name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+
+
+def load_trainable(module: torch.nn.Module, state: dict[str, torch.Tensor], prefix: str = "") -> None:
+    """Put tensors of :func:`trainable_state` back."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(state[prefix + name])

@@ -1,0 +1,63 @@
+"""train and sweep from the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+TINY = RECIPES / "care-tiny.yaml"
+Suwen = Callable[..., Any]
+
+
+def test_an_estimate_is_told_and_nothing_is_run(suwen: Suwen, tmp_path: Path) -> None:
+    done = suwen("train", RECIPES / "care.yaml", "--estimate", "--device", "cuda", "--json")
+    assert done.code == 0
+    stages = {stage["name"]: stage for stage in done.json["stages"]}
+    assert stages["document"]["parameters"] == 4_022_000_000
+    shown = suwen("train", TINY, "--estimate", "--out", tmp_path / "runs")
+    assert shown.code == 0 and "align-static" in shown.out and "of memory" in shown.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_wrong_key_fails_with_its_cure(suwen: Suwen, tmp_path: Path) -> None:
+    done = suwen("train", TINY, "--set", "stages.align.squared_l3=1", "--out", tmp_path)
+    assert done.code == 1
+    assert "stages.align.squared_l3: unknown key; did you mean 'squared_l2'?" in done.err.replace("\n", " ")
+    assert suwen("train", TINY, "--variant", "without-mce", "--out", tmp_path).code == 1
+    assert suwen("train", tmp_path / "nothing.yaml").code == 1
+
+
+def test_data_that_were_not_named_are_asked_for(suwen: Suwen, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.delenv("SUWEN_DATA", raising=False)
+    done = suwen("train", RECIPES / "care-mini.yaml", "--out", tmp_path)
+    assert done.code == 1 and "pass --set data.root=PATH" in done.err
+
+
+def test_a_sweep_of_an_unknown_table_or_variant_is_refused(suwen: Suwen, tmp_path: Path) -> None:
+    done = suwen("sweep", TINY, "--table", "9", "--out", tmp_path)
+    assert done.code == 1 and "take one of 3, 4, 5" in done.err
+    done = suwen("sweep", TINY, "--table", "4", "--single", "kale", "--out", tmp_path)
+    assert done.code == 1 and "--single kale: not in Table 4" in done.err
+
+
+def test_without_the_extra_the_command_names_it(tmp_path: Path) -> None:
+    code = (
+        "import sys\nsys.modules['yaml'] = None\nsys.modules['torch'] = None\n"
+        "sys.argv = ['suwen', 'train', sys.argv[1]]\nfrom suwen.cli.main import run\nrun()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(TINY)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "training needs torch, yaml; pip install 'suwen[train]'" in done.stderr
+
+
+def test_help_needs_no_extra() -> None:
+    code = (
+        "import sys\nfor name in ('yaml', 'torch', 'transformers'): sys.modules[name] = None\n"
+        "sys.argv = ['suwen', 'sweep', '--help']\nfrom suwen.cli.main import run\nrun()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--table" in done.stdout

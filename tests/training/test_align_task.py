@@ -1,0 +1,84 @@
+"""Stage I: the loss is the one of the paper, and the student lands at the teacher's vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from suwen.training.align_task import AlignLosses, AlignTask, Part
+from suwen.training.towers import FrozenTower
+
+COUNT, WIDTH = 10, 6
+
+
+class Table(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.Parameter(torch.randn(COUNT, WIDTH, generator=torch.Generator().manual_seed(0)))
+
+    def vectors(self, rows):
+        return torch.nn.functional.normalize(self.rows[torch.from_numpy(rows)], dim=-1)
+
+
+def teacher() -> np.ndarray:
+    vectors = np.random.default_rng(1).normal(size=(COUNT, WIDTH))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def make(losses: AlignLosses, texts: np.ndarray | None = None, batch: int = 5) -> tuple[Table, AlignTask]:
+    student = Table()
+    places = np.arange(COUNT)
+    part = Part("query", student, FrozenTower(teacher(), "cpu"), places, places if texts is None else texts, 1.0)
+    return student, AlignTask(student, [part], batch, losses, seed=0)
+
+
+def oracle(student: np.ndarray, taught: np.ndarray, texts: np.ndarray, temperature: float) -> tuple[float, float]:
+    contrastive = []
+    for row in range(len(student)):
+        scores = student[row] @ taught.T / temperature
+        allowed = [column for column in range(len(taught)) if column == row or texts[column] != texts[row]]
+        contrastive.append(-scores[row] + np.log(np.exp(scores[allowed]).sum()))
+    return float(np.mean(contrastive)), float(((student - taught) ** 2).sum(1).mean())
+
+
+@pytest.mark.parametrize("texts", [np.arange(COUNT), np.arange(COUNT) // 2])
+def test_the_loss_is_the_papers(texts):
+    student, task = make(AlignLosses(2.0, 3.0, temperature=0.1), texts)
+    rows = task._orders[0].rows(0)
+    with torch.no_grad():
+        encoded = student.vectors(rows).double().numpy()
+    contrastive, squared = oracle(encoded, teacher()[rows].astype(np.float64), texts[rows], 0.1)
+    found = task.step(0)
+    assert float(found["loss"]) == pytest.approx(2 * contrastive + 3 * squared, rel=1e-5)
+    assert float(found["contrastive"]) == pytest.approx(contrastive, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [AlignLosses(), AlignLosses(1.0, 0.0), AlignLosses(0.0, 1.0), AlignLosses(0.0, 0.0, 1.0), AlignLosses(0, 0, 0, 1)],
+)
+def test_each_loss_alone_brings_the_student_nearer(losses):
+    student, task = make(losses)
+    before = float((student.vectors(np.arange(COUNT)).detach().numpy() * teacher()).sum(1).mean())
+    optimiser = torch.optim.Adam(student.parameters(), lr=0.05)
+    for step in range(80):
+        optimiser.zero_grad()
+        task.step(step)
+        optimiser.step()
+    after = float((student.vectors(np.arange(COUNT)).detach().numpy() * teacher()).sum(1).mean())
+    assert after > before + 0.3
+
+
+def test_two_forms_share_a_batch_and_one_text_is_not_its_own_negative():
+    student = Table()
+    places = np.arange(COUNT)
+    targets = FrozenTower(teacher(), "cpu")
+    parts = [
+        Part("query", student, targets, places, places, 0.6),
+        Part("document", student, targets, places, places, 0.4),
+    ]
+    task = AlignTask(student, parts, 10, AlignLosses(), seed=0)
+    assert [order.batch for order in task._orders] == [6, 4]
+    assert torch.isfinite(torch.as_tensor(task.step(0)["loss"]))
+    assert "query texts" in task.describe(0) and "document texts" in task.describe(0)

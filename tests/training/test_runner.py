@@ -1,0 +1,244 @@
+"""A run: stages in order, what is kept, linked, refused and resumed, and the report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from recipes_on_the_spot import Stages, raw_recipe, write_recipe
+
+from suwen.training.complaints import RecipeError
+from suwen.training.loop import TrainingStopped
+from suwen.training.recipe import load_recipe
+from suwen.training.runner import TrainError, read_report, train
+from suwen.training.settings import DocumentStage, Recipe
+from suwen.training.stand_in import stand_in, with_builtins
+from suwen.training.tiny_data import write_tiny_data
+
+Load = Callable[..., Recipe]
+ALL = ["document", "freeze", "vectors", "align-static", "retromae", "align", "joint", "export"]
+SHIPPED = Path(__file__).parents[2] / "recipes"
+
+
+@pytest.fixture
+def stages() -> Stages:
+    return Stages()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_data(folder)
+    return folder
+
+
+@pytest.fixture
+def load(tmp_path: Path, tiny: Path) -> Callable[..., Recipe]:
+    def make(*sets: str, variant: str | None = None) -> Recipe:
+        return load_recipe(write_recipe(tmp_path), [f"data.root={tiny}", *sets], variant)
+
+    return make
+
+
+def test_stages_run_in_order_and_are_kept_the_second_time(tmp_path: Path, load: Load, stages: Stages) -> None:
+    told: list[str] = []
+    report = train(load(), tmp_path / "runs", stages=stages, told=lambda one: told.append(one.name))
+    assert stages.done == told == ALL
+    assert report.folder == tmp_path / "runs" / "small" / "s0"
+    assert (report.folder / "joint" / "model" / "settings.json").is_file()
+    again = train(load(), tmp_path / "runs", stages=stages)
+    assert stages.done == ALL
+    assert [one.how for one in again.stages] == ["kept"] * len(ALL)
+    assert [one.metrics for one in again.stages] == [one.metrics for one in report.stages]
+
+
+def test_the_report_holds_every_stage_with_its_time_and_metrics(tmp_path: Path, load: Load, stages: Stages) -> None:
+    report = train(load(), tmp_path / "runs", seed=3, stages=stages)
+    found = read_report(report.folder)
+    assert found is not None and (found["recipe"], found["seed"], found["complete"]) == ("small", 3, True)
+    assert [one["name"] for one in found["stages"]] == ALL
+    assert all(one["seconds"] > 0 for one in found["stages"])
+    assert found["stages"][6]["metrics"].items() >= {"consult": 61.0, "mean": 61.0}.items()
+    text = (report.folder / "report.md").read_text(encoding="utf-8")
+    assert "| joint | joint |" in text and "mean 61" in text
+
+
+def test_another_seed_shares_what_does_not_depend_on_it(tmp_path: Path, load: Load, stages: Stages) -> None:
+    train(load(), tmp_path / "runs", seed=0, stages=stages)
+    stages.done.clear()
+    report = train(load(), tmp_path / "runs", seed=1, stages=stages)
+    # The document stage has a seed of its own.
+    assert stages.done == ["align-static", "retromae", "align", "joint", "export"]
+    assert [one.how for one in report.stages][:3] == ["linked"] * 3
+    linked = report.folder / "vectors"
+    assert linked.is_symlink() and linked.resolve() == (tmp_path / "runs/small/s0/vectors").resolve()
+    assert (linked / "model" / "settings.json").is_file()
+
+
+def test_a_variant_runs_only_what_it_changes(tmp_path: Path, load: Load, stages: Stages) -> None:
+    train(load(), tmp_path / "runs", stages=stages)
+    stages.done.clear()
+    train(load(variant="without-mse"), tmp_path / "runs", stages=stages)
+    assert stages.done == ["align", "joint"]
+    stages.done.clear()
+    train(load(variant="without-document-init"), tmp_path / "runs", stages=stages)
+    assert stages.done == ["document", "freeze", "vectors", "align-static", "align", "joint"]
+
+
+def test_the_runs_of_a_moved_root_still_find_their_links(tmp_path: Path, load: Load, stages: Stages) -> None:
+    train(load(), tmp_path / "runs", stages=stages)
+    report = train(load(variant="without-mse"), tmp_path / "runs", stages=stages)
+    (tmp_path / "runs").rename(tmp_path / "moved")
+    moved = tmp_path / "moved" / report.folder.relative_to(tmp_path / "runs")
+    assert (moved / "vectors" / "metrics.json").is_file()
+
+
+def test_a_broken_stage_goes_on_only_when_asked(tmp_path: Path, load: Load, stages: Stages) -> None:
+    stages.broken = {"align"}
+    with pytest.raises(RuntimeError, match="killed"):
+        train(load(), tmp_path / "runs", stages=stages)
+    stages.broken = set()
+    with pytest.raises(TrainError, match=r"'align' is unfinished in .*: go on with --resume"):
+        train(load(), tmp_path / "runs", stages=stages)
+    report = train(load(), tmp_path / "runs", stages=stages, resume=True)
+    assert stages.done == ALL
+    assert [one.how for one in report.stages] == ["kept"] * 5 + ["run"] * 3
+
+
+def test_a_half_done_stage_is_linked_nowhere(tmp_path: Path, load: Load, stages: Stages) -> None:
+    stages.broken = {"vectors"}
+    with pytest.raises(RuntimeError):
+        train(load(), tmp_path / "runs", stages=stages)
+    stages.broken = set()
+    report = train(load(variant="without-mse"), tmp_path / "runs", stages=stages)
+    assert [one.how for one in report.stages][:3] == ["linked", "linked", "run"]
+
+
+def test_changed_settings_are_refused_with_the_difference(tmp_path: Path, load: Load, stages: Stages) -> None:
+    train(load(), tmp_path / "runs", stages=stages)
+    with pytest.raises(TrainError) as refused:
+        train(load("stages.align.temperature=0.5"), tmp_path / "runs", stages=stages)
+    assert "config.temperature: 0.03 before, 0.5 now" in str(refused.value)
+    assert "stage 'align'" in str(refused.value)
+
+
+def test_changed_data_are_refused(tmp_path: Path, tiny: Path, load: Load, stages: Stages) -> None:
+    texts = tmp_path / "texts.jsonl.gz"
+    shutil.copy(tiny / "texts.jsonl.gz", texts)
+    train(load(f"data.texts={texts}"), tmp_path / "runs", stages=stages)
+    texts.write_bytes(texts.read_bytes() + texts.read_bytes())
+    with pytest.raises(TrainError, match=r"'vectors' .* other settings or data:\n +data.texts"):
+        train(load(f"data.texts={texts}"), tmp_path / "runs", stages=stages)
+
+
+def test_only_some_stages(tmp_path: Path, load: Load, stages: Stages) -> None:
+    report = train(load(), tmp_path / "runs", stages=stages, only=["freeze", "document"])
+    assert stages.done == ["document", "freeze"] == [one.name for one in report.stages]
+    with pytest.raises(RecipeError, match="no stage is called 'freze'; did you mean 'freeze'"):
+        train(load(), tmp_path / "runs", stages=stages, only=["freze"])
+
+
+def test_a_stop_between_stages_leaves_an_incomplete_report(tmp_path: Path, load: Load, stages: Stages) -> None:
+    report = train(load(), tmp_path / "runs", stages=stages, stop=lambda: len(stages.done) == 2)
+    assert not report.complete and stages.done == ALL[:2]
+    found = read_report(report.folder)
+    assert found is not None and not found["complete"] and "'freeze'" in found["stopped"]
+    assert "Not complete" in (report.folder / "report.md").read_text(encoding="utf-8")
+    assert train(load(), tmp_path / "runs", stages=stages).complete
+
+
+def test_a_stop_inside_a_stage_leaves_an_incomplete_report(tmp_path: Path, load: Load, stages: Stages) -> None:
+    def stopped(context: Any, stage: Any) -> dict[str, float]:
+        with context.open(stage):
+            raise TrainingStopped("asked to")
+
+    report = train(load(), tmp_path / "runs", stages={**stages, "retromae": stopped})
+    assert report.stopped == "asked to" and stages.done == ALL[:4]
+    assert train(load(), tmp_path / "runs", stages=stages, resume=True).complete
+
+
+def test_a_stage_that_does_not_finish_is_an_error(tmp_path: Path, load: Load, stages: Stages) -> None:
+    with pytest.raises(TrainError, match="'freeze' ended without"):
+        train(load(), tmp_path / "runs", stages={**stages, "freeze": lambda context, stage: {}})
+
+
+def test_data_that_were_not_named_are_refused_before_anything_is_written(
+    tmp_path: Path, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUWEN_DATA", raising=False)
+    raw = raw_recipe()
+    del raw["data"]
+    with pytest.raises(RecipeError, match=r"data.rows: .* needs the data folder"):
+        train(load_recipe(write_recipe(tmp_path, raw)), tmp_path / "runs", stages=stages)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_dry_run_touches_neither_data_nor_models(tmp_path: Path, stages: Stages) -> None:
+    raw = raw_recipe()
+    raw["data"] = {"root": "/nowhere", "measure": "/nowhere/dev.toml"}
+    recipe = load_recipe(write_recipe(tmp_path, raw))
+    for _ in range(2):
+        report = train(recipe, tmp_path / "runs", stages=stages, dry_run=True)
+        assert [one.how for one in report.stages] == ["run"] * len(ALL)
+    assert report.folder.is_relative_to(tmp_path / "runs" / "dry-run")
+    written = json.loads((report.folder / "document" / "model" / "settings.json").read_text(encoding="utf-8"))
+    assert (written["training"]["steps"], written["training"]["batch"]) == (2, 2)
+    assert Path(written["base"], "model.safetensors").is_file()
+
+
+def test_the_paper_s_recipe_runs_dry_from_end_to_end(tmp_path: Path) -> None:
+    recipe = load_recipe(SHIPPED / "care.yaml")
+    report = train(recipe, tmp_path, dry_run=True, device="cpu")
+    assert [one.name for one in report.stages] == [one.name for one in recipe.stages]
+    assert report.complete
+    pair = report.folder / "export" / "model"
+    assert json.loads((pair / "suwen.json").read_text(encoding="utf-8"))["default_tier"] == "base"
+    assert list((pair / "query" / "base").glob("*.onnx"))
+
+
+@pytest.mark.parametrize("name", ["care", "care-mini", "care-tiny", "care-ablations"])
+def test_every_shipped_recipe_has_a_stand_in(tmp_path: Path, name: str) -> None:
+    recipe = load_recipe(SHIPPED / f"{name}.yaml")
+    small = stand_in(recipe, tmp_path)
+    assert [(one.name, one.stage) for one in small.stages] == [(one.name, one.stage) for one in recipe.stages]
+    wanted = {source for one in small.stages if getattr(one, "rows", None) for source in one.rows.sources or ()}
+    assert all((Path(small.data.rows) / f"{source}.jsonl.gz").is_file() for source in wanted)
+    document = next(one for one in small.stages if isinstance(one, DocumentStage))
+    config = json.loads((Path(document.base) / "config.json").read_text(encoding="utf-8"))
+    assert config["model_type"] == ("qwen3" if name == "care" else "qwen2")
+
+
+def test_the_paper_s_query_encoder_stands_in_as_its_own_architecture(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    small = stand_in(load_recipe(SHIPPED / "care.yaml"), tmp_path)
+    base = small.students["base"].base
+    assert base is not None
+    model = SentenceTransformer(base, device="cpu")
+    assert model[0].auto_model.config.model_type == "gte"
+    vectors = model.encode(["高血压怎么治疗", "糖尿病吃什么药"])
+    assert vectors.shape == (2, small.dimension)
+    assert abs(float((vectors**2).sum(1)[0]) - 1) < 1e-5
+
+
+def test_builtins_become_paths_that_are_made_once(tmp_path: Path) -> None:
+    recipe = load_recipe(write_recipe(tmp_path), ["stages.document.base=builtin:qwen2-tiny"])
+    placed = with_builtins(recipe, tmp_path / "builtin")
+    assert Path(placed.data.texts) == tmp_path / "builtin" / "tiny" / "texts.jsonl.gz"
+    before = Path(placed.data.texts).stat().st_mtime_ns
+    assert with_builtins(recipe, tmp_path / "builtin") == placed
+    assert Path(placed.data.texts).stat().st_mtime_ns == before
+    assert sorted(path.name for path in (tmp_path / "builtin").iterdir()) == ["qwen2-tiny", "tiny"]
+
+
+def test_an_unknown_builtin_is_refused(tmp_path: Path, load: Load) -> None:
+    with pytest.raises(RecipeError, match=r"builtin:qwen9-tiny: nothing of that name .* did you mean 'qwen"):
+        with_builtins(load("stages.document.base=builtin:qwen9-tiny"), tmp_path)
