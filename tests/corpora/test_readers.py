@@ -23,7 +23,7 @@ def document(number, **metadata):
 def write_lines(path, records):
     text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
     return path
 
 
@@ -154,8 +154,8 @@ def test_a_bad_file_among_texts_can_be_skipped(tmp_path):
         ("a.json", b"[]", "holds no records"),
         ("a.txt", b"\n", "no text"),
         ("a.jsonl", b"%PDF-1.4", "PDF"),
-        ("a.jsonl", gzip.compress(b"{}"), "gzip"),
-        ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 99)[:-9], "cut off"),
+        ("a.jsonl", gzip.compress(b"{}", mtime=0), "gzip"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 99, mtime=0)[:-9], "cut off"),
     ],
 )
 def test_bad_files(tmp_path, name, content, said):
@@ -166,7 +166,7 @@ def test_bad_files(tmp_path, name, content, said):
 
 
 def test_a_damaged_file_is_not_skipped_in_silence(tmp_path):
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n' * 99)[:-9])
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n' * 99, mtime=0)[:-9])
     with pytest.raises(CorpusError, match="cut off"):
         list(read_documents(tmp_path / "a.jsonl.gz", skip_bad=True))
 

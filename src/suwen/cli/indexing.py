@@ -152,9 +152,12 @@ def encode(
     sources: Sources,
     to: Annotated[Path, typer.Option("--out", help="The folder for vectors.npy, ids.txt and vectors.json.")],
     document_encoder: Annotated[
-        str, typer.Option("--document-encoder", help="A full pair or sentence-transformers model.")
+        str, typer.Option("--document-encoder", help="A full pair, a sentence-transformers model, or an adapter pair.")
     ],
     pair: Pair = None,
+    base: Annotated[
+        str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
+    ] = None,
     size: Size = None,
     overlap: Overlap = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes (one per GPU).")] = 1,
@@ -178,7 +181,7 @@ def encode(
     from suwen.encoders.vectors import encode_to_folder
 
     serving = LoadedPair.load(pair)
-    encoder = load_document_encoder(document_encoder, serving, dtype)  # type: ignore[arg-type]
+    encoder = load_document_encoder(document_encoder, serving, dtype, base)  # type: ignore[arg-type]
     passages = PassageStream(
         lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
         serving.count_tokens,

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from suwen import __version__
-from suwen.cli import demo, indexing, models, searching, upkeep
+from suwen.cli import demo, indexing, masking, models, searching, training, upkeep
 from suwen.cli.benchmark import bench_app
+from suwen.cli.curating import curate_app
+from suwen.cli.jury import jury_app
 from suwen.cli.output import FAILED, INTERRUPTED, say
 from suwen.errors import SuwenError
 
@@ -21,10 +23,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     epilog="Example: `suwen index my-index documents/` then `suwen search my-index 肾结石怎么判断酸性还是碱性`",
 )
-for family in (demo, indexing, searching, upkeep, models):
+for family in (demo, indexing, searching, upkeep, models, masking, training):
     for verb in family.VERBS:
         app.command()(verb)
-app.add_typer(bench_app)
+for group in (bench_app, jury_app, curate_app):
+    app.add_typer(group)
 
 
 def _version(wanted: bool) -> None:

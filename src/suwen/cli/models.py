@@ -1,4 +1,4 @@
-"""Verbs about models: ``export``."""
+"""Verbs about models: ``export`` and ``assemble``."""
 
 from __future__ import annotations
 
@@ -77,4 +77,46 @@ def export(
         out.print(f"  tier {key}: {report.sizes[key] / 2**20:.1f} MiB; {cosines}", markup=False)
 
 
-VERBS = (export,)
+class WeightType(StrEnum):
+    """The number format of written weights."""
+
+    auto = "auto"
+    bf16 = "bf16"
+    fp16 = "fp16"
+    fp32 = "fp32"
+
+
+def assemble(
+    light: Annotated[Path, typer.Argument(help="A light pair whose document encoder is an adapter.")],
+    base: Annotated[
+        str, typer.Option("--base", envvar="SUWEN_BASE", help="The adapter's base: GGUF file, folder or hub id.")
+    ],
+    to: Annotated[Path, typer.Option("--out", help="The full pair to write.")],
+    query: Annotated[
+        Path | None, typer.Option("--query", help="A query encoder (sentence-transformers folder) for the query side.")
+    ] = None,
+    dtype: Annotated[
+        WeightType, typer.Option("--dtype", help="Of the weights; auto is bf16 on a GPU, fp32 on a CPU.")
+    ] = WeightType.auto,
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, …; a GPU where there is one.")] = None,
+    json: Json = False,
+) -> None:
+    """Make the full pair of a light one: its adapter merged into the base you have (needs suwen[train]).
+
+    The result is checked against the pair's probe before it is written. It loads in sentence-transformers, encodes
+    documents at full quality, and can be trained on.
+
+    Example: `suwen assemble light-pair --base qwen2.5-0.5b.gguf --out full-pair`
+    """
+    from suwen.training.assemble import assemble as run
+
+    made = run(light, base, to, query=query, device=device, dtype=dtype.value)
+    space = made.manifest.space.id
+    if json:
+        print_json({"out": str(made.path), "space": space, "probe": made.cosine, "queries": made.queries})
+        return
+    out.print(f"{made.path}: full pair '{made.manifest.name}' of space {space}", markup=False, soft_wrap=True)
+    out.print(f"  least cosine on the probe: {made.cosine:.5f}; queries by the {made.queries}", markup=False)
+
+
+VERBS = (export, assemble)
