@@ -10,12 +10,10 @@ from typing import Annotated
 import typer
 
 from suwen.cli.output import Json, counting, out, print_json
-from suwen.corpora.readers import read_documents
-from suwen.corpora.sample import sample_path
 from suwen.index.truth import FILE
-from suwen.retrieve.ingest import IngestReport, ingest
 from suwen.retrieve.results import Results
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.sample import IndexedSample, index_sample
 
 QUERIES = (
     "肾结石怎么判断酸性还是碱性",
@@ -40,25 +38,28 @@ def demo(
     """
     with Index.open(index, write=True) if (index / FILE).exists() else Index.create(index) as opened:
         with counting("indexing") as progress:
-            report = ingest(opened, read_documents(sample_path()), mirror=True, progress=progress)
+            indexed = index_sample(opened, progress=progress)
         # The first round reads the tier, the dictionary and the vectors; a service pays that once. The second is timed.
         for _ in range(2):
             answers = [opened.search(query, _HITS) for query in QUERIES]
     if json:
-        print_json({"index": str(index), "read": report.read, "answers": [answer.as_dict() for answer in answers]})
+        told = {"index": str(index), "read": indexed.report.read, "encoder": indexed.report.encoder}
+        print_json({**told, "note": indexed.said, "answers": [answer.as_dict() for answer in answers]})
         return
-    _tell(index, report)
+    _tell(index, indexed)
     for answer in answers:
         _show(answer)
     _next_steps(index)
 
 
-def _tell(index: Path, report: IngestReport) -> None:
+def _tell(index: Path, indexed: IndexedSample) -> None:
+    report = indexed.report
     out.print(
         f"{index}: {report.read} documents of the bundled sample collection, {report.encoded} passages encoded in "
         f"{report.seconds:.1f} s. A demonstration, not medical advice.",
         soft_wrap=True,
     )
+    out.print(indexed.said, soft_wrap=True)
 
 
 def _show(answer: Results) -> None:

@@ -1,0 +1,106 @@
+"""The bundled sample collection in an index: by the document vectors a pair brings for it, or else by a tier.
+
+The vectors lie in the pair's folder ``sample/``, as ``suwen encode`` writes them. Making them is not done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from suwen.corpora.readers import read_documents
+from suwen.corpora.records import Passage
+from suwen.corpora.sample import sample_passages, sample_path
+from suwen.encoders.pair import Pair
+from suwen.encoders.space import AdapterDocument, SpaceMismatch, TierDocument
+from suwen.errors import SuwenError
+from suwen.retrieve.encoding import Choice, choose_encoder
+from suwen.retrieve.imported import ImportedVectors
+from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport, ingest
+from suwen.retrieve.retriever import Index
+
+#: Where a pair keeps the vectors of the sample's passages.
+FOLDER = "sample"
+
+
+class IndexedSample(NamedTuple):
+    """What was done, and a sentence that says who encoded the documents and who encodes the queries."""
+
+    report: IngestReport
+    said: str
+
+
+def index_sample(index: Index, *, progress: IngestProgress | None = None) -> IndexedSample:
+    """Bring the sample collection into an index.
+
+    Where the pair brings the document encoder's vectors of it, and they fit, no document is encoded: the index is the
+    asymmetric one that a GPU would have made, and needs neither torch nor the base. Otherwise a tier encodes them.
+
+    Args:
+        index: Open for writing.
+        progress: As for :func:`~suwen.retrieve.ingest.ingest`.
+    """
+    pair, settings = index.pair, index.engine.settings()
+    if not (pair.path / FOLDER).is_dir():
+        return _encoded(index, _own_tier(pair), progress)
+    size, overlap = int(settings.get("size", SIZE)), int(settings.get("overlap", OVERLAP))
+    try:
+        ready = stored_vectors(pair, sample_passages(pair.count_tokens, size, overlap))
+    except SpaceMismatch as problem:
+        return _encoded(index, _makes_do(pair, f"they are of the space {problem.got}"), progress)
+    except SuwenError as problem:
+        return _encoded(index, _makes_do(pair, str(problem).split(": ")[0]), progress)
+    with closing(ready):
+        report = ingest(index, read_documents(sample_path()), mirror=True, ready=ready, progress=progress)
+    said = (
+        f"asymmetric retrieval: documents by the {_document_encoder(pair)}, whose vectors of the sample come with the "
+        f"pair; queries by the tier '{pair.default_tier}'. No torch, no download"
+    )
+    return IndexedSample(report, said)
+
+
+def stored_vectors(pair: Pair, passages: Sequence[Passage]) -> ImportedVectors:
+    """The sample's vectors in the pair's folder, checked against the space and against every passage; close them.
+
+    Raises:
+        SpaceMismatch: They were made in another space.
+        IngestError: They are missing or damaged, or a passage has changed since.
+    """
+    folder = pair.path / FOLDER
+    ready = ImportedVectors(folder / "vectors.npy", folder / "ids.txt", pair)
+    try:
+        ready.take(passages)
+    except BaseException:
+        ready.close()
+        raise
+    return ready
+
+
+def _own_tier(pair: Pair) -> Choice:
+    """The tier for a pair that brings no vectors of the sample; a larger model would make a demonstration slow."""
+    if isinstance(pair.manifest.document, TierDocument):
+        return choose_encoder(pair)
+    name = pair.default_tier
+    said = f"documents and queries are encoded by the tier '{name}': the pair brings no document vectors of the sample"
+    return Choice(pair.encoder(name), said)
+
+
+def _makes_do(pair: Pair, why: str) -> Choice:
+    encoder = _own_tier(pair).encoder
+    said = f"documents are encoded by the tier '{encoder.name}': the pair's document vectors of the sample do not fit"
+    return Choice(encoder, f"{said} ({why})")
+
+
+def _encoded(index: Index, choice: Choice, progress: IngestProgress | None) -> IndexedSample:
+    documents = read_documents(sample_path())
+    return IndexedSample(ingest(index, documents, mirror=True, encoder=choice.encoder, progress=progress), choice.said)
+
+
+def _document_encoder(pair: Pair) -> str:
+    side = pair.manifest.document
+    return (
+        f"document encoder ({side.base} with the pair's adapter)"
+        if isinstance(side, AdapterDocument)
+        else ("pair's document encoder")
+    )

@@ -1,0 +1,196 @@
+"""``tools/ship_pair.py``: from an exported pair to the folder that comes inside the package."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from suwen.corpora.sample import sample_passages
+from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.pair import Pair
+from suwen.encoders.space import Manifest, load_manifest, save_manifest
+
+CARD = Path(__file__).parents[2] / "tools" / "default_pair_card.md"
+SHORT = "Research preview, not medical advice. Licence: none."
+NUMBERS = {
+    "training": {
+        "command": "suwen train recipes/care-mini.yaml",
+        "device": "one GPU",
+        "minutes": 24,
+        "seed": 0,
+        "alignment_texts": "1,000",
+        "base_form": "a GGUF file",
+    },
+    "measured": {
+        "note": "One seed.",
+        "tasks": [
+            {"task": "consultation QA", "queries": "10", "l6": 42.10},
+            {"task": "query-title", "queries": "20", "l6": 80.5},
+        ],
+        "kept_share": "0.96",
+        "static_share": "0.91",
+        "int8_points": 0.1,
+        "speed": [{"tier": "static", "ms": "0.1"}],
+    },
+    "limits": "- One more limit.",
+}
+
+
+@pytest.fixture
+def run(ship_pair: ModuleType, exported_pair: Path, base_folder: Path, tmp_path: Path):
+    """Runs the program on the pair, or on another; gives the folder it was to write."""
+
+    def call(
+        card: str = SHORT, *, pair: Path = exported_pair, base: Path = base_folder, tiers: str = "static", **json_
+    ):
+        (tmp_path / "card.md").write_text(card, encoding="utf-8")
+        (tmp_path / "numbers.json").write_text(json.dumps(json_), encoding="utf-8")
+        asked = [pair, "--base", base, "--card", tmp_path / "card.md", "--numbers", tmp_path / "numbers.json"]
+        ship_pair.main([*map(str, asked), "--tiers", tiers, "--out", str(tmp_path / "out"), "--device", "cpu"])
+        return tmp_path / "out"
+
+    return call
+
+
+def test_what_is_written(shipped_pair: Path, exported_pair: Path) -> None:
+    manifest, before = load_manifest(shipped_pair), load_manifest(exported_pair)
+    assert list(manifest.tiers) == ["static"] and set(before.tiers) == {"l2", "static"}
+    assert (manifest.default_tier, before.default_tier) == ("static", "l2")
+    assert manifest.space == before.space and manifest.document == before.document
+    assert "README.md" in manifest.licence and "not medical advice" in manifest.notes
+    files = {file.relative_to(shipped_pair).as_posix() for file in shipped_pair.rglob("*") if file.is_file()}
+    tier = {f"query/static/{name}" for name in manifest.tiers["static"].files}
+    adapter = {"adapter/adapter.json", "adapter/adapter-01-of-01.safetensors"}
+    sample = {"sample/vectors.npy", "sample/ids.txt", "sample/vectors.json"}
+    assert files == {"suwen.json", "README.md", "probe.json", "probe.npy", *tier, *adapter, *sample}
+
+
+def test_the_samples_vectors_are_the_document_encoders(shipped_pair: Path, base_folder: Path) -> None:
+    stored = np.load(shipped_pair / "sample" / "vectors.npy")
+    passages = sample_passages(Pair.load(shipped_pair).count_tokens)
+    assert stored.dtype == np.float16 and stored.shape == (len(passages), 24)
+    lines = (shipped_pair / "sample" / "ids.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.split("\t")[0] for line in lines] == [passage.id for passage in passages]
+    some = range(0, len(passages), 40)
+    wanted = DocumentEncoder.load(shipped_pair, base=base_folder, device="cpu").encode(
+        [passages[n].content for n in some]
+    )
+    assert np.abs(stored[list(some)] - wanted).max() < 1e-3
+    told = json.loads((shipped_pair / "sample" / "vectors.json").read_text(encoding="utf-8"))
+    assert told["space"] == load_manifest(shipped_pair).space.id and told["count"] == len(passages)
+
+
+def test_the_samples_vectors_may_be_made_elsewhere(
+    ship_pair: ModuleType, exported_pair: Path, base_folder: Path, shipped_pair: Path, tmp_path: Path, caplog
+) -> None:
+    asked = [str(exported_pair), "--base", str(base_folder), "--tiers", "static", "--device", "cpu"]
+    asked += ["--vectors", str(tmp_path / "kept")]
+    ship_pair.main([*asked, "--only-vectors"])
+    assert [file.name for file in tmp_path.iterdir()] == ["kept"]
+    (tmp_path / "card.md").write_text(SHORT)
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        ship_pair.main([*asked, "--card", str(tmp_path / "card.md"), "--out", str(tmp_path / "out")])
+    assert "finds a judged passage" in caplog.text
+    assert "encoded 24 of" not in caplog.text
+    for name in ("vectors.npy", "ids.txt", "vectors.json"):
+        assert (tmp_path / "out" / "sample" / name).read_bytes() == (shipped_pair / "sample" / name).read_bytes()
+    np.save(tmp_path / "kept" / "vectors.npy", -np.load(tmp_path / "kept" / "vectors.npy"))
+    with pytest.raises(SystemExit, match="holds other vectors of the sample"):
+        ship_pair.main([*asked, "--only-vectors"])
+
+
+def test_the_card_of_the_default_pair_is_filled(run, exported_pair: Path) -> None:
+    card = (run(CARD.read_text(encoding="utf-8"), **NUMBERS) / "README.md").read_text(encoding="utf-8")
+    assert "{{" not in card and "}}" not in card
+    assert "| consultation QA | 10 | 42.1 |\n" in card and "| static | 0.1 |" in card
+    assert load_manifest(exported_pair).space.id in card and "org/base" in card and "24 minutes" in card
+    assert "| `static` (default) |" in card and "- One more limit." in card
+    for words in ("Research preview, not medical advice", "Apache-2.0", "CBLUE terms", "none stated", "GPL-3"):
+        assert words in card
+
+
+def test_what_is_missing_from_the_numbers_is_named_before_anything_is_encoded(run, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"the card asks for training\.seed, measured\.tasks: add them"):
+        run(SHORT + "{{ training.seed }} {{ measured.tasks }}", base=tmp_path / "no-such-base", training={})
+    with pytest.raises(SystemExit, match="not the columns task, l6"):
+        run(SHORT + "{{ t }}", t=[{"task": "a", "l6": 1}, {"task": "b"}])
+    with pytest.raises(SystemExit, match=r"t is {}: give a text, a number, or a list"):
+        run(SHORT + "{{ t }}", t={})
+
+
+def test_numbers_stay_as_they_are_written(ship_pair: ModuleType) -> None:
+    values = json.loads('{"a": {"b": 42.10}, "n": 7}', parse_float=str)
+    assert ship_pair.fill("{{a.b}} {{ n }}", values) == "42.10 7"
+
+
+def test_a_card_must_say_what_it_is(run, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="does not say 'not medical advice'"):
+        run("A research preview with a licence.")
+    assert not (tmp_path / "out").exists()
+
+
+def test_sizes_are_refused_with_the_numbers(run, ship_pair: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ship_pair, "ALL", 30_000)
+        with pytest.raises(SystemExit, match=r"MB in all, over 0 \(.*tokenizer.json .* MB.*fewer --tiers"):
+            run()
+    monkeypatch.setattr(ship_pair, "LARGEST", 1000)
+    with pytest.raises(SystemExit, match=r"query/static/.*over 0 MiB a file"):
+        run()
+
+
+def test_another_base_is_refused_and_what_was_there_stays(run, models: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "kept").write_text("before")
+    with pytest.raises(SystemExit, match="least cosine"):
+        run(base=models.build_base(tmp_path / "other", seed=1))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["card.md", "numbers.json", "other", "out"]
+    assert (tmp_path / "out" / "kept").read_text() == "before"
+
+
+def test_what_was_there_is_replaced(run, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").write_text("before")
+    assert not (run() / "old").exists()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["card.md", "numbers.json", "out"]
+    assert Pair.load(tmp_path / "out").tiers == ["static"]
+
+
+def test_a_tier_whose_queries_are_of_another_space_is_noticed(run) -> None:
+    """The tier ``l2`` was never aligned: its manifest says it was, the sample's vectors say that it was not."""
+    with pytest.raises(SystemExit, match="does not look like vectors of space"):
+        run(tiers="l2")
+
+
+def test_pairs_that_will_not_do(run, light_pair: Path, exported_pair: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="has no tier l6: choose among l2, static"):
+        run(tiers="l6,static")
+    with pytest.raises(SystemExit, match="holds no adapter"):
+        run(pair=light_pair)
+    broken = shutil.copytree(exported_pair, tmp_path / "broken")
+    (broken / "query" / "static" / "scales.npy").write_bytes(b"other")
+    with pytest.raises(SystemExit, match=r"scales\.npy is damaged"):
+        run(pair=broken)
+    (broken / "probe.npy").unlink()
+    with pytest.raises(SystemExit, match=r"not whole .*probe\.npy"):
+        run(pair=broken)
+    with pytest.raises(SystemExit, match="no tier is left"):
+        run(tiers=",")
+
+
+def test_what_the_pair_says_of_itself_is_kept(ship_pair: ModuleType, exported_pair: Path, tmp_path: Path) -> None:
+    said = load_manifest(exported_pair).model_dump() | {"licence": "of its own", "notes": "note"}
+    save_manifest(tmp_path, Manifest.model_validate(said))
+    found = ship_pair.chosen(load_manifest(tmp_path), ["static", "l2"])
+    assert (found.licence, found.notes, found.default_tier, list(found.tiers)) == (
+        "of its own",
+        "note",
+        "l2",
+        ["static", "l2"],
+    )
