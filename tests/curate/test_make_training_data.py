@@ -59,9 +59,9 @@ FILES: dict[str, list[dict[str, Any]]] = {
         {"a": "乳腺癌中期症状", "b": "乳腺癌中期的表现", "label": 1},
     ],
     "zh/kuake-qqr-train": [
-        {"a": "输液费", "b": "输液要多少钱", "label": 2},
-        {"a": "输液费", "b": "输液港费用", "label": 1},
-        {"a": "输液费", "b": "出诊费", "label": 0},
+        {"a": "打针要交多少费", "b": "打一针多少钱", "label": 2},
+        {"a": "打针要交多少费", "b": "打吊针的收费", "label": 1},
+        {"a": "打针要交多少费", "b": "医生上门的费用", "label": 0},
     ],
     "zh/covid-pairs-train": [{"category": "咳血", "a": "咳血怎么了", "b": "为什么咳血", "label": 1}],
     "zh/chip-cdn-train": [{"mention": "左肺切除", "standard": "肺叶切除术##全肺切除术"}],
@@ -186,8 +186,15 @@ def test_answers_are_asked_in_several_ways(made: Path) -> None:
 
 def test_pairs_keep_the_wrong_partners_as_negatives(made: Path) -> None:
     assert [row[:3] for row in rows_of(made, "cmedqq")] == [("糖尿病饮食", ("糖尿病人吃什么",), ("糖尿病会遗传吗",))]
-    assert [row[:3] for row in rows_of(made, "kuake-qqr")] == [("输液费", ("输液要多少钱",), ("出诊费",))]
+    kuake = {(row.query, row.pos[0], row.neg) for row in rows_of(made, "kuake-qqr")}
+    assert ("打针要交多少费", "打一针多少钱", ("医生上门的费用",)) in kuake and len(kuake) == 2  # the nearly right partner too
     assert all(row.neg == (f"unlike this: {row.query}",) for row in rows_of(made, "question-pairs"))
+
+
+def test_a_question_finds_the_title_of_a_page_that_asks_the_same(made: Path) -> None:
+    found = {(row.query, row.pos[0]) for row in rows_of(made, "web-titles")}
+    assert any(query == "糖尿病饮食" and "糖尿病人吃什么" in title for query, title in found)
+    assert any(query == "血压高能喝茶吗" and "血压高能喝茶吗" in title for query, title in found)
 
 
 def test_terms_learn_from_names_that_look_alike(made: Path) -> None:
