@@ -20,7 +20,8 @@ from suwen.bench.specs import parse_system, parse_systems
 from suwen.bench.systems import Context, Setting, SystemProblem, is_dense
 from suwen.bench.tasks import load_suite
 from suwen.errors import SuwenError
-from suwen.retrieve.fuse import CONSTANT
+from suwen.index.engine import Ranking
+from suwen.retrieve.fuse import fuse_hybrid
 from suwen.text.segment import bigrams, words
 
 SUITE = load_suite("cmirb")
@@ -252,14 +253,19 @@ def test_the_analysers_are_the_ones_they_say():
 def test_hybrid_is_the_fusion_of_its_legs(bert_folder: Path):
     hybrid, dense = parse_systems([f"hybrid:bigrams:st:{bert_folder}", f"st:{bert_folder}"])
     data = ranked()
-    legs = [rank_densely(dense, data, SETTING, CONTEXT), BM25("bm25:bigrams", "bigrams").rank(data, SETTING, CONTEXT)]
+    # Deeper than the context: the fusion is the retriever's whatever depth is asked for.
+    deep = CONTEXT._replace(depth=200)
+    legs = [rank_densely(dense, data, SETTING, deep), BM25("bm25:bigrams", "bigrams").rank(data, SETTING, deep)]
     found = hybrid.rank(data, SETTING, CONTEXT)
     for number in range(len(QUERIES)):
-        expected: Counter = Counter()
-        for leg in legs:
-            for rank, row in enumerate([row for row in leg.rows[number].tolist() if row >= 0], 1):
-                expected[row] += 1 / (CONSTANT + rank)
-        order = sorted(expected, key=lambda row: (np.float32(expected[row]), f"d{row}"), reverse=True)
+        there = [leg.rows[number] >= 0 for leg in legs]
+        rankings = [
+            Ranking(leg.rows[number][kept], leg.scores[number][kept].astype(np.float32))
+            for leg, kept in zip(legs, there, strict=True)
+        ]
+        fused = fuse_hybrid(dict(zip(("dense", "lexical"), rankings, strict=True)), 99)
+        expected = dict(zip(fused.rows.tolist(), fused.scores.tolist(), strict=True))
+        order = sorted(expected, key=lambda row: (expected[row], f"d{row}"), reverse=True)[: CONTEXT.depth]
         assert [row for row in found.rows[number].tolist() if row >= 0] == order
     assert not is_dense(hybrid) and is_dense(dense)
 

@@ -62,14 +62,46 @@ def legs(index: Index, query: str, k: int = 100) -> dict[str, dict[str, int]]:
     }
 
 
-@pytest.mark.parametrize("weights", [{"dense": 1.0, "lexical": 1.0}, {"dense": 0.3, "lexical": 2.0}])
-def test_hybrid_is_reciprocal_rank_fusion_of_the_two(index: Index, weights: dict[str, float]) -> None:
+WEIGHED = pytest.mark.parametrize("weights", [{"dense": 1.0, "lexical": 1.0}, {"dense": 0.3, "lexical": 2.0}])
+
+
+@WEIGHED
+def test_hybrid_is_the_mean_of_the_two_on_the_scale_of_the_query(index: Index, weights: dict[str, float]) -> None:
+    # Fewer passages than the depth of the scale: a dense zero is the farthest passage, a lexical one no shared term.
+    values: dict[str, dict[str, float]] = {}
+    for mode, zero in (("dense", None), ("lexical", 0.0)):
+        scores = {hit.id: hit.score for hit in index.search(QUERY, 100, mode=mode)}  # type: ignore[arg-type]
+        low, high = min(scores.values()) if zero is None else zero, max(scores.values())
+        values[mode] = {id_: (score - low) / (high - low) for id_, score in scores.items()}
+    found = index.search(QUERY, 100, weights=weights)
+    assert set(ids(found)) == set(values["dense"]) | set(values["lexical"])
+    for hit in found:
+        wanted = sum(weights[leg] * values[leg].get(hit.id, 0.0) for leg in weights) / sum(weights.values())
+        assert hit.score == pytest.approx(wanted, abs=5e-5)
+
+
+@WEIGHED
+def test_hybrid_by_reciprocal_ranks(index: Index, weights: dict[str, float]) -> None:
     ranks = legs(index, QUERY)
-    found = index.search(QUERY, 50, weights=weights, explain=True)
+    found = index.search(QUERY, 50, weights=weights, fusion="ranks")
     assert set(ids(found)) == set(ranks["dense"]) | set(ranks["lexical"])
     for hit in found:
         wanted = sum(weights[leg] / (60 + ranks[leg][hit.id]) for leg in weights if hit.id in ranks[leg])
         assert hit.score == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize(("fusion", "whole"), [("scores", 4.0), ("ranks", 1.0)])
+def test_an_explanation_adds_up_to_the_score(index: Index, fusion: Any, whole: float) -> None:
+    for hit in index.search(QUERY, 50, weights={"dense": 1, "lexical": 3}, explain=True, fusion=fusion):
+        why = hit.explanation
+        assert why is not None and why.fusion == fusion
+        parts = [why.weights[name] * leg.value for name, leg in (("dense", why.dense), ("lexical", why.lexical)) if leg]
+        assert hit.score == pytest.approx(sum(parts) / whole, abs=3e-6)
+
+
+def test_an_unknown_fusion(index: Index) -> None:
+    with pytest.raises(SearchError, match="fusion 'magic' is unknown: use scores, ranks"):
+        index.search(QUERY, fusion="magic")  # type: ignore[arg-type]
 
 
 def test_a_weight_of_zero_leaves_one_leg(index: Index) -> None:
@@ -100,9 +132,10 @@ def test_explanations_say_what_happened(index: Index) -> None:
         assert (why.mode, why.space, why.tier, why.encoder) == ("hybrid", index.pair.space.id, "rough", "static")
         assert (why.dense.rank, why.dense.score) == by_dense[hit.id] if why.dense else hit.id not in by_dense
         assert (why.lexical.rank, why.lexical.score) == by_words[hit.id] if why.lexical else hit.id not in by_words
-        assert (why.weights, why.constant) == ({"dense": 1.0, "lexical": 3.0}, 60)
+        assert (why.weights, why.fusion) == ({"dense": 1.0, "lexical": 3.0}, "scores")
     assert dense[0].explanation is not None and dense[0].explanation.lexical is None
     assert lexical[0].explanation is not None and lexical[0].explanation.tier is None
+    assert lexical[0].explanation.fusion is None and lexical[0].explanation.weights == {}
     assert index.search(QUERY, 1)[0].explanation is None
 
 

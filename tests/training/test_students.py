@@ -162,6 +162,12 @@ def test_a_projection_leads_to_another_width(tiny, models):
     assert np.allclose(vectors(wide, ["血压"]), expected, atol=1e-5)
 
 
+def test_a_projection_may_start_as_the_cut_of_nested_vectors(tiny, models):
+    whole, cut = vectors(tiny, models.TEXTS), vectors(with_projection(tiny, 10, start="cut"), models.TEXTS)
+    assert np.allclose(cut, whole[:, :10] / np.linalg.norm(whole[:, :10], axis=1, keepdims=True), atol=1e-5)
+    assert np.abs(vectors(with_projection(tiny, 10), models.TEXTS) - cut).max() > 1e-2
+
+
 def features(student, text):
     side = Side(student, "query")
     ids = torch.tensor(side.ids([side.prompt + text]))

@@ -20,7 +20,8 @@ from suwen.bench.search import Ranks, ragged, tie_order
 from suwen.bench.systems import Context, Dense, Setting, SystemProblem
 from suwen.corpora.files import open_text
 from suwen.encoders.space import sha256_of
-from suwen.retrieve.fuse import CONSTANT, reciprocal_rank_fusion
+from suwen.index.engine import Ranking
+from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, words
 
 # Lucene's and tantivy's defaults: the index of this package ranks by the same.
@@ -119,7 +120,7 @@ def _top(scores: Any, depth: int) -> Any:
 
 
 class Hybrid:
-    """Reciprocal rank fusion of an encoder's ranking and BM25's, as the retriever of this package fuses.
+    """An encoder's ranking and BM25's, fused by score as the retriever of this package does.
 
     Args:
         spec: What the user wrote.
@@ -132,26 +133,34 @@ class Hybrid:
         self.name = f"hybrid:{lexical.name.removeprefix('bm25:')}:{dense.name}"
 
     def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
-        """Both legs' contracts and the constant."""
+        """Both legs' contracts, their weights, and the depth that their scores are scaled by."""
         legs = [self._dense.contract(setting, side), self._lexical.contract(setting, side)]
-        return {"rrf": CONSTANT, "legs": legs}
+        return {"scores": DEPTH, "weights": dict(WEIGHTS), "legs": legs}
 
     def rank(self, data: Ranked, setting: Setting, context: Context) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
-        legs = [rank_densely(self._dense, data, setting, context), self._lexical.rank(data, setting, context)]
+        deep = context._replace(depth=max(context.depth, DEPTH))
+        legs = {
+            "dense": rank_densely(self._dense, data, setting, deep),
+            "lexical": self._lexical.rank(data, setting, deep),
+        }
         lists = []
         for number in range(len(data.queries)):
-            ranked = [(leg.rows[number][leg.rows[number] >= 0], 1.0) for leg in legs]
-            fused = reciprocal_rank_fusion(ranked, k=len(data.documents))
+            fused = fuse_hybrid({name: _ranking(leg, number) for name, leg in legs.items()}, len(data.documents))
             lists.append((fused.rows, fused.scores))
         depth = context.depth if data.candidates is None else None
         rows, scores = ragged(lists, tie_order(data.document_ids), depth)
-        return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in legs))
+        return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in legs.values()))
 
     def release(self) -> None:
         """Let both legs go."""
         self._dense.release()
         self._lexical.release()
+
+
+def _ranking(leg: Ranks, number: int) -> Ranking:
+    there = leg.rows[number] >= 0
+    return Ranking(leg.rows[number][there], leg.scores[number][there].astype(np.float32))
 
 
 class RunFile:

@@ -17,7 +17,7 @@ FORMS = {
     "st:PATH": "a sentence-transformers model, a folder or a hub id",
     "st:QUERY+DOCUMENT": "two models of one space",
     "bm25:words": "BM25 over dictionary words; bm25:bigrams over character pairs; bm25:lucene with Lucene's analysers",
-    "hybrid[:words|bigrams|lucene]:SYSTEM": "reciprocal rank fusion of an encoder and BM25",
+    "hybrid[:words|bigrams|lucene]:SYSTEM": "an encoder and BM25, fused by score",
     "openai:URL#MODEL": "an embedding endpoint that speaks OpenAI's protocol; the key is OPENAI_API_KEY",
     "run:PATH": "a TREC run file, or a folder of them named after the tasks",
 }

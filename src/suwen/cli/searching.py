@@ -17,8 +17,9 @@ from suwen.index.embedded import EmbeddedEngine
 from suwen.index.filters import parse_where
 from suwen.index.truth import FILE
 from suwen.index.upkeep import recall as measure_recall
+from suwen.retrieve.fuse import WEIGHTS
 from suwen.retrieve.results import Hit, Results
-from suwen.retrieve.retriever import WEIGHTS, Index
+from suwen.retrieve.retriever import Index
 
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
 

@@ -210,7 +210,7 @@ def search_index(index: Index, tier: str | None = None, *, mode: Mode = "dense")
         index: Open, over the texts that negatives may come from.
         tier: The query encoder; the pair's default when not given.
         mode: ``dense`` gives similarities, which a margin is meant for. ``lexical`` scores have a margin of their own
-            kind; the scores of ``hybrid`` come from ranks, so mine with ``margin=None`` there.
+            kind; the scores of ``hybrid`` are relative to each query, so mine with ``margin=None`` there.
     """
 
     def search(queries: list[str], k: int) -> list[list[Found]]:

@@ -187,7 +187,9 @@ class Asker:
 
 
 def _form(item: Mapping[str, Any]) -> str:
-    example = ", ".join(f'"{name}": "{"A" if name == "grade" else "…"}"' for name in item["properties"])
+    # All grades and not one of them: weak judges give every passage the grade that an example shows.
+    rules = item["properties"]
+    example = ", ".join(f'"{name}": "{"/".join(rule.get("enum", "…"))}"' for name, rule in rules.items())
     return f'{{"P1": {{{example}}}, …}}'
 
 

@@ -28,7 +28,10 @@ class Leg:
     """Where one way of searching put a hit."""
 
     rank: int
+    #: Cosine, or BM25.
     score: float
+    #: What the fusion made of it: by scores 1 for the query's best and 0 for its 200th, by ranks 1 / (60 + rank).
+    value: float
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,10 @@ class Explanation:
     encoder: str
     dense: Leg | None
     lexical: Leg | None
+    #: Of the legs, in hybrid: the hit's score is the weighted mean of their values, by ranks the weighted sum.
     weights: dict[str, float]
-    constant: int
+    #: ``scores`` or ``ranks``; None where one leg was searched alone.
+    fusion: str | None
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,13 @@ from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Ranking, StoredPassage
 from suwen.index.filters import Where
 from suwen.index.snapshot import EmbeddedSnapshot
-from suwen.retrieve.fuse import CONSTANT, reciprocal_rank_fusion
+from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, WEIGHTS, Fusion, fuse_hybrid, relative
 from suwen.retrieve.highlight import highlight
 from suwen.retrieve.relevance import Null, judge, measure_null
 from suwen.retrieve.results import Explanation, Hit, Leg, Results
 from suwen.text.clean import clean
 
 Mode = Literal["hybrid", "dense", "lexical"]
-#: Weight of each leg in the fusion.
-WEIGHTS: Mapping[str, float] = {"dense": 1.0, "lexical": 1.0}
 #: The deepest position that can be asked for: ``offset + k``.
 DEEPEST = 10_000
 #: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
@@ -38,7 +36,7 @@ LONGEST_QUERY = 8192
 
 #: How far down each leg is read: half of a step is given out before the next is taken, since the fusion of two legs
 #: cut at a depth is only sure of its upper part.
-_STEPS = (200, 2000, DEEPEST)
+_STEPS = (DEPTH, 2000, DEEPEST)
 
 
 class _Found(NamedTuple):
@@ -112,13 +110,14 @@ class Index:
         highlights: bool = False,
         explain: bool = False,
         weights: Mapping[str, float] = WEIGHTS,
+        fusion: Fusion = "scores",
     ) -> Results:
         """Find the passages that answer a query.
 
         Args:
             query: What the user typed.
             k: How many hits.
-            mode: ``dense`` (meaning), ``lexical`` (words) or ``hybrid`` (both, fused by rank).
+            mode: ``dense`` (meaning), ``lexical`` (words) or ``hybrid`` (both, fused).
             tier: The query encoder; the pair's default when not given.
             where: Metadata filter, see :data:`suwen.index.filters.Where`.
             offset: Hits to leave out, for the next page.
@@ -126,15 +125,16 @@ class Index:
             highlights: Mark the matching sentences.
             explain: Say of each hit where either leg put it.
             weights: How much each leg counts in ``hybrid``.
+            fusion: What the legs of ``hybrid`` are fused by, see :mod:`suwen.retrieve.fuse`.
         """
         started = time.perf_counter()
-        text, notes = _checked(query, k, offset, mode, weights)
+        text, notes = _checked(query, k, offset, mode, weights, fusion)
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
         vector = None if encoder is None else encoder.encode_queries([text])[0]
         encoded = time.perf_counter()
         with self.engine.snapshot() as snapshot:
             read = cache(lambda depth: _legs(snapshot, text, vector, mode, depth, where))
-            page = _page(snapshot, _ranked(read, weights), offset, k, per_document)
+            page = _page(snapshot, _ranked(read, weights, fusion), offset, k, per_document)
             searched = time.perf_counter()
             relevant, evidence = judge(read(_STEPS[0]), self._null(snapshot, tier or self.pair.default_tier))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
@@ -145,7 +145,7 @@ class Index:
         if explain:
             tier_name = encoder.name if encoder else None
             hits = tuple(
-                _explained(hit, item, found.legs, mode, self.pair.space.id, tier_name, weights)
+                replace(hit, explanation=_why(item, found.legs, mode, self.pair.space.id, tier_name, weights, fusion))
                 for hit, (item, found) in zip(hits, page, strict=True)
             )
         ended = time.perf_counter()
@@ -179,10 +179,14 @@ def find_pair(path: str | Path | None, settings: Mapping[str, Any]) -> Pair:
     return Pair.load(path)
 
 
-def _checked(query: str, k: int, offset: int, mode: str, weights: Mapping[str, float]) -> tuple[str, tuple[str, ...]]:
+def _checked(
+    query: str, k: int, offset: int, mode: str, weights: Mapping[str, float], fusion: str
+) -> tuple[str, tuple[str, ...]]:
     """The query as it is searched, and what the caller should know about it."""
     if mode not in get_args(Mode):
         raise SearchError(f"mode {mode!r} is unknown: use {', '.join(get_args(Mode))}")
+    if fusion not in get_args(Fusion):
+        raise SearchError(f"fusion {fusion!r} is unknown: use {', '.join(get_args(Fusion))}")
     if k < 1 or offset < 0 or offset + k > DEEPEST:
         raise SearchError(
             f"k is {k} and offset {offset}: k must be at least 1, offset at least 0, both together at most {DEEPEST}"
@@ -210,14 +214,9 @@ def _legs(
     return legs
 
 
-def _fused(legs: Mapping[str, Ranking], weights: Mapping[str, float], depth: int) -> Ranking:
-    if len(legs) == 1:
-        return next(iter(legs.values()))
-    ranked = [(ranking.rows, float(weights.get(name, 0.0))) for name, ranking in legs.items()]
-    return reciprocal_rank_fusion([leg for leg in ranked if leg[1] > 0], 2 * depth)
-
-
-def _ranked(read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, float]) -> Iterator[_Found]:
+def _ranked(
+    read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, float], fusion: Fusion
+) -> Iterator[_Found]:
     """The fused ranking, best first, reading the legs deeper as more of it is asked for.
 
     It is the same whatever page is cut from it: fusing deeper legs may move a row up, so what an earlier step gave out
@@ -226,7 +225,7 @@ def _ranked(read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, flo
     given: set[int] = set()
     for depth in _STEPS:
         legs = read(depth)
-        fused = _fused(legs, weights, depth)
+        fused = fuse_hybrid(legs, 2 * depth, weights, fusion) if len(legs) > 1 else next(iter(legs.values()))
         whole = depth == DEEPEST or all(len(leg.rows) < depth for leg in legs.values())
         for row, score in zip(fused.rows.tolist(), fused.scores.tolist(), strict=True):
             if not whole and len(given) >= depth // 2:
@@ -270,19 +269,24 @@ def _hit(item: StoredPassage, score: float, highlights: Any) -> Hit:
     )
 
 
-def _explained(
-    hit: Hit,
+def _why(
     item: StoredPassage,
     legs: Mapping[str, Ranking],
     mode: str,
     space: str,
     tier: str | None,
     weights: Mapping[str, float],
-) -> Hit:
+    fusion: Fusion,
+) -> Explanation:
     def leg(name: str) -> Leg | None:
         places = np.flatnonzero(legs[name].rows == item.row).tolist() if name in legs else []
-        return Leg(places[0] + 1, round(float(legs[name].scores[places[0]]), 6)) if places else None
+        if not places:
+            return None
+        place = places[0]
+        by_score = relative(legs[name], FLOORS[name])[0][place]
+        value = float(by_score) if fusion == "scores" else 1 / (CONSTANT + place + 1)
+        return Leg(place + 1, round(float(legs[name].scores[place]), 6), round(value, 6))
 
     used = {name: float(weights.get(name, 0.0)) for name in legs} if mode == "hybrid" else {}
-    why = Explanation(mode, space, tier, item.encoder, leg("dense"), leg("lexical"), used, CONSTANT)
-    return replace(hit, explanation=why)
+    how = fusion if mode == "hybrid" else None
+    return Explanation(mode, space, tier, item.encoder, leg("dense"), leg("lexical"), used, how)

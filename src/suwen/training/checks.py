@@ -93,9 +93,22 @@ def _students(recipe: Recipe) -> Iterator[str]:
         if student.start == "scratch" and student.base is None and recipe.tokenizer is None:
             yield f"students.{name}: from scratch needs a vocabulary; add `tokenizer: {{vocabulary: 16000}}`"
     for stage in recipe.stages:
+        yield from _token_start(recipe, stage)
         wanted = getattr(stage, "student", None)
         if wanted is not None and wanted not in recipe.students:
             yield f"stages.{stage.name}.student: unknown student '{wanted}'{nearest(wanted, recipe.students)}"
+
+
+def _token_start(recipe: Recipe, stage: AnyStage) -> Iterator[str]:
+    """A table starts from the teacher's vectors where there are some: in an align stage, and nowhere else."""
+    student = recipe.students.get(getattr(stage, "student", None) or "")
+    if student is None or student.init != "vectors" or isinstance(stage, AlignStage):
+        return
+    if getattr(stage, "start", None) is None:
+        yield (
+            f"stages.{stage.name}: a student of `init: vectors` starts in an align stage; put one before and name it "
+            f"as `start`, or say `init: random`"
+        )
 
 
 def _pruned(recipe: Recipe, name: str, student: Student) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import HeldOut
+from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
@@ -21,7 +22,7 @@ from suwen.training.loop import Optimisation, optimise
 from suwen.training.measure import Measured, load_measures
 from suwen.training.options import Training
 from suwen.training.run_folder import RunFolder
-from suwen.training.settings import DocumentStage, Recipe, Stage
+from suwen.training.settings import DocumentStage, FreezeStage, Recipe, Stage
 from suwen.training.students import build_student, first_layers, prune_layers, with_projection
 from suwen.training.tokenizer import train_tokenizer
 
@@ -210,7 +211,7 @@ class Context:
             source = self.student_stage(shape.start.removeprefix("prune:"))
             return prune_layers(load_model(self.model_of(source), device=self.device)[0], shape.layers)
         if shape.start == "layers-of-document":
-            return with_projection(first_layers(self._decoder(), shape.layers), self.recipe.dimension)
+            return with_projection(first_layers(self._decoder(), shape.layers), self.recipe.dimension, start="cut")
         made = build_student(
             self.tokenizer(),
             kind=shape.kind,
@@ -225,9 +226,15 @@ class Context:
         return made.to(self.device)
 
     def _decoder(self) -> Any:
-        """The LLM itself, for a student made of its first layers."""
+        """The document encoder as it was frozen (or trained), with its prompts, for a student of its first layers."""
         stage = next(stage for stage in self.recipe.stages if isinstance(stage, DocumentStage))
-        return load_base(stage.base, device=self.device, dtype="fp32", max_length=stage.max_length)
+        model = load_base(stage.base, device=self.device, dtype="fp32", max_length=stage.max_length)
+        frozen = [one.name for one in self.recipe.stages if isinstance(one, FreezeStage) and one.start == stage.name]
+        adapters = [self.folder_of(name) / "model" / "adapter" for name in (*frozen, stage.name)]
+        if (adapter := next((folder for folder in adapters if folder.is_dir()), None)) is not None:
+            apply_adapter(model, adapter)
+        model.prompts = {"query": stage.prompts.query_prompt(), "document": stage.prompts.document_prompt}
+        return model
 
     def student_stage(self, student: str) -> str:
         """The last stage before now that has written this student."""

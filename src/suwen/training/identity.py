@@ -17,6 +17,7 @@ from suwen.training.settings import (
     ContrastiveStage,
     DocumentStage,
     ExportStage,
+    FreezeStage,
     JointStage,
     PairStage,
     Recipe,
@@ -50,6 +51,8 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
         found["seed"] = seed if training.seed is None else training.seed
     if isinstance(stage, DocumentStage):
         found["base"] = files_of(stage.base)
+    if isinstance(stage, VectorsStage) and recipe.wants_tokens:
+        found |= _vocabulary(recipe)
     if getattr(stage, "student", None) is not None:
         found |= _student(recipe, stage, seed)
     return found
@@ -115,12 +118,20 @@ def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
         names = [other.name for other in earlier if getattr(other, "student", None) == source]
         found["pruned"] = [digest(identity(recipe, name, seed)) for name in names]
     elif student.start == "layers-of-document":
-        names = [other.name for other in earlier if isinstance(other, DocumentStage)]
+        names = [other.name for other in earlier if isinstance(other, DocumentStage | FreezeStage)]
         found["layers_of"] = [digest(identity(recipe, name, seed)) for name in names]
-    elif recipe.tokenizer is not None:
-        found["tokenizer"] = recipe.tokenizer.model_dump(mode="json")
-        found["tokenizer_texts"] = _hash(Path(recipe.data.texts))
+    else:
+        found |= _vocabulary(recipe)
     return found
+
+
+def _vocabulary(recipe: Recipe) -> dict[str, Any]:
+    if recipe.tokenizer is None:
+        return {}
+    return {
+        "tokenizer": recipe.tokenizer.model_dump(mode="json"),
+        "tokenizer_texts": _hash(Path(recipe.data.texts)),
+    }
 
 
 def _data(recipe: Recipe, stage: AnyStage) -> dict[str, str]:

@@ -241,6 +241,9 @@ class Student(Settings):
     max_length: int = Field(default=64, ge=4, description="tokens of a query")
     document_length: int | None = Field(default=None, ge=4, description="tokens in document form; null = max_length")
     projection: bool = Field(default=True, description="a linear layer from its width to the space's dimension")
+    init: Literal["random", "vectors"] = Field(
+        default="random", description="a static student's table; vectors = the teacher's vector of every token"
+    )
     prompts: Prompts = Field(default_factory=Prompts, description="what tells its query form from its document form")
 
     @model_validator(mode="after")
@@ -250,6 +253,8 @@ class Student(Settings):
             raise ValueError("a student from scratch needs a `width`, such as 384")
         if self.kind == "transformer" and self.width is not None and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
+        if self.init == "vectors" and (self.kind, self.start, self.base) != ("static", "scratch", None):
+            raise ValueError("`init: vectors` starts the table of a static student from scratch: say `init: random`")
         return self
 
 
@@ -301,6 +306,11 @@ class Recipe(Settings):
     students: dict[Name, Student] = Field(default_factory=dict, description="the query encoders by name")
     stages: tuple[AnyStage, ...] = Field(min_length=1, description="what is done, in order")
     variants: dict[Name, Variant] = Field(default_factory=dict, description="ablations and baselines by name")
+
+    @property
+    def wants_tokens(self) -> bool:
+        """Whether some student starts from the teacher's vectors of its tokens."""
+        return any(student.init == "vectors" for student in self.students.values())
 
     def stage(self, name: str) -> AnyStage:
         """The stage of that name; KeyError when there is none."""

@@ -225,8 +225,15 @@ def _prompts(model: Any) -> Prompts:
     return Prompts(query=Side(model, "query").prompt, document=Side(model, "document").prompt)
 
 
-def with_projection(student: Any, dimension: int) -> Any:
-    """A copy with one linear layer more, to a (larger) dimension: HotelMatch's way to meet an LLM's full width."""
+def with_projection(student: Any, dimension: int, *, start: Literal["random", "cut"] = "random") -> Any:
+    """A copy with one linear layer more, to another dimension.
+
+    Args:
+        student: Not changed.
+        dimension: What it leads to.
+        start: ``random`` is HotelMatch's way to meet an LLM's full width; ``cut`` begins as the first ``dimension``
+            numbers of the old vector, which is where nested vectors are cut.
+    """
     side = Side(student, "query")
     with torch.inference_mode():
         width = side.embed(side.ids(["a"])).shape[1]
@@ -234,6 +241,9 @@ def with_projection(student: Any, dimension: int) -> Any:
     unit_last = type(modules[-1]).__name__ == "Normalize"
     body = modules[:-1] if unit_last else modules
     linear = _head(width, dimension)
+    if start == "cut":
+        torch.nn.init.eye_(linear[0].linear.weight)
+        torch.nn.init.zeros_(linear[0].linear.bias)
     return _assemble([*body, *(linear if unit_last else linear[:1])], _prompts(student), side.device)
 
 

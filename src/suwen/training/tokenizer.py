@@ -71,6 +71,12 @@ def train_tokenizer(
     return _framed(tokenizer)
 
 
+def token_texts(tokenizer: Any) -> list[str]:
+    """What each token says, by its id: without the mark of a word's start; a special token says nothing."""
+    by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    return ["" if token in SPECIAL else token.replace(_START, "") for token, _ in by_id]
+
+
 def _cut(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         yield well_formed(text)

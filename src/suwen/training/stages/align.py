@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from suwen.encoders.query import Vectors
 from suwen.training.align_task import AlignLosses, AlignTask, Part
 from suwen.training.context import Context
 from suwen.training.data import table_of
 from suwen.training.settings import AlignStage
 from suwen.training.stages.aligned import StudentModel, finish_student, open_student, text_parts
-from suwen.training.stages.vectors import TeacherVectors
+from suwen.training.stages.vectors import TOKENS, TeacherVectors
+from suwen.training.students import init_from_vectors
+from suwen.training.tokenizer import DOCUMENT, QUERY
 from suwen.training.towers import FrozenTower
+
+#: Texts whose mean vector is that of their form.
+_MEAN_OF = 20_000
 
 
 def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
@@ -24,9 +30,12 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
         return folder.metrics
     student = open_student(context, stage.student, stage.start)
     seed = context.seed_of(stage)
+    parts = (_supervised if stage.supervised else _texts)(context, stage, student, vectors)
+    if stage.start is None and student.shape.init == "vectors":
+        _start_table(student, parts[0], vectors)
     task = AlignTask(
         student.model,
-        _supervised(context, stage, student, vectors) if stage.supervised else _texts(context, stage, student, vectors),
+        parts,
         stage.training.batch,
         AlignLosses(stage.contrastive, stage.squared_l2, stage.distil, stage.leaf, stage.temperature),
         seed=seed,
@@ -35,6 +44,24 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
     student.model.train()
     context.optimise(task, folder, stage.training, per_epoch=task.per_epoch)
     return finish_student(context, folder, student, vectors)
+
+
+def _start_table(student: StudentModel, part: Part, vectors: TeacherVectors) -> None:
+    """Start a static student from what the teacher makes of each token, weighted by how often the texts hold it."""
+    tokenizer = student.sides["query"].backend
+    counts = np.bincount(part.tower.tokens.ids, minlength=tokenizer.get_vocab_size())
+    # They choose the form, and are no part of the mean.
+    counts[[tokenizer.token_to_id(QUERY), tokenizer.token_to_id(DOCUMENT)]] = 0
+    # What all texts of a form share is the form's vector.
+    forms = [("query", "rows-query"), ("document", "rows-document", "query", "rows-query")]
+    shared = [_mean(vectors, next(name for name in names if vectors.has(name))) for names in forms]
+    init_from_vectors(student.model, np.asarray(vectors.array(TOKENS)), counts=counts, form=np.stack(shared))
+
+
+def _mean(vectors: TeacherVectors, name: str) -> Vectors:
+    found = vectors.array(name)
+    mean: Vectors = found[:: max(1, len(found) // _MEAN_OF)].mean(axis=0, dtype=np.float32)
+    return mean
 
 
 def _texts(context: Context, stage: AlignStage, student: StudentModel, vectors: TeacherVectors) -> list[Part]:

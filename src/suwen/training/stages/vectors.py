@@ -18,13 +18,16 @@ from suwen.encoders.side import Form
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.vectors import encode_to_folder
 from suwen.training.context import Context
-from suwen.training.data import DataError, table_of
+from suwen.training.data import DataError, fingerprint, table_of
 from suwen.training.measure import Measured, ndcg
 from suwen.training.settings import VectorsStage
 from suwen.training.stages.documents import document_encoder
+from suwen.training.tokenizer import token_texts
 
 #: Texts per shard: large, so that texts of one length fill a batch, and still little to lose in a crash.
 _SHARD = 200_000
+#: The folder of the vectors of every token of the students' vocabulary, in the order of their ids.
+TOKENS = "tokens"
 
 
 class FormEncoder:
@@ -53,7 +56,10 @@ def run_vectors(context: Context, stage: VectorsStage) -> dict[str, float]:
     Raises:
         DataError: The disk has no room for the vectors; nothing was computed.
     """
-    folder = context.open(stage, context.data_hashes(texts=True, rows=True) | context.stage_hash(stage.start))
+    tokens = token_texts(context.tokenizer()) if context.recipe.wants_tokens else []
+    inputs = {"tokens": fingerprint(tokens)} if tokens else {}
+    inputs |= context.data_hashes(texts=True, rows=True) | context.stage_hash(stage.start)
+    folder = context.open(stage, inputs)
     if folder.finished:
         return folder.metrics
     encoder = document_encoder(context, stage.start)
@@ -67,6 +73,8 @@ def run_vectors(context: Context, stage: VectorsStage) -> dict[str, float]:
         table = table_of(sources, prompts=stage.rows.prompts)
         jobs["rows-query"] = ("query", sorted(set(table.queries)))
         jobs["rows-document"] = ("document", table.documents)
+    if tokens:
+        jobs[TOKENS] = ("query", tokens)
     _check_disk(folder.path, sum(len(found) for _, found in jobs.values()), encoder.dimension)
     metrics: dict[str, float] = {}
     for name, (form, found) in jobs.items():
@@ -143,7 +151,7 @@ class TeacherVectors:
             raise SpaceMismatch(space, self.space)
 
     def has(self, name: str) -> bool:
-        """Whether there are vectors of that name (query, document, rows-query, rows-document)."""
+        """Whether there are vectors of that name (query, document, rows-query, rows-document, tokens)."""
         return (self.folder / name / "vectors.npy").is_file()
 
     def array(self, name: str) -> npt.NDArray[np.float16]:

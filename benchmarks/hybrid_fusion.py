@@ -1,0 +1,299 @@
+"""How hybrid search should fuse its two legs: nDCG@10 of every fusion and weight, one setting for all tasks.
+
+    python benchmarks/hybrid_fusion.py DEV [--vectors FOLDER] [--pair PAIR --tier TIER] [--every-weight]
+
+DEV is a folder that tools/make_dev_collections.py wrote. The dense leg is exact search over the vectors of a pair (the
+default pair where none is named), or over ready ones: FOLDER holds `<task>-queries.npy` and `<task>-documents.npy`, a
+row for each query and document in the order of `suwen.bench.loaders.load_data`. The lexical leg is the index's own
+BM25. Both are read to the depth that the retriever reads first.
+
+The weight is the dense leg's share of the whole. A setting qualifies when it is at most 0.3 behind the better leg on
+every task; of those the highest mean wins. "held out" fits the weight on the other tasks and measures on the one left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from suwen.bench.data import Ranked
+from suwen.bench.dense import PairSystem
+from suwen.bench.loaders import load_data
+from suwen.bench.metrics import evaluate
+from suwen.bench.search import prepared, scan, tie_order
+from suwen.bench.statistics import paired_bootstrap
+from suwen.bench.tasks import load_suite
+from suwen.index.engine import Ranking
+from suwen.index.lexical import Lexical
+from suwen.retrieve.fuse import DEPTH, WEIGHTS, Leg, fuse_hybrid, reciprocal_rank_fusion, score_fusion
+
+TASKS = ("consultation", "cmedir", "cmedqa", "nfcorpus")
+GRID = tuple(round(0.05 * step, 2) for step in range(2, 19))
+TOLERANCE = 0.3
+SHIPPED = ("scores, each list's own range", WEIGHTS["dense"] / sum(WEIGHTS.values()))
+NOBODY = np.empty(0, dtype=np.int64)
+Values = np.ndarray[Any, Any]
+
+
+class Query(NamedTuple):
+    """A query's two lists, and the true scores of whatever stands in either."""
+
+    dense: Ranking
+    lexical: Ranking
+    rows: Values
+    cosines: Values
+    bm25: Values
+    #: The cosine's mean over the whole corpus.
+    mean: float
+
+
+Fuse = Callable[[Query, float], Values]
+
+
+class Task(NamedTuple):
+    data: Ranked
+    queries: list[Query]
+
+
+# -- the fusions: a query and the dense leg's share, to rows in order -------------------------------------------------
+
+
+def ordered(query: Query, scores: Values) -> Values:
+    return query.rows[np.lexsort((query.rows, -scores))]
+
+
+def by_rank(constant: int) -> Fuse:
+    def fuse(query: Query, weight: float) -> Values:
+        legs = [(query.dense.rows, weight), (query.lexical.rows, 1 - weight)]
+        return reciprocal_rank_fusion(legs, len(query.rows), constant).rows
+
+    return fuse
+
+
+def shipped(query: Query, weight: float) -> Values:
+    legs = {"dense": query.dense, "lexical": query.lexical}
+    return fuse_hybrid(legs, len(query.rows), {"dense": weight, "lexical": 1 - weight}).rows
+
+
+def at_depth(depth: int) -> Fuse:
+    """The shipped fusion with the zero elsewhere: what another size of collection amounts to."""
+
+    def fuse(query: Query, weight: float) -> Values:
+        cut = [Ranking(leg.rows[:depth], leg.scores[:depth]) for leg in (query.dense, query.lexical)]
+        return score_fusion([Leg(cut[0], weight), Leg(cut[1], 1 - weight, 0.0)], len(query.rows), depth).rows
+
+    return fuse
+
+
+def apply(fuse: Fuse, weight: float, query: Query) -> Values:
+    return fuse(query, weight)
+
+
+def convex(dense: Callable[[Query], Values], lexical: Callable[[Query], Values]) -> Fuse:
+    return lambda query, weight: ordered(query, weight * dense(query) + (1 - weight) * lexical(query))
+
+
+def between(values: Values, low: float, high: float) -> Values:
+    scaled: Values = (values - low) / max(high - low, 1e-9)
+    return scaled
+
+
+def true_range(query: Query) -> Values:
+    return between(query.cosines, query.dense.scores[-1], query.dense.scores[0])
+
+
+def true_lexical_range(query: Query) -> Values:
+    full = len(query.lexical.scores) >= DEPTH
+    return between(query.bm25, query.lexical.scores[-1] if full else 0.0, max(query.bm25.max(), 1e-9))
+
+
+def of_top(query: Query) -> Values:
+    return between(query.bm25, 0.0, float(query.bm25.max()))
+
+
+def theoretical(query: Query) -> Values:
+    return between(query.cosines, -1.0, query.cosines.max())
+
+
+def from_mean(query: Query) -> Values:
+    return between(query.cosines, query.mean, query.cosines.max())
+
+
+def standard(query: Query, leg: Ranking) -> Values:
+    """Deviations from the list's mean; what the list does not hold is as low as its last."""
+    if not len(leg.scores):
+        return np.zeros(len(query.rows))
+    values = (leg.scores - leg.scores.mean()) / max(float(leg.scores.std()), 1e-9)
+    found = np.full(len(query.rows), values[-1])
+    found[np.searchsorted(query.rows, leg.rows)] = values
+    return found
+
+
+def prominent(query: Query, weight: float) -> Values:
+    """A weight for each query: a leg counts by how far its best stands out of its own list."""
+    dense, lexical = standard(query, query.dense), standard(query, query.lexical)
+    share = weight * dense.max() / max(weight * dense.max() + (1 - weight) * lexical.max(), 1e-9)
+    return shipped(query, float(np.clip(share, 0.01, 0.99)))
+
+
+FUSIONS: dict[str, Fuse] = {
+    "reciprocal rank, 60": by_rank(60),
+    "reciprocal rank, 20": by_rank(20),
+    "reciprocal rank, 5": by_rank(5),
+    SHIPPED[0]: shipped,
+    "the same, zero at place 50": at_depth(50),
+    "the same, zero at place 20": at_depth(20),
+    "the same, true scores of both": convex(true_range, true_lexical_range),
+    "the same, weight by prominence": prominent,
+    "z-scores of the lists": convex(lambda q: standard(q, q.dense), lambda q: standard(q, q.lexical)),
+    "cosine in its range, BM25 / top": convex(true_range, of_top),
+    "cosine from mean to top, BM25 / top": convex(from_mean, of_top),
+    "(cosine + 1) / (top + 1), BM25 / top": convex(theoretical, of_top),
+}
+
+
+# -- the legs ---------------------------------------------------------------------------------------------------------
+
+
+def vectors_of(name: str, data: Ranked, folder: Path | None, system: PairSystem | None) -> tuple[Values, Values]:
+    if system is not None:
+        return system.vectors(data.queries, "query"), system.vectors(data.documents, "document")
+    assert folder is not None
+    found = []
+    for side, texts in (("queries", data.queries), ("documents", data.documents)):
+        stored = np.load(folder / f"{name}-{side}.npy").astype(np.float32)
+        if len(stored) != len(texts):
+            raise SystemExit(
+                f"{folder}: {len(stored)} vectors for the {len(texts)} {side} of {name}; encode them again"
+            )
+        found.append(prepared(stored, "cosine"))
+    return found[0], found[1]
+
+
+def read_legs(data: Ranked, queries: Values, documents: Values) -> Task:
+    rows, scores = scan(queries, [documents], tie_order(data.document_ids), similarity="cosine", depth=DEPTH)
+    middle = documents.mean(axis=0)
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        index = Lexical(Path(scratch) / "lexical", create=True)
+        index.add(enumerate(data.documents, start=1))
+        searcher = index.reload()
+        last = len(documents)
+        for number, text in enumerate(data.queries):
+            hits = index.search(searcher, text, DEPTH, None, NOBODY, last)
+            dense, lexical = Ranking(rows[number], scores[number]), Ranking(hits.rows - 1, hits.scores)
+            either = np.union1d(dense.rows, lexical.rows)
+            bm25 = np.zeros(len(either))
+            true = index.search(searcher, text, len(either), either + 1, NOBODY, last)
+            bm25[np.searchsorted(either, true.rows - 1)] = true.scores
+            query = queries[number]
+            found.append(Query(dense, lexical, either, documents[either] @ query, bm25, float(middle @ query)))
+        index.close()
+    return Task(data, found)
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def ndcg(task: Task, rank: Callable[[Query], Values]) -> Values:
+    """nDCG@10 of each query, in points; the order given is the order scored."""
+    run = {}
+    for id_, query in zip(task.data.query_ids, task.queries, strict=True):
+        best = rank(query)[:10].tolist()
+        run[id_] = ([task.data.document_ids[row] for row in best], [-float(place) for place in range(len(best))])
+    return 100 * evaluate(run, task.data.qrels, ["ndcg@10"])["ndcg@10"]
+
+
+def choose(means: Mapping[tuple[str, float], Values], better: Values) -> tuple[str, float]:
+    """The setting with the highest mean among those that qualify; the least far behind where none does."""
+    behind = {key: float((found - better).min()) for key, found in means.items()}
+    able = [key for key in means if behind[key] >= -TOLERANCE]
+    return max(able, key=lambda key: float(means[key].mean())) if able else max(behind, key=lambda key: behind[key])
+
+
+def held_out(means: Mapping[tuple[str, float], Values], better: Values) -> Values:
+    """What each task gets from a setting chosen on the others."""
+    found = np.zeros(len(better))
+    for left in range(len(better)):
+        others = [place for place in range(len(better)) if place != left]
+        found[left] = means[choose({key: value[others] for key, value in means.items()}, better[others])][left]
+    return found
+
+
+def mean_interval(left: Sequence[Values], right: Sequence[Values], rounds: int = 2000) -> tuple[float, float, float]:
+    """The difference of two means over tasks and its 95% interval, queries redrawn within each task."""
+    rng = np.random.default_rng(7)
+    gaps = [one - other for one, other in zip(left, right, strict=True)]
+    drawn = [np.mean([gap[rng.integers(0, len(gap), len(gap))].mean() for gap in gaps]) for _ in range(rounds)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(np.mean([gap.mean() for gap in gaps])), float(low), float(high)
+
+
+# -- telling ----------------------------------------------------------------------------------------------------------
+
+
+def row(name: str, weight: str, found: Values, better: Values, held: Values | None = None) -> str:
+    cells = [*(f"{value:.2f}" for value in found), f"{found.mean():.2f}", f"{(found - better).min():+.2f}"]
+    cells += ["", ""] if held is None else [f"{held.mean():.2f}", f"{(held - better).min():+.2f}"]
+    return f"| {' | '.join([name, weight, *cells])} |"
+
+
+def tell(tasks: Mapping[str, Task], every_weight: bool) -> None:
+    legs = {
+        "dense": [ndcg(task, lambda query: query.dense.rows) for task in tasks.values()],
+        "BM25": [ndcg(task, lambda query: query.lexical.rows) for task in tasks.values()],
+    }
+    plain = {name: np.array([values.mean() for values in per]) for name, per in legs.items()}
+    better = np.maximum(plain["dense"], plain["BM25"])
+    print(f"| fusion | weight | {' | '.join(tasks)} | mean | worst gap | held out: mean | worst gap |")
+    print("|---|" + "---|" * (len(tasks) + 5))
+    for name, found in plain.items():
+        print(row(name, "", found, better), flush=True)
+    every: dict[tuple[str, float], Values] = {}
+    for name, fuse in FUSIONS.items():
+        grid = {}
+        for weight in GRID:
+            rank = partial(apply, fuse, weight)
+            grid[name, weight] = np.array([ndcg(task, rank).mean() for task in tasks.values()])
+        chosen, held = choose(grid, better), held_out(grid, better)
+        for key in grid if every_weight or name == SHIPPED[0] else [chosen]:
+            print(row(name, f"{key[1]:g}", grid[key], better, held if key == chosen else None), flush=True)
+        every |= grid
+    best = choose(every, better)
+    print(f"\nBest: {best[0]}, weight {best[1]:g}: mean {every[best].mean():.2f}. Shipped: weight {SHIPPED[1]:g}.\n")
+    against = {**legs, "reciprocal rank, 60": [ndcg(task, lambda q: by_rank(60)(q, 0.5)) for task in tasks.values()]}
+    ours = [ndcg(task, lambda query: shipped(query, SHIPPED[1])) for task in tasks.values()]
+    print(f"| shipped setting minus | {' | '.join(tasks)} | mean |\n|---|" + "---|" * (len(tasks) + 1))
+    for name, theirs in against.items():
+        cells = [paired_bootstrap(one, other)[:3] for one, other in zip(ours, theirs, strict=True)]
+        cells.append(mean_interval(ours, theirs))
+        print(f"| {name} | " + " | ".join(f"{gap:+.2f} ({low:+.2f} to {high:+.2f})" for gap, low, high in cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dev", type=Path)
+    parser.add_argument("--vectors", type=Path, help="a folder of ready vectors")
+    parser.add_argument("--pair", help="a pair's folder; the default pair where left out")
+    parser.add_argument("--tier", help="the query encoder; the pair's default where left out")
+    parser.add_argument("--every-weight", action="store_true", help="show the whole grid of every fusion")
+    options = parser.parse_args()
+    system = None if options.vectors else PairSystem.open("pair", options.pair or "", options.tier)[0]
+    suite = load_suite(options.dev / "dev.toml")
+    tasks = {}
+    for task in suite.tasks:
+        if task.name in TASKS:
+            data = load_data(suite, task)
+            assert isinstance(data, Ranked)
+            tasks[task.name] = read_legs(data, *vectors_of(task.name, data, options.vectors, system))
+    tell(tasks, options.every_weight)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Where students start: the teacher's own layers are the teacher, and its token vectors are better than dice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from suwen.encoders.side import load_model
+from suwen.training.complaints import RecipeError
+from suwen.training.data import fingerprint
+from suwen.training.recipe import load_recipe
+from suwen.training.runner import train
+from suwen.training.settings import Recipe
+from suwen.training.stages.aligned import StudentModel
+from suwen.training.tokenizer import token_texts, train_tokenizer
+
+SHIPPED = Path(__file__).parents[2] / "recipes" / "care-tiny.yaml"
+TRAINING = {"steps": 0, "batch": 32, "learning_rate": 1e-3}
+
+
+def recipe_of(tmp: Path, students: dict[str, dict[str, Any]], sets: Sequence[str] = ()) -> Recipe:
+    """The tiny recipe's teacher, hardly trained, and students that are aligned in no step."""
+    import yaml
+
+    raw = load_recipe(SHIPPED, sets).model_dump(mode="json")
+    kept = [stage for stage in raw["stages"] if stage["name"] in ("document", "freeze", "vectors")]
+    aligned = [
+        {"stage": "align", "name": f"align-{name}", "student": name, "vectors": "vectors", "training": TRAINING}
+        for name in students
+    ]
+    file = tmp / "starts.yaml"
+    raw |= {"name": "starts", "students": students, "stages": [*kept, *aligned], "variants": {}}
+    file.write_text(yaml.safe_dump(raw, allow_unicode=True), encoding="utf-8")
+    return load_recipe(file, ["data.root=builtin:tiny"])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, Path]:
+    folder = tmp_path_factory.mktemp("starts")
+    forms = {"prompts": {"query": "[Q]", "document": "[D]"}}
+    students: dict[str, dict[str, Any]] = {
+        "whole": {"start": "layers-of-document", "layers": 2},
+        "half": {"start": "layers-of-document", "layers": 1},
+        "random": {"kind": "static", **forms},
+        "tokens": {"kind": "static", "init": "vectors", **forms},
+    }
+    recipe = recipe_of(folder, students, ["stages.document.training.steps=12"])
+    report = train(recipe, folder / "runs", device="cpu")
+    assert report.complete
+    return recipe, report.folder
+
+
+def cosines(run: tuple[Recipe, Path], student: str) -> Any:
+    """Of the student with the teacher, over queries that no training text holds."""
+    from suwen.training.measure import load_measures
+
+    recipe, folder = run
+    root = folder.parents[1] / "builtin"
+    (task,) = load_measures(next(root.rglob("dev.toml")))
+    model, _ = load_model(folder / f"align-{student}" / "model", device="cpu")
+    found = StudentModel(model, recipe.students[student]).encode(task.data.queries)
+    taught = np.load(folder / "vectors" / "measure" / f"{task.name}-queries.npy").astype(np.float32)
+    return found, taught
+
+
+def mean_cosine(found: Any, taught: Any) -> float:
+    return float((found * taught).sum(axis=1).mean())
+
+
+def test_all_layers_of_the_teacher_are_the_teacher(run: tuple[Recipe, Path]) -> None:
+    found, taught = cosines(run, "whole")
+    assert found.shape == taught.shape
+    # What is stored of the teacher is in fp16.
+    assert np.abs(found - taught).max() < 2e-3
+    assert mean_cosine(*cosines(run, "half")) < 0.999
+
+
+def test_a_table_from_the_teacher_s_vectors_is_nearer_than_dice(run: tuple[Recipe, Path]) -> None:
+    found, taught = cosines(run, "tokens")
+    dice, _ = cosines(run, "random")
+    assert mean_cosine(found, taught) > mean_cosine(dice, taught) + 0.3
+    # Nearer by the tokens too, not by the form's vector alone: a text is told from the others.
+    form = taught.mean(axis=0) / np.linalg.norm(taught.mean(axis=0))
+    own = (found - found.mean(axis=0)) / np.linalg.norm(found - found.mean(axis=0), axis=1, keepdims=True)
+    wanted = taught - (taught @ form)[:, None] * form
+    right, wrong = (own * wanted).sum(axis=1), (own * np.roll(wanted, 7, axis=0)).sum(axis=1)
+    assert right.mean() > wrong.mean() + 0.05
+
+
+def test_the_vectors_of_the_tokens_are_kept_with_the_others(run: tuple[Recipe, Path]) -> None:
+    recipe, folder = run
+    import json
+
+    metrics = json.loads((folder / "vectors" / "metrics.json").read_text(encoding="utf-8"))
+    stored = np.load(folder / "vectors" / "tokens" / "vectors.npy", mmap_mode="r")
+    table = load_model(folder / "align-tokens" / "model", device="cpu")[0][0].embedding.weight
+    assert metrics["texts.tokens"] == len(stored) == len(table)
+    assert recipe.wants_tokens and not recipe.model_copy(update={"students": {}}).wants_tokens
+
+
+def test_a_token_is_encoded_as_what_it_says() -> None:
+    tokenizer = train_tokenizer(["aspirin and aspirin 高血压 高血压"] * 4, size=200)
+    texts = token_texts(tokenizer)
+    assert len(texts) == tokenizer.get_vocab_size()
+    assert texts[tokenizer.token_to_id("[CLS]")] == texts[tokenizer.token_to_id("[Q]")] == ""
+    assert texts[tokenizer.token_to_id("▁aspirin")] == "aspirin"
+    assert texts[tokenizer.token_to_id("高血压")] == "高血压"
+    assert fingerprint(texts) == fingerprint(token_texts(tokenizer))
+
+
+def test_such_a_start_is_refused_where_there_are_no_vectors(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="`init: vectors` starts the table of a static student"):
+        recipe_of(tmp_path, {"wide": {"width": 64, "heads": 4, "init": "vectors"}})
+    with pytest.raises(RecipeError, match="starts in an align stage"):
+        load_recipe(SHIPPED, ["students.static.init=vectors", "stages.joint.student=static", "stages.joint.start=null"])
