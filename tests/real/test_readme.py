@@ -1,7 +1,8 @@
 """README and docs are true: every command and code block runs, in order, offline; every link leads somewhere.
 
 A block that cannot run has ``<!-- not run: why -->`` before it. ``<!-- given: NAME … -->`` before a block asks for
-things a reader would have: ``my-model`` (a sentence-transformers folder) or ``articles.jsonl``.
+things a reader would have: ``my-model`` (a sentence-transformers folder), ``articles.jsonl``, ``adapter-pair`` (a
+light pair with an adapter) or ``base.gguf`` (its base).
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _DRUGS = ("布洛芬", "阿司匹林", "二甲双胍", "华法林", "阿莫西�
 _ADVICE = ("饭后服用可减轻胃部不适。", "肾功能减退时应减量。", "与其他药同服前请问药师。", "漏服时不要加倍补服。")
 _ARTICLES = [{"id": f"{drug}-{number}", "text": drug + text} for drug in _DRUGS for number, text in enumerate(_ADVICE)]
 
+_FOLDERS = {"my-model": "bert_folder", "adapter-pair": "adapter_pair"}
+
 
 class Block(NamedTuple):
     page: Path
@@ -52,25 +55,30 @@ def name(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_block_of_a_page_runs(page: Path, tmp_path: Path, offline: Callable, bert_folder: Path) -> None:
+def test_every_block_of_a_page_runs(
+    page: Path, tmp_path: Path, offline: Callable, request: pytest.FixtureRequest
+) -> None:
     programs = Path(sys.executable).parent
     for block in blocks(page):
         if block.mark == "not run" or block.language not in ("sh", "python"):
             continue
         if block.mark == "given":
-            _give(block.what.split(), tmp_path, bert_folder)
+            _give(block.what.split(), tmp_path, request)
         command = ["bash", "-euo", "pipefail", "-c"] if block.language == "sh" else [sys.executable, "-c"]
         done = offline([*command, block.code], cwd=tmp_path, path=programs)
         said = f"{name(page)}:{block.line} exits with {done.returncode}\n{block.code}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == 0, said
 
 
-def _give(things: list[str], folder: Path, model: Path) -> None:
+def _give(things: list[str], folder: Path, request: pytest.FixtureRequest) -> None:
     for thing in things:
         if (folder / thing).exists():
             continue
-        if thing == "my-model":
-            shutil.copytree(model, folder / thing)
+        if thing in _FOLDERS:
+            shutil.copytree(request.getfixturevalue(_FOLDERS[thing]), folder / thing)
+        elif thing == "base.gguf":
+            models = request.getfixturevalue("models")
+            models.write_gguf(request.getfixturevalue("base_folder"), folder / thing)
         else:
             assert thing == "articles.jsonl", f"{thing} is nothing this test can give"
             lines = [json.dumps(article, ensure_ascii=False) for article in _ARTICLES]
