@@ -187,7 +187,8 @@ def test_answers_are_asked_in_several_ways(made: Path) -> None:
 def test_pairs_keep_the_wrong_partners_as_negatives(made: Path) -> None:
     assert [row[:3] for row in rows_of(made, "cmedqq")] == [("糖尿病饮食", ("糖尿病人吃什么",), ("糖尿病会遗传吗",))]
     kuake = {(row.query, row.pos[0], row.neg) for row in rows_of(made, "kuake-qqr")}
-    assert ("打针要交多少费", "打一针多少钱", ("医生上门的费用",)) in kuake and len(kuake) == 2  # the nearly right partner too
+    assert ("打针要交多少费", "打一针多少钱", ("医生上门的费用",)) in kuake
+    assert len(kuake) == 2  # the nearly right partner too
     assert all(row.neg == (f"unlike this: {row.query}",) for row in rows_of(made, "question-pairs"))
 
 
