@@ -110,3 +110,12 @@ def test_a_prompt_of_ones_own_must_ask_for_a_grade(tmp_path):
     assert asker.prompt_name == "grade/zh/3"
     with pytest.raises(JuryProblem, match="schema of a grade"):
         asker.request(BATCH)
+
+
+@pytest.mark.parametrize("reasons", [True, False])
+def test_the_form_that_is_asked_for_shows_no_grade(reasons):
+    asker = Asker(Judge("j", "one"), config("http://127.0.0.1:1/v1"), Settings(batch=2, reasons=reasons))
+    text = asker.request(Batch(Judge("j", "one"), 0, "q", "query", (Shown("p", "text", False),))).messages[-1].content
+    form = text[text.rindex('{"P1"') :]
+    assert '"grade": "…"' in form and not set("SABCD") & set(form)
+    assert ('"reason": "…"' in form) is reasons

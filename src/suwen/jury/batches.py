@@ -187,9 +187,8 @@ class Asker:
 
 
 def _form(item: Mapping[str, Any]) -> str:
-    # All grades and not one of them: weak judges give every passage the grade that an example shows.
-    rules = item["properties"]
-    example = ", ".join(f'"{name}": "{"/".join(rule.get("enum", "…"))}"' for name, rule in rules.items())
+    # No grade is shown: weak judges give every passage the one that is, and recite a list of them in its order.
+    example = ", ".join(f'"{name}": "…"' for name in item["properties"])
     return f'{{"P1": {{{example}}}, …}}'
 
 
