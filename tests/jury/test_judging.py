@@ -64,7 +64,7 @@ def test_every_pair_gets_one_vote_of_every_judge(tmp_path):
         assert all(v.grade == TEXTS[v.passage_id][-1] and v.reason == f"因为{v.grade}" for v in votes)
         # 12 passages in batches of 5: three requests for each query and judge.
         assert server.total == 4 * 3 * 3 == done.spent.calls
-        assert {v.prompt for v in votes} == {"grade/zh/1", "grade/en/1"} and {v.batch for v in votes} == {5, 2}
+        assert {v.prompt for v in votes} == {"grade/zh/2", "grade/en/2"} and {v.batch for v in votes} == {5, 2}
 
 
 def test_a_vote_can_be_traced_to_its_reply(tmp_path):
