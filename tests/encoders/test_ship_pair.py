@@ -98,8 +98,12 @@ def test_the_samples_vectors_may_be_made_elsewhere(
         ship_pair.main([*asked, "--card", str(tmp_path / "card.md"), "--out", str(tmp_path / "out")])
     assert "finds a judged passage" in caplog.text
     assert "encoded 24 of" not in caplog.text
+    taken = tmp_path / "out" / "sample"
     for name in ("vectors.npy", "ids.txt", "vectors.json"):
-        assert (tmp_path / "out" / "sample" / name).read_bytes() == (shipped_pair / "sample" / name).read_bytes()
+        assert (taken / name).read_bytes() == (tmp_path / "kept" / name).read_bytes()
+    assert (taken / "ids.txt").read_bytes() == (shipped_pair / "sample" / "ids.txt").read_bytes()
+    # Two runs of one model may differ in the last bit of fp16.
+    assert np.allclose(np.load(taken / "vectors.npy"), np.load(shipped_pair / "sample" / "vectors.npy"), atol=2e-3)
     np.save(tmp_path / "kept" / "vectors.npy", -np.load(tmp_path / "kept" / "vectors.npy"))
     with pytest.raises(SystemExit, match="holds other vectors of the sample"):
         ship_pair.main([*asked, "--only-vectors"])
