@@ -130,7 +130,7 @@ class AlignTask:
         """The loss of one step, with its graph."""
         students, teachers, texts = [], [], []
         for part, order in zip(self.parts, self._orders, strict=True):
-            rows = _own(order.rows(number))
+            rows = own_share(order.rows(number))
             students.append(part.tower.vectors(rows))
             teachers.append(part.targets.vectors(part.places[rows]))
             texts.append(part.texts[rows])
@@ -153,7 +153,7 @@ class AlignTask:
         return found.total, {name: value.detach() for name, value in found.parts.items()}
 
 
-def _own(rows: Ints) -> Ints:
+def own_share(rows: Ints) -> Ints:
     """This process's share of a batch."""
     rank, size = world()
     each = len(rows) // size

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from suwen.training.align_task import _own as own_share
+from suwen.training.align_task import own_share
 from suwen.training.batches import Shuffled, Tokens, tokenise
 from suwen.training.context import Context
 from suwen.training.retromae import RetroMAE
