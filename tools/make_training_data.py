@@ -20,6 +20,7 @@ import gzip
 import json
 import logging
 import random
+import re
 import shutil
 import tempfile
 from collections import Counter, defaultdict
@@ -27,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
@@ -44,6 +45,10 @@ DOCUMENT, PASSAGE, REST, TEXT = 1000, 500, 300, 400
 #: A span is meant to read like a query, so a longer one is not drawn; English takes three letters for a character.
 SPAN = {"zh": 40, "en": 100}
 NEGATIVES = 8
+#: Of what a language model wrote: the kinds that are titles, the longest line, and the marks before a line.
+TITLES = ("title", "topic")
+WRITTEN = {"zh": 80, "en": 120}
+_MARKS = re.compile(r"^\s*(?:[-*•·]+|[（(]?\d{1,2}[.、)）:：]|(?:搜索词|标题|问题|网页标题)\d?[：:])\s*")
 #: NFCorpus judges some 40 documents a query, nearly all by way of a link of a link: more would drown the other sources.
 PER_QUERY = 12
 #: The texts of a row, by file, where one row in ten is held out; the last is the one that rows may share.
@@ -82,16 +87,16 @@ COMMON = ("zh/disease-aliases", "zh/disease-articles", "zh/imcs-symptom-train", 
 PATTERNS = {"zh": (ONE_ZH, TWO_ZH), "en": (ONE_EN, TWO_EN)}
 LANGUAGES = {"zh": 0.65, "en": 0.35}
 SHARES = {
-    "zh": {"query": 0.12, "name": 0.08, "title": 0.045, "answer": 0.004, "sentence": 0.035, "span": 0.26},
-    "en": {"query": 0.05, "name": 0.05, "title": 0.01, "answer": 0.004, "sentence": 0.04, "span": 0.06},
+    "zh": {"query": 0.25, "name": 0.08, "title": 0.15, "answer": 0.004, "sentence": 0.035, "span": 0.20},
+    "en": {"query": 0.10, "name": 0.05, "title": 0.01, "answer": 0.004, "sentence": 0.04, "span": 0.06},
 }
 
 
 class Data:
     """The files, read once, with the held-out rows taken out."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, written: Path | None = None) -> None:
+        self.folder, self.written = folder, [] if written is None else list(read_written(written))
         self.held_out = HeldOut()
         self._rows: dict[str, list[Row]] = {}
         for name, fields in DEV.items():
@@ -130,6 +135,46 @@ class Data:
             else:
                 kept.append(row)
         return kept
+
+
+class Written(NamedTuple):
+    """A line a language model wrote (see tools/write_texts.py): what it is, what asks and what answers."""
+
+    kind: str
+    query: str
+    document: str
+
+
+def read_written(path: Path) -> Iterator[Written]:
+    """The usable lines of every reply: no numbers before them, no remarks, as long as a query or a title may be."""
+    with open_text(path) as lines:
+        for reply in map(json.loads, lines):
+            for raw in reply["lines"]:
+                line = _MARKS.sub("", raw).strip("\"'“”「」 ")
+                asked, arrow, title = (part.strip(' “”"') for part in line.partition("=>"))
+                kind, longest = reply["kind"], WRITTEN["en" if reply["kind"] == "search" else "zh"]
+                if not 3 <= len(asked) <= longest or bool(arrow) != (kind == "topic") or asked.endswith((":", "：")):
+                    continue
+                if kind == "topic" and 3 <= len(title) <= longest:
+                    yield Written(kind, asked, title)
+                elif kind == "title":
+                    yield Written(kind, reply["x"], asked)
+                elif kind != "topic":
+                    yield Written(kind, asked, reply["with"])
+
+
+def written(*kinds: str) -> Callable[[Data], Iterator[TrainingRow]]:
+    """Rows from what a language model wrote; half of the titles get the name of a site, as real ones have."""
+
+    def make(data: Data) -> Iterator[TrainingRow]:
+        draw = random.Random(6)
+        for kind, query, document in data.written:
+            if kind in kinds:
+                named = kind in TITLES and draw.random() < 0.5
+                title = draw.choice(TITLES_ZH).format(x=document.strip("？?。")) if named else document
+                yield TrainingRow(query, (title,), type="title" if kind in TITLES else "retrieval")
+
+    return make
 
 
 def cut(text: str, size: int = DOCUMENT) -> str:
@@ -338,6 +383,11 @@ ROWS: dict[str, Callable[[Data], Iterator[TrainingRow]]] = {
     "question-pairs": questions("en/medical-question-pairs"),
     "consult": answers("en/consult-qa", ("query", "document")),
     "openstax": openstax,
+    "written-titles": written("title"),
+    "written-topics": written("topic"),
+    "written-questions": written("question"),
+    "written-short": written("short"),
+    "written-search": written("search"),
     "unsup-huatuo": unsupervised(field("zh/huatuo-qa-a")),
     "unsup-toyhom": unsupervised(field("zh/toyhom-qa")),
     "unsup-textbook": unsupervised(field("zh/textbook-sentences", "text")),
@@ -377,6 +427,7 @@ def queries(data: Data) -> Iterator[Text]:
         for row in data.rows(name):
             yield from (Text(row[key], "query", name) for key in ("a", "b"))
     yield from (Text(row["text"], "query", "en/nfcorpus") for row in data.rows("en/nfcorpus/queries-train"))
+    yield from (Text(line.query, "query", "written") for line in data.written if line.kind != "title")
 
 
 def names(data: Data) -> Iterator[Text]:
@@ -402,6 +453,7 @@ def titles(data: Data) -> Iterator[Text]:
         for pattern in chain.from_iterable(SECTIONS.values()):
             yield Text(pattern.format(x=row["name"]), "title", "zh/disease-articles")
     yield from (Text(row.pos[0], "title", "patterns") for row in web_titles(data))
+    yield from (Text(row.pos[0], "title", "written") for row in written(*TITLES)(data))
     yield from (Text(row["title"], "title", "en/openstax") for row in modules(data))
     for row in data.rows("en/nfcorpus/corpus"):
         yield Text(row["text"].partition(" abstract ")[0], "title", "en/nfcorpus")
@@ -486,6 +538,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="a new folder for the training data")
     parser.add_argument("--texts", type=int, default=1_000_000, help="how many unlabelled texts to draw at most")
     parser.add_argument("--seed", type=int, default=0, help="for everything that is drawn")
+    parser.add_argument("--written", type=Path, help="what tools/write_texts.py wrote, to be added")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.out.exists():
@@ -493,7 +546,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{options.out.name}-", dir=options.out.parent))
     try:
-        make(Data(options.data), unfinished, options.texts, options.seed)
+        make(Data(options.data, options.written), unfinished, options.texts, options.seed)
         unfinished.chmod(0o755)
         unfinished.rename(options.out)
     except BaseException:

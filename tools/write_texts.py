@@ -1,0 +1,269 @@
+"""Have a small language model write search words, titles and questions in bulk, from texts that may be trained on.
+
+Two steps, so that the second can run on a GPU that has nothing but torch and transformers. ``prompts`` asks about the
+rows and texts that tools/make_training_data.py made (nothing held out is among them); ``write`` samples the replies,
+many equal-length prompts at once: without padding there is no mask, and grouped heads need no copies of the keys.
+What is written goes back into the data with ``make_training_data.py --written``, which leaves out what is held out.
+Example::
+
+    python tools/write_texts.py prompts training-data prompts.jsonl.gz
+    python tools/write_texts.py write prompts.jsonl.gz written.jsonl.gz --model qwen2.5-coder-1.5b.gguf --seconds 200
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import logging
+import random
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from suwen.corpora.files import open_text
+
+log = logging.getLogger("write-texts")
+Prompt = dict[str, str]
+#: What is asked, by kind. ``title`` and ``topic`` are pairs of search words and titles, the others are questions.
+ASKED = {
+    "title": "搜索词：{x}\n写出搜索引擎会给出的3个健康网站的网页标题，都能回答这条搜索词，说法各不相同。"
+    "每行一个，不要编号。",
+    "topic": "围绕“{x}”写出4条网民会输入的健康搜索词，每条后面配一个能回答它的网页标题。"
+    "每行一条，格式：搜索词 => 网页标题。不要编号。",
+    "question": "医生的回答：{x}\n\n写出3个患者会这样问、而这段话能回答的问题。口语化，长短不一。每行一个，不要编号。",
+    "short": "患者的描述：{x}\n\n把它写成3条简短的搜索词，意思不变，用词各不相同。每行一条，不要编号。",
+    "search": "Passage: {x}\n\nWrite 4 different short search queries that this passage answers, 2 to 8 words each. "
+    "One per line, no numbers.",
+}
+#: How many of each source are asked about, by kind; passages are cut to this many characters.
+SOURCES: Mapping[str, Mapping[str, int]] = {
+    "title": {
+        "zh/kuake-qqr-train": 13000,
+        "zh/cmedqq-train": 7000,
+        "zh/covid-pairs-train": 4000,
+        "toyhom-titles": 5000,
+    },
+    "topic": {
+        "zh/disease-aliases": 5000,
+        "zh-en/icd10-names": 6000,
+        "zh/disease-articles": 1500,
+        "zh/kuake-qqr-train": 4000,
+    },
+    "question": {"huatuo": 3600, "toyhom": 6500, "disease-articles": 4000, "zh/textbook-sentences": 3000},
+    "short": {"huatuo": 3600, "toyhom": 6000},
+    "search": {"nfcorpus": 7000, "medquad": 3000, "consult": 2500, "pubmedqa": 900},
+}
+LONGEST = {"zh": 180, "en": 450}
+#: New tokens of a reply, by kind; prompts are cut to a multiple of STEP tokens where their end may go.
+ROOM = {"title": 72, "topic": 110, "question": 84, "short": 60, "search": 44}
+STEP = 16
+_CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
+
+
+def make_prompts(data: Path, seed: int) -> Iterator[Prompt]:
+    """One prompt for each text asked about, in a shuffled order, with the row's own texts that replies pair with."""
+    draw = random.Random(seed)
+    texts: dict[str, list[str]] = defaultdict(list)
+    for row in _lines(data / "texts.jsonl.gz"):
+        if row["kind"] in ("name", "query", "sentence"):
+            texts[row["source"]].append(row["text"])
+    prompts: list[Prompt] = []
+    for kind, sources in SOURCES.items():
+        for source, count in sources.items():
+            rows = data / "rows" / f"{source}.jsonl.gz"
+            found = (
+                _from_rows(kind, source, rows) if rows.is_file() else [_plain(kind, source, x) for x in texts[source]]
+            )
+            found = [prompt for prompt in found if kind == "search" or _CHINESE.search(prompt["x"])]
+            draw.shuffle(found)
+            prompts += found[:count]
+    draw.shuffle(prompts)
+    return iter(prompts)
+
+
+def _from_rows(kind: str, source: str, path: Path) -> list[Prompt]:
+    """What a row is asked about: its query for titles and search words, else its positive, each text once."""
+    found: dict[str, Prompt] = {}
+    for number, row in enumerate(_lines(path)):
+        about, pairs_with = (
+            (row["query"], row["pos"][0]) if kind in ("title", "short") else (row["pos"][0], row["pos"][0])
+        )
+        # NFCorpus has few documents and many queries about them: each document is asked about twice.
+        key = f"{about}{number % 2}" if source == "nfcorpus" else about
+        found.setdefault(key, {"kind": kind, "source": source, "x": _cut(about, kind), "with": pairs_with})
+    return list(found.values())
+
+
+def _plain(kind: str, source: str, text: str) -> Prompt:
+    return {"kind": kind, "source": source, "x": _cut(text, kind), "with": text}
+
+
+def _cut(text: str, kind: str) -> str:
+    return text[: LONGEST["en" if kind == "search" else "zh"]]
+
+
+def write(
+    prompts: Sequence[Prompt],
+    model: Any,
+    tokenizer: Any,
+    *,
+    seconds: float,
+    batch: int,
+    seed: int,
+    told: Callable[[str], None],
+) -> Iterator[dict[str, Any]]:
+    """Each prompt with the lines of its reply, until the time is up; batches of all kinds come mixed."""
+    import torch
+
+    torch.manual_seed(seed)
+    batches = _batches(prompts, tokenizer, batch, seed)
+    started, done, said = time.monotonic(), 0, 0
+    for number, (kind, ids, members) in enumerate(batches, 1):
+        if time.monotonic() - started > seconds:
+            break
+        replies = _sample(model, torch.tensor(ids, device=model.device), ROOM[kind], tokenizer)
+        for prompt, reply in zip(members, replies, strict=True):
+            lines = [line.strip() for line in tokenizer.decode(reply, skip_special_tokens=True).split("\n")]
+            yield {**prompt, "lines": [line for line in lines if line]}
+        done, said = done + len(members), said + sum(map(len, replies))
+        spent = time.monotonic() - started
+        told(f"{spent:6.1f}s batch {number}/{len(batches)} {kind} {done} prompts, {said / spent:,.0f} tokens/s")
+
+
+def _batches(
+    prompts: Sequence[Prompt], tokenizer: Any, batch: int, seed: int
+) -> list[tuple[str, list[list[int]], list[Prompt]]]:
+    """Prompts of one kind and one length in tokens, in shuffled order."""
+    alike: dict[tuple[str, int], list[tuple[list[int], Prompt]]] = defaultdict(list)
+
+    def tokens(*texts: str) -> list[list[int]]:
+        ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        return ids
+
+    around = {
+        kind: tokens(f"<|im_start|>user\n{before}", f"{after}<|im_end|>\n<|im_start|>assistant\n")
+        for kind, (before, after) in ((kind, asked.split("{x}")) for kind, asked in ASKED.items())
+    }
+    for prompt, about in zip(prompts, tokens(*(prompt["x"] for prompt in prompts)), strict=True):
+        head, tail = around[prompt["kind"]]
+        if prompt["kind"] in ("question", "short", "search") and len(about) > STEP:
+            about = about[: len(about) // STEP * STEP]
+        alike[prompt["kind"], len(about)].append((head + about + tail, prompt))
+    found = []
+    for (kind, _), group in alike.items():
+        for start in range(0, len(group), batch):
+            ids, members = zip(*group[start : start + batch], strict=True)
+            found.append((kind, list(ids), list(members)))
+    # The largest first: a run that is cut short has spent its time on full batches.
+    random.Random(seed).shuffle(found)
+    return sorted(found, key=lambda one: len(one[1]) < batch // 8)
+
+
+def _sample(
+    model: Any, ids: Any, room: int, tokenizer: Any, temperature: float = 0.8, top: int = 40
+) -> list[list[int]]:
+    """New tokens of each row up to its end; the last few rows that ramble on are cut."""
+    import torch
+    from transformers import DynamicCache
+
+    ends = torch.tensor(
+        [tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>")], device=ids.device
+    )
+    cache, kept = DynamicCache(), []
+    going = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+    with torch.inference_mode():
+        for at in range(room):
+            logits = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+            best = logits.float().div_(temperature).topk(top)
+            ids = best.indices.gather(1, torch.multinomial(best.values.softmax(-1), 1))
+            going &= ~torch.isin(ids[:, 0], ends)
+            kept.append(torch.where(going, ids[:, 0], ends[1]))
+            if at % 8 == 7 and going.float().mean() < 0.02:
+                break
+    table = torch.stack(kept, 1).cpu()
+    over = going.cpu().tolist()
+    replies = []
+    for row, unfinished in zip(table, over, strict=True):
+        reply = [id_ for id_ in row.tolist() if id_ != int(ends[1])]
+        if unfinished:  # its last line is half a line
+            breaks = [at for at, id_ in enumerate(reply) if "\n" in tokenizer.decode([id_])]
+            reply = reply[: breaks[-1]] if breaks else []
+        replies.append(reply)
+    return replies
+
+
+def load(path: Path, device: str) -> tuple[Any, Any]:
+    """The model with its head, and the tokenizer."""
+    import torch
+    from transformers import Qwen2ForCausalLM
+
+    from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, read_weights
+
+    file = open_gguf(path)
+    dtype = torch.bfloat16 if device != "cpu" else torch.float32
+    weights = {f"model.{name}": weight for name, weight in read_weights(file, dtype).items()}
+    # The small Qwens of this family share the table of the tokens with the head; the file's copy may be coarser.
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    config = build_config(file)
+    config.tie_word_embeddings = True
+    model = Qwen2ForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
+    return model.to(device).eval(), build_tokenizer(file)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with open_text(path) as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def _save(path: Path, rows: Iterator[dict[str, Any]] | Iterator[Prompt]) -> int:
+    count, part = 0, path.with_name(path.name + ".part")
+    with gzip.open(part, "wt", encoding="utf-8") as out:
+        for row in rows:
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    part.replace(path)
+    return count
+
+
+def main() -> None:
+    """Run one of the two steps."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=["prompts", "write"])
+    parser.add_argument("source", type=Path, help="The training data; or the prompts")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", type=Path, help="A GGUF file of a small Qwen2.5")
+    parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--limit", type=int, default=None, help="The first so many prompts, to try it")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--times", type=int, default=1, help="Replies to each prompt; larger batches cost little more")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if given.step == "prompts":
+        log.info("%s prompts in %s", _save(given.out, make_prompts(given.source, given.seed)), given.out)
+        return
+    if given.model is None:
+        parser.error("write needs --model FILE.gguf")
+    model, tokenizer = load(given.model, given.device)
+    log.info("the model is loaded")
+    prompts = list(_lines(given.source))[: given.limit] * given.times
+    replies = write(
+        prompts,
+        model,
+        tokenizer,
+        seconds=given.seconds,
+        batch=given.batch,
+        seed=given.seed,
+        told=log.info,
+    )
+    log.info("%s replies in %s", _save(given.out, replies), given.out)
+
+
+if __name__ == "__main__":
+    main()
