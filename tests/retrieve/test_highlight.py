@@ -37,6 +37,12 @@ def test_a_latin_word_stands_at_the_start_of_a_word() -> None:
     assert highlight("ph", "Morphine is strong.") == ()
 
 
+def test_a_short_latin_word_is_a_whole_word_and_joining_words_are_not_marked() -> None:
+    assert marked("aspirin in AF", "After a stroke, aspirin in men and women.") == [["aspirin"]]
+    assert marked("AF的用药", "AF患者用药要慎重。") == [["AF", "用药"]]
+    assert matching_terms("what is it") == ["what", "is", "it"]
+
+
 def test_the_best_sentences_come_in_reading_order_and_noise_is_left_out() -> None:
     text = "多饮水。尿酸结石要碱化尿液。结石常复发。碱化尿液可溶解尿酸结石。"
     found = highlight("碱化尿液溶解尿酸结石", text)

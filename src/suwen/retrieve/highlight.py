@@ -14,6 +14,13 @@ from suwen.text.segment import bigrams, words
 from suwen.text.split import Span, sentences
 
 
+#: English words that join others: a mark on them tells the reader nothing.
+_JOINING = frozenset(
+    "a an and are as at be by can do does for from has have how if in is it my of on or should so than that the this to "
+    "was what when which who why will with you your".split()
+)
+
+
 def highlight(query: str, text: str, encoder: Encoder | None = None, most: int = 2) -> tuple[Highlight, ...]:
     """The sentences that match best, in reading order.
 
@@ -41,9 +48,12 @@ def highlight(query: str, text: str, encoder: Encoder | None = None, most: int =
 
 
 def matching_terms(query: str) -> list[str]:
-    """The terms of a query worth marking: its words and bigrams, single characters only when there is nothing else."""
+    """The terms of a query worth marking: its words and bigrams.
+
+    Single characters and English words that only join others count where there is nothing else.
+    """
     found = list(dict.fromkeys([*words(query), *bigrams(query)]))[:256]
-    return [term for term in found if len(term) > 1] or found
+    return [term for term in found if len(term) > 1 and term not in _JOINING] or found
 
 
 def _weight(terms: Sequence[str], sentence: str) -> int:
@@ -52,9 +62,10 @@ def _weight(terms: Sequence[str], sentence: str) -> int:
 
 def _pattern(term: str) -> re.Pattern[str]:
     # A Latin term must stand at the start of a word: "ph" is not in "morphine", but "stone" is in "stones", and
-    # "hba1c" in 复查HbA1c, where no space parts the words.
-    boundary = "(?<![a-z0-9])" if term[0].isascii() and term[0].isalnum() else ""
-    return re.compile(boundary + re.escape(term))
+    # "hba1c" in 复查HbA1c, where no space parts the words. A short one must be the whole word: "af" is not in "after".
+    if not (term[0].isascii() and term[0].isalnum()):
+        return re.compile(re.escape(term))
+    return re.compile("(?<![a-z0-9])" + re.escape(term) + ("(?![a-z0-9])" if len(term) < 4 else ""))
 
 
 def _highlight(text: str, folded: str, span: Span, terms: Sequence[str]) -> Highlight:
