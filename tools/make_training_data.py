@@ -10,7 +10,7 @@ zh/covid-pairs-train, zh/procedure-codes, zh/disease-aliases, zh/disease-article
 zh-en/hpo-labels (HPO), en/nfcorpus queries-train and qrels-train, en/consult-qa, en/openstax-nursing and -anatomy.
 Example::
 
-    python tools/make_training_data.py DATA training-data --texts 1000000
+    python tools/make_training_data.py DATA training-data --written written.jsonl.gz
 """
 
 from __future__ import annotations
@@ -87,9 +87,12 @@ COMMON = ("zh/disease-aliases", "zh/disease-articles", "zh/imcs-symptom-train", 
 PATTERNS = {"zh": (ONE_ZH, TWO_ZH), "en": (ONE_EN, TWO_EN)}
 LANGUAGES = {"zh": 0.65, "en": 0.35}
 SHARES = {
-    "zh": {"query": 0.25, "name": 0.08, "title": 0.15, "answer": 0.004, "sentence": 0.035, "span": 0.20},
-    "en": {"query": 0.10, "name": 0.05, "title": 0.01, "answer": 0.004, "sentence": 0.04, "span": 0.06},
+    "zh": {"query": 0.18, "name": 0.06, "title": 0.14, "answer": 0.01, "sentence": 0.04, "span": 0.20},
+    "en": {"query": 0.08, "name": 0.035, "title": 0.02, "answer": 0.005, "sentence": 0.035, "span": 0.045},
 }
+#: Rows kept of a source: the vectors of all their texts are computed, and no epoch asks for more than 9,000.
+MOST_ROWS = 13_000
+FEWER_ROWS = dict.fromkeys(("medquad", "openstax", "disease-articles", "hpo", "icd10"), 6000)
 
 
 class Data:
@@ -418,8 +421,16 @@ def admitted(rows: Iterable[TrainingRow], data: Data, left_out: Counter[str]) ->
             yield raw._replace(query=query, pos=pos, neg=tuple(text for text in neg if data.hit(text) is None))
 
 
+def thinned(rows: Iterable[TrainingRow], most: int, seed: int) -> list[TrainingRow]:
+    """At most so many rows, drawn evenly, in their order."""
+    kept = list(rows)
+    if len(kept) <= most:
+        return kept
+    return [kept[at] for at in sorted(random.Random(seed).sample(range(len(kept)), most))]
+
+
 def queries(data: Data) -> Iterator[Text]:
-    """Everything a person asked."""
+    """Everything that was asked, by people or by a language model in their place."""
     for name, fields in SPLIT.items():
         for row in data.rows(name):
             yield from (Text(row[key], "query", name) for key in fields if key not in ("document", "conclusion"))
@@ -480,6 +491,8 @@ def sentence_pool(data: Data) -> Iterator[Text]:
 def span_pool(data: Data, draw: random.Random) -> Iterator[Text]:
     """Runs of clauses of consultations and documents; runs of words where there are no clauses."""
     for text in chain(queries(data), documents(data)):
+        if text.source == "written":  # short already
+            continue
         if text.source == "en/nfcorpus":
             drawn = windows(text.text, 4 if text.kind == "answer" else 0, draw)
         else:
@@ -515,7 +528,8 @@ def make(data: Data, out: Path, total: int, seed: int) -> None:
     for name, source in ROWS.items():
         left_out: Counter[str] = Counter()
         path = out / "rows" / f"{name}.jsonl.gz"
-        counts["rows"][name] = write_training_rows(path, admitted(source(data), data, left_out))
+        kept = thinned(admitted(source(data), data, left_out), FEWER_ROWS.get(name, MOST_ROWS), seed)
+        counts["rows"][name] = write_training_rows(path, kept)
         counts["left out of the rows"][name] = dict(left_out)
         if not counts["rows"][name]:
             path.unlink()
@@ -536,7 +550,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder of the files named above")
     parser.add_argument("out", type=Path, help="a new folder for the training data")
-    parser.add_argument("--texts", type=int, default=1_000_000, help="how many unlabelled texts to draw at most")
+    parser.add_argument("--texts", type=int, default=530_000, help="how many unlabelled texts to draw at most")
     parser.add_argument("--seed", type=int, default=0, help="for everything that is drawn")
     parser.add_argument("--written", type=Path, help="what tools/write_texts.py wrote, to be added")
     options = parser.parse_args()

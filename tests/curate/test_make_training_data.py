@@ -260,3 +260,37 @@ def test_a_missing_file_is_named_and_nothing_is_left_behind(tmp_path: Path) -> N
     failed = run(tmp_path, "made")
     assert failed.returncode == 1 and "cmedir-dev.jsonl.gz is missing" in failed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+WRITTEN = [
+    {"kind": "title", "x": "头晕怎么回事", "with": "", "lines": ["1. 头晕的常见原因", "标题：", "牙结石怎么去除最好"]},
+    {"kind": "topic", "x": "痛风", "with": "", "lines": ["- 痛风能吃豆腐吗 => 痛风患者的饮食", "没有箭头的一行"]},
+    {
+        "kind": "question",
+        "x": "…",
+        "with": "痛风患者可以吃豆腐。",
+        "lines": ["“痛风吃豆腐行吗”", "鼻炎怎么办才好呢医生"],
+    },
+    {"kind": "search", "x": "…", "with": "Gout and soy in the diet.", "lines": ["2) gout soy diet"]},
+]
+
+
+def test_what_a_language_model_wrote_becomes_rows_and_texts_but_nothing_held_out(made: Path) -> None:
+    root = made.parent
+    with gzip.open(root / "written.jsonl.gz", "wt", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(reply, ensure_ascii=False) + "\n" for reply in WRITTEN)
+    done = run(root, "more", "--texts", "600", "--written", str(root / "written.jsonl.gz"))
+    assert done.returncode == 0, done.stderr
+
+    def pairs(name: str) -> list[tuple[str, str]]:
+        return [(row.query, row.pos[0]) for row in rows_of(root / "more", name)]
+
+    ((asked, title),) = pairs("written-titles")
+    assert asked == "头晕怎么回事" and "头晕的常见原因" in title
+    ((asked, title),) = pairs("written-topics")
+    assert asked == "痛风能吃豆腐吗" and "痛风患者的饮食" in title
+    assert pairs("written-questions") == [("痛风吃豆腐行吗", "痛风患者可以吃豆腐。")]
+    assert pairs("written-search") == [("gout soy diet", "Gout and soy in the diet.")]
+    texts = {row["text"]: row["kind"] for row in lines(root / "more" / "texts.jsonl.gz") if row["source"] == "written"}
+    assert texts["痛风吃豆腐行吗"] == "query" and "鼻炎怎么办才好呢医生" not in texts
+    assert "title" in texts.values()

@@ -1,0 +1,107 @@
+"""``tools/write_texts.py``: prompts from training data, and the sampling of replies by a small real model."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+TOOL = Path(__file__).parents[2] / "tools" / "write_texts.py"
+
+
+@pytest.fixture(scope="module")
+def tool() -> Any:
+    spec = util.spec_from_file_location("write_texts", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def save(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as out:
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def test_prompts_ask_about_rows_and_texts_once_and_keep_what_replies_pair_with(tmp_path: Path) -> None:
+    rows = [{"query": "痛风吃什么", "pos": ["少吃内脏，多喝水。"]}] * 2 + [{"query": "gout", "pos": ["only English"]}]
+    save(tmp_path / "data" / "rows" / "huatuo.jsonl.gz", rows)
+    save(tmp_path / "data" / "rows" / "nfcorpus.jsonl.gz", [{"query": "q", "pos": ["dietary fiber and stroke"]}] * 3)
+    save(
+        tmp_path / "data" / "texts.jsonl.gz",
+        [
+            {"text": "头晕怎么回事", "kind": "query", "source": "zh/kuake-qqr-train"},
+            {"text": "不问这一条", "kind": "pattern", "source": "patterns"},
+        ],
+    )
+    out = tmp_path / "prompts.jsonl.gz"
+    subprocess.run([sys.executable, TOOL, "prompts", tmp_path / "data", out], check=True)
+    with gzip.open(out, "rt", encoding="utf-8") as lines:
+        asked = sorted((row["kind"], row["x"], row["with"]) for row in map(json.loads, lines))
+    assert asked == [
+        ("question", "少吃内脏，多喝水。", "少吃内脏，多喝水。"),
+        ("search", "dietary fiber and stroke", "dietary fiber and stroke"),
+        ("search", "dietary fiber and stroke", "dietary fiber and stroke"),
+        ("short", "痛风吃什么", "少吃内脏，多喝水。"),
+        ("title", "头晕怎么回事", "头晕怎么回事"),
+        ("topic", "头晕怎么回事", "头晕怎么回事"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def speaker(tool: Any) -> tuple[Qwen2ForCausalLM, Any]:
+    """A model of two layers whose vocabulary is single characters."""
+    ends = ["<|im_end|>", "<|endoftext|>", "<|im_start|>"]
+    known = sorted(set("".join(tool.ASKED.values()) + "userassistant\n头晕怎么回事痛风"))
+    vocabulary = {token: id_ for id_, token in enumerate([*ends, "[UNK]", *known])}
+    raw = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="[UNK]", additional_special_tokens=ends)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+    )
+    return Qwen2ForCausalLM(config).eval(), tokenizer
+
+
+def test_every_prompt_gets_a_reply_and_batches_hold_one_length(tool: Any, speaker: Any) -> None:
+    model, tokenizer = speaker
+    prompts = [
+        {"kind": kind, "source": "s", "x": x, "with": x} for kind in ("title", "short") for x in ("头晕", "痛风", "痛")
+    ]
+    for _, ids, members in tool._batches(prompts, tokenizer, 2, seed=0):
+        assert len(set(map(len, ids))) == 1 and len(ids) == len(members) <= 2
+    said: list[str] = []
+    replies = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, told=said.append))
+    assert sorted((one["kind"], one["x"]) for one in replies) == sorted((one["kind"], one["x"]) for one in prompts)
+    assert all(line == line.strip() and line for one in replies for line in one["lines"]) and len(said) >= 3
+    again = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, told=said.append))
+    assert again == replies, "a seed must give the same replies"
+
+
+def test_sampling_ends_at_the_end_token_and_cuts_half_a_line(tool: Any, speaker: Any) -> None:
+    model, tokenizer = speaker
+    ids = torch.tensor([tokenizer.encode("头晕", add_special_tokens=False)] * 64)
+    torch.manual_seed(1)
+    replies = tool._sample(model, ids, 12, tokenizer, top=len(tokenizer))
+    end = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    line_break = tokenizer.convert_tokens_to_ids("\n")
+    assert all(end not in reply and len(reply) <= 12 for reply in replies)
+    assert any(len(reply) > 0 for reply in replies)
+    # A reply of full length that did not end was cut at its last line break, so none ends in the middle of a line.
+    assert all(len(reply) < 12 or line_break in reply for reply in replies)
