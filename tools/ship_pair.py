@@ -5,6 +5,7 @@ collection (``sample/``, so that the demo shows its documents with no download),
 hash and size. The folder takes its place whole or not at all. Encoding the sample with a base of 0.5B parameters takes
 about ten minutes on two CPU cores; ``--vectors FOLDER`` keeps the vectors, so that an interrupted run goes on, and
 ``--only-vectors`` stops there: so a GPU machine makes them in seconds, without the packages that search needs.
+``--blend l6=static:0.5`` gives a tier of a pair that is exported already a blend, or another one.
 
 The card is a Markdown file with places such as ``{{ training.seed }}``, filled from the numbers file: JSON objects,
 where a list of objects becomes a table. ``pair.*`` is filled from the pair itself. Needs the ``train`` extra. Example::
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from suwen.corpora.collection import Collection
 from suwen.corpora.sample import sample_passages, sample_path
@@ -73,6 +75,7 @@ def ship(
     out: Path,
     device: str | None = None,
     vectors: Path | None = None,
+    blends: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Path:
     """Write the folder that ships.
 
@@ -85,13 +88,14 @@ def ship(
         out: The folder; what it held is replaced.
         device: Where the document encoder runs.
         vectors: A folder to keep the sample's vectors in; what is there already is not encoded again.
+        blends: Tiers that get another blend than the pair gives them.
 
     Raises:
         ShipError: The pair, the card or the sizes will not do.
         ProbeFailed: The base is not the one the adapter was trained on.
     """
     root = manifest_path(source).parent
-    manifest = chosen(load_manifest(root), tiers)
+    manifest = chosen(load_manifest(root), tiers, blends)
     with published(out) as stage:
         copy(root, stage, manifest)
         check_sizes(stage)
@@ -107,7 +111,9 @@ def ship(
     return out
 
 
-def chosen(manifest: Manifest, tiers: Sequence[str]) -> Manifest:
+def chosen(
+    manifest: Manifest, tiers: Sequence[str], blends: Mapping[str, Mapping[str, float]] | None = None
+) -> Manifest:
     """The manifest with these tiers alone, and with something said where the pair's own says nothing."""
     if not isinstance(manifest.document, AdapterDocument):
         raise ShipError(
@@ -121,12 +127,38 @@ def chosen(manifest: Manifest, tiers: Sequence[str]) -> Manifest:
     said = manifest.model_dump()
     said |= {
         "form": "light",
-        "tiers": {name: said["tiers"][name] for name in tiers},
+        "tiers": _blended({name: said["tiers"][name] for name in tiers}, blends or {}),
         "default_tier": manifest.default_tier if manifest.default_tier in tiers else tiers[0],
         "licence": manifest.licence or LICENCE,
         "notes": manifest.notes or NOTES,
     }
-    return Manifest.model_validate(said)
+    try:
+        return Manifest.model_validate(said)
+    except ValidationError as error:
+        raise ShipError(f"{manifest.name}: {error.errors()[0]['msg']}") from error
+
+
+def _blended(tiers: dict[str, Any], blends: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """The tiers with these blends in place of their own; one that needs a tier which does not ship is refused."""
+    if unknown := [name for name in blends if name not in tiers]:
+        raise ShipError(f"--blend names {', '.join(unknown)}, which is not shipped: add it to --tiers")
+    found = {name: {**tier, "blend": dict(blends.get(name, tier.get("blend", {})))} for name, tier in tiers.items()}
+    for name, tier in found.items():
+        if missing := [other for other in tier["blend"] if other not in tiers]:
+            raise ShipError(
+                f"tier {name} adds the vectors of {', '.join(missing)}, which is not shipped: add it to --tiers, or "
+                f"give {name} another blend with --blend"
+            )
+    return found
+
+
+def read_blends(asked: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Blends as the command line gives them: ``TIER=OTHER:SHARE``, with a comma between several others."""
+    try:
+        parts = [(tier, others.split(",")) for tier, others in (one.split("=") for one in asked)]
+        return {tier: {name: float(share) for name, share in (it.split(":") for it in found)} for tier, found in parts}
+    except ValueError as error:
+        raise ShipError(f"--blend {' '.join(asked)} cannot be read: write it as in --blend l6=static:0.5") from error
 
 
 def copy(root: Path, stage: Path, manifest: Manifest) -> None:
@@ -226,7 +258,12 @@ def facts(stage: Path, manifest: Manifest) -> dict[str, Any]:
     tiers = [
         {
             "tier": f"`{name}`" + (" (default)" if name == manifest.default_tier else ""),
-            "kind": tier.kind if tier.layers is None else f"{tier.layers} layers of {tier.width}",
+            "kind": " + ".join(
+                [
+                    tier.kind if tier.layers is None else f"{tier.layers} layers of {tier.width}",
+                    *(f"{share:g} of `{other}`" for other, share in tier.blend.items()),
+                ]
+            ),
             "precision": tier.precision,
             "tokens": str(tier.max_length),
             "size": f"{size_of(stage / tier.path) / 1e6:.1f} MB",
@@ -319,6 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--card", type=Path, help="the model card, with places to fill")
     parser.add_argument("--numbers", type=Path, help="JSON to fill the card's places with")
     parser.add_argument("--tiers", default="l6,static", help="the tiers to ship [l6,static]")
+    parser.add_argument("--blend", action="append", default=[], help="a tier's blend, e.g. l6=static:0.5; repeatable")
     parser.add_argument("--out", type=Path, default=Path("src/suwen/models/default"), help="the folder to replace")
     parser.add_argument("--vectors", type=Path, help="a folder to keep the sample's vectors in")
     parser.add_argument("--only-vectors", action="store_true", help="make --vectors and stop")
@@ -335,14 +373,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(asked: argparse.Namespace) -> None:
     tiers = [name.strip() for name in asked.tiers.split(",") if name.strip()]
+    blends = read_blends(asked.blend)
     if asked.only_vectors:
-        pair = Pair(asked.pair, chosen(load_manifest(asked.pair), tiers))  # the default tier cuts the passages
+        pair = Pair(asked.pair, chosen(load_manifest(asked.pair), tiers, blends))  # the default tier cuts the passages
         log.info("%s is ready", encode_sample(pair, asked.base, asked.vectors, asked.device))
         return
     # Numbers are kept as they are written: 42.10 stays 42.10.
     numbers = json.loads(asked.numbers.read_text(encoding="utf-8"), parse_float=str) if asked.numbers else {}
     card = asked.card.read_text(encoding="utf-8")
-    ship(asked.pair, asked.base, card, numbers, tiers, asked.out, asked.device, asked.vectors)
+    ship(asked.pair, asked.base, card, numbers, tiers, asked.out, asked.device, asked.vectors, blends)
     log.info("%s is ready", asked.out)
 
 

@@ -46,11 +46,18 @@ def run(ship_pair: ModuleType, exported_pair: Path, base_folder: Path, tmp_path:
     """Runs the program on the pair, or on another; gives the folder it was to write."""
 
     def call(
-        card: str = SHORT, *, pair: Path = exported_pair, base: Path = base_folder, tiers: str = "static", **json_
+        card: str = SHORT,
+        *,
+        pair: Path = exported_pair,
+        base: Path = base_folder,
+        tiers: str = "static",
+        blend=(),
+        **json_,
     ):
         (tmp_path / "card.md").write_text(card, encoding="utf-8")
         (tmp_path / "numbers.json").write_text(json.dumps(json_), encoding="utf-8")
         asked = [pair, "--base", base, "--card", tmp_path / "card.md", "--numbers", tmp_path / "numbers.json"]
+        asked += [part for one in blend for part in ("--blend", one)]
         ship_pair.main([*map(str, asked), "--tiers", tiers, "--out", str(tmp_path / "out"), "--device", "cpu"])
         return tmp_path / "out"
 
@@ -198,3 +205,42 @@ def test_what_the_pair_says_of_itself_is_kept(ship_pair: ModuleType, exported_pa
         "l2",
         ["static", "l2"],
     )
+
+
+def test_a_blend_is_given_and_is_shipped(run, exported_pair: Path) -> None:
+    out = run(SHORT + "\n{{ pair.tiers }}", tiers="l2,static", blend=["l2=static:0.9"])
+    assert load_manifest(out).tiers["l2"].blend == {"static": 0.9}
+    assert load_manifest(out).tiers["l2"].files == load_manifest(exported_pair).tiers["l2"].files
+    assert "| 2 layers of 32 + 0.9 of `static` |" in (out / "README.md").read_text(encoding="utf-8")
+    pair = Pair.load(out)  # l2 alone was never aligned (see above): what it finds, it finds by its blend
+    cosines = (pair.encoder("l2").encode_queries(["胃痛"]) * pair.encoder("static").encode_queries(["胃痛"])).sum()
+    assert 0.9 < cosines < 1
+
+
+def test_a_blend_needs_all_its_tiers(ship_pair: ModuleType, run, exported_pair: Path) -> None:
+    said = load_manifest(exported_pair).model_dump()
+    said["tiers"]["l2"]["blend"] = {"static": 0.5}
+    blended = Manifest.model_validate(said)
+    assert ship_pair.chosen(blended, ["l2", "static"]).tiers["l2"].blend == {"static": 0.5}
+    assert ship_pair.chosen(blended, ["l2", "static"], {"l2": {"static": 0.3}}).tiers["l2"].blend == {"static": 0.3}
+    assert not ship_pair.chosen(blended, ["static"]).tiers["static"].blend
+    with pytest.raises(ship_pair.ShipError, match="adds the vectors of static, which is not shipped: add it to --tier"):
+        ship_pair.chosen(blended, ["l2"])
+    for asked, words in (
+        ("l6=static:0.5", "--blend names l6, which is not shipped"),
+        ("static=l2:0.5", "adds the vectors of l2, which is not shipped"),
+        ("static=static:0.5", "blends in itself"),
+        ("static=l2", "write it as in --blend l6=static:0.5"),
+        ("static", "write it as in --blend l6=static:0.5"),
+        ("static=l2:much", "write it as in --blend l6=static:0.5"),
+    ):
+        with pytest.raises(SystemExit, match=words):
+            run(blend=[asked])
+    with pytest.raises(SystemExit, match="less than 1"):
+        run(tiers="l2,static", blend=["l2=static:1.5"])
+
+
+def test_blends_of_the_command_line(ship_pair: ModuleType) -> None:
+    found = ship_pair.read_blends(["l6=static:0.4,l3:0.1", "l3-b=static:0.5"])
+    assert found == {"l6": {"static": 0.4, "l3": 0.1}, "l3-b": {"static": 0.5}}
+    assert ship_pair.read_blends([]) == {}

@@ -135,6 +135,63 @@ def test_a_wrong_manifest_is_refused_with_the_file_and_the_key(tmp_path, edit, c
         load_manifest(edited(tmp_path, edit))
 
 
+def blended(tmp_path: Path, **blends: dict[str, float]) -> dict:
+    """A manifest of tiers ``l2`` (which encodes the documents), ``l6`` and ``static`` in all but kind."""
+    content = a_manifest(tmp_path).model_dump(mode="json")
+    tier = content["tiers"]["l2"]
+    content["tiers"] = {name: {**tier, "blend": blends.get(name, {})} for name in ("l2", "l6", "static")}
+    return content
+
+
+def test_a_blend_is_read_back_and_no_blend_is_not_written(tmp_path):
+    manifest = Manifest.model_validate(blended(tmp_path, l6={"static": 0.5, "l2": 0.25}))
+    save_manifest(tmp_path, manifest)
+    assert load_manifest(tmp_path) == manifest
+    assert manifest.tiers["l6"].blend == {"static": 0.5, "l2": 0.25}
+    written = json.loads((tmp_path / "suwen.json").read_text(encoding="utf-8"))["tiers"]
+    assert [name for name, tier in written.items() if "blend" in tier] == ["l6"]
+    assert manifest.space.id == a_space().id, "the space is the document encoder's"
+
+
+@pytest.mark.parametrize(
+    ("blends", "complaint"),
+    [
+        ({"l6": {"l6": 0.5}}, "tier 'l6' blends in itself: remove it"),
+        ({"l6": {"l9": 0.5}}, r"blends in 'l9', which is not among the tiers \(l2, l6, static\): name one"),
+        ({"l6": {"static": 0.5}, "static": {"l2": 0.5}}, "blends in 'static', which blends others in: name the tiers"),
+        ({"l2": {"static": 0.5}}, "encodes the documents and so fixes the space: remove its blend"),
+        ({"l6": {"static": 0.5, "l2": 0.5}}, "leaves nothing to this one: lower the weights"),
+        ({"l6": {"static": 0.0}}, "tiers.l6.blend.static.*greater than 0"),
+        ({"l6": {"static": 1.0}}, "tiers.l6.blend.static.*less than 1"),
+        ({"l6": {"Static": 0.5}}, "tiers.l6.blend.Static"),
+    ],
+)
+def test_a_blend_that_cannot_be_is_refused(tmp_path, blends, complaint):
+    (tmp_path / "suwen.json").write_text(json.dumps(blended(tmp_path, **blends)), encoding="utf-8")
+    with pytest.raises(ManifestError, match=complaint):
+        load_manifest(tmp_path)
+
+
+def test_vectors_of_any_length_are_not_blended(tmp_path):
+    space = a_space(normalise=False, similarity="dot")
+    content = blended(tmp_path, l6={"static": 0.5}) | {"space": space.model_dump()}
+    for tier in content["tiers"].values():
+        tier["aligned_to"] = space.id
+    with pytest.raises(ValueError, match="have no common length: remove blend"):
+        Manifest.model_validate(content)
+
+
+@given(shares=st.lists(st.floats(0.001, 0.999), min_size=1, max_size=2))
+def test_shares_leave_something_to_the_tier_or_are_refused(tmp_path_factory, shares):
+    others = dict(zip(("static", "l2"), shares, strict=False))
+    content = blended(tmp_path_factory.getbasetemp(), l6=others)
+    if sum(shares) < 1:
+        assert Manifest.model_validate(content).tiers["l6"].blend == others
+    else:
+        with pytest.raises(ValueError, match="leaves nothing"):
+            Manifest.model_validate(content)
+
+
 def test_a_newer_format_is_refused_by_its_number(tmp_path):
     with pytest.raises(ManifestError, match=r"format 2, newer than 1.*upgrade"):
         load_manifest(edited(tmp_path, lambda content: content.update(format=2, unknown="x")))

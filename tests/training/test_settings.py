@@ -134,6 +134,23 @@ def test_the_default_tier_is_a_tier() -> None:
         ExportStage(**base, default_tier="l3")
 
 
+def test_blends_are_shares_of_tiers_that_do_not_blend() -> None:
+    base = {"stage": "export", "name": "e", "start": "f", "tiers": {"l6": "a", "l3": "b", "static": "c"}}
+    assert ExportStage(**base).blends == {}
+    assert ExportStage(**base, blends={"l6": {"static": 0.5}}).blends == {"l6": {"static": 0.5}}
+    for blends, words in (
+        ({"l9": {"static": 0.5}}, "'l9' is not one of the tiers: l6, l3, static"),
+        ({"l6": {"l9": 0.5}}, "'l9' is not one of the tiers"),
+        ({"l6": {"l6": 0.5}}, "'l6' blends itself"),
+        ({"l6": {"l3": 0.5}, "l3": {"static": 0.5}}, "'l3' blends itself and cannot be part of 'l6'"),
+        ({"l6": {"static": 0.5, "l3": 0.5}}, "less than 1 in all"),
+        ({"l6": {"static": 0.0}}, "above 0"),
+        ({"l6": {}}, "above 0"),
+    ):
+        with pytest.raises(ValidationError, match=words):
+            ExportStage(**base, blends=blends)
+
+
 def test_a_student_from_scratch_has_a_width_of_whole_heads() -> None:
     with pytest.raises(ValidationError, match="needs a `width`"):
         Student()

@@ -15,6 +15,7 @@ from suwen.bench.data import Ranked
 from suwen.bench.metrics import Similarity
 from suwen.bench.search import DimensionMismatch, PairScores, Ranks, middle_ms, prepared, ragged, scan, tie_order
 from suwen.bench.systems import Context, Dense, Prompting, Setting, SystemProblem
+from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import TierDocument, sha256_of_files
@@ -130,7 +131,7 @@ class PairSystem:
             return {"space": space, "by": "route", "side": side, "files": sha256_of_files(self.pair.path, files)}
         if tier in (None, "document"):
             return {"space": space, "by": "document", "side": side}
-        return {"space": space, "by": tier, "side": side, "files": self.pair.manifest.tiers[tier].files}
+        return {"space": space, "by": tier, "side": side, "files": made_of(self.pair.manifest, tier)}
 
     def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
         """Vectors of the space; the task does not matter."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from suwen.encoders.blend import BlendedEncoder
 from suwen.encoders.query import Encoder, EncoderError, OnnxEncoder
 from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path, verify_files
 from suwen.encoders.static import StaticEncoder
@@ -85,7 +86,9 @@ class Pair:
 
         def work(name: str) -> tuple[bool, int, bool]:
             tier = self.manifest.tiers[name]
-            return tier.kind != "static", tier.layers or 1_000, tier.precision != "int8"
+            # A table alone: a static tier that blends a graph in is as slow as the graph.
+            static = tier.kind == "static" and all(self.manifest.tiers[it].kind == "static" for it in tier.blend)
+            return not static, tier.layers or 1_000, tier.precision != "int8"
 
         return min(self.tiers, key=work) if self.tiers else self.default_tier
 
@@ -105,14 +108,21 @@ class Pair:
             known = ", ".join(self.tiers) or "none"
             raise EncoderError(f"pair {self.name} has no tier {name!r}: choose one of {known}")
         with self._lock:
-            key = (name, threads)
-            if key not in self._encoders:
-                self._encoders[key] = self._open(name, threads)
-            return self._encoders[key]
+            return self._shared(name, threads)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has for the default tier, neither cut nor with special tokens."""
         return self.encoder().count_tokens(texts)
+
+    def _shared(self, name: str, threads: int | None) -> Encoder:
+        """The encoder of a tier that is there; the lock is held."""
+        key = (name, threads)
+        if key not in self._encoders:
+            own = self._open(name, threads)
+            # A tier that is blended in does not blend itself, so this ends after one step.
+            others = [(self._shared(it, threads), share) for it, share in self.manifest.tiers[name].blend.items()]
+            self._encoders[key] = BlendedEncoder(own, others) if others else own
+        return self._encoders[key]
 
     def _open(self, name: str, threads: int | None) -> Encoder:
         if self._verify:

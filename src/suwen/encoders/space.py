@@ -10,7 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from suwen.errors import SuwenError
 
@@ -68,6 +77,7 @@ def _stays_inside(value: str) -> str:
 Inside = Annotated[str, AfterValidator(_stays_inside)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 TierName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")]
+Weight = Annotated[float, Field(gt=0, lt=1)]
 
 
 class _Frozen(BaseModel):
@@ -157,6 +167,27 @@ class Tier(_Frozen):
     width: int | None = None
     aligned_to: str
     parity: dict[str, float] = {}
+    blend: Annotated[
+        dict[TierName, Weight],
+        Field(description="the shares of other tiers' vectors in this tier's; the rest is its own"),
+    ] = {}
+
+    @model_serializer(mode="wrap")
+    def _without_an_empty_blend(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Older versions refuse keys they do not know: a pair that does not blend stays readable to them.
+        written: dict[str, Any] = handler(self)
+        if not self.blend:
+            written.pop("blend", None)
+        return written
+
+    @model_validator(mode="after")
+    def _keeps_a_share(self) -> Self:
+        if (given := sum(self.blend.values())) >= 1:
+            raise ValueError(
+                f"blend gives {given:g} to other tiers and leaves nothing to this one: lower the weights to less than "
+                f"1 in all"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_its_files(self) -> Self:
@@ -229,6 +260,29 @@ class Manifest(_Frozen):
                 raise ValueError(
                     f"tier {name!r} is aligned to {tier.aligned_to}, not to this pair's space {self.space.id}: "
                     f"align it again to this space's vectors, or remove it"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _blends_of_tiers_that_do_not(self) -> Self:
+        for name, tier in self.tiers.items():
+            for other in tier.blend:
+                if other == name:
+                    raise ValueError(f"tier {name!r} blends in itself: remove it, what the weights leave is its own")
+                if other not in self.tiers:
+                    raise ValueError(
+                        f"tier {name!r} blends in {other!r}, which is not among the tiers ({', '.join(self.tiers)}): "
+                        f"name one of them, or remove it from the blend"
+                    )
+                if self.tiers[other].blend:
+                    raise ValueError(
+                        f"tier {name!r} blends in {other!r}, which blends others in: name the tiers it is made of"
+                    )
+            if tier.blend and not self.space.normalise:
+                raise ValueError(f"tier {name!r} blends, but vectors of this space have no common length: remove blend")
+            if tier.blend and isinstance(self.document, TierDocument) and self.document.tier == name:
+                raise ValueError(
+                    f"tier {name!r} blends, but it encodes the documents and so fixes the space: remove its blend"
                 )
         return self
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismatch, load_manifest, save_manifest
 from suwen.training.context import Context
 from suwen.training.data import DataError
 from suwen.training.export import export
 from suwen.training.settings import AlignStage, ExportStage, JointStage, VectorsStage
-from suwen.training.stages.vectors import TeacherVectors
+from suwen.training.stages.vectors import TeacherVectors, measure_student
 
 #: Texts on which the tiers' losses are measured.
 _MEASURED = 2_000
@@ -37,12 +38,17 @@ def run_export(context: Context, stage: ExportStage) -> dict[str, float]:
         for tier, source in stage.tiers.items():
             metrics |= _add_tier(context, stage, out, tier, source, frozen.space, texts)
         _set_default(out, stage.default_tier or next(iter(stage.tiers)))
+        metrics |= _blend(context, stage, out)
     folder.finish(metrics)
     return metrics
 
 
 def aligned_space(context: Context, name: str) -> str:
     """The id of the space a student's stage was aligned to."""
+    return _vectors_of(context, name).space
+
+
+def _vectors_of(context: Context, name: str) -> TeacherVectors:
     stage = context.recipe.stage(name)
     while isinstance(stage, JointStage) and stage.vectors is None and stage.start is not None:
         stage = context.recipe.stage(stage.start)
@@ -50,7 +56,7 @@ def aligned_space(context: Context, name: str) -> str:
     if vectors is None:
         raise DataError(f"stage {name!r} was aligned to no space: export a tier from an align or joint stage")
     assert isinstance(context.recipe.stage(vectors), VectorsStage)
-    return TeacherVectors(context.folder_of(vectors)).space
+    return TeacherVectors(context.folder_of(vectors))
 
 
 def _add_tier(
@@ -81,3 +87,20 @@ def _name(out: Path, frozen: Manifest, stage: ExportStage, recipe: str) -> None:
 def _set_default(out: Path, tier: str) -> None:
     found = load_manifest(out)
     save_manifest(out, Manifest.model_validate({**found.model_dump(), "form": "light", "default_tier": tier}))
+
+
+def _blend(context: Context, stage: ExportStage, out: Path) -> dict[str, float]:
+    """Write the blends down, once every tier is there, and measure the blended tiers as they will serve."""
+    if not stage.blends:
+        return {}
+    said = load_manifest(out).model_dump()
+    for tier, others in stage.blends.items():
+        for name in (tier, f"{tier}-fp32"):  # the same tier before int8, where both are written
+            if name in said["tiers"]:
+                said["tiers"][name]["blend"] = others
+    save_manifest(out, Manifest.model_validate(said))
+    pair, metrics = Pair.load(out), dict[str, float]()
+    for tier in stage.blends if context.measures else ():
+        found = measure_student(context, _vectors_of(context, stage.tiers[tier]), pair.encoder(tier).encode_queries)
+        metrics |= {f"{tier}.blend.{task}": value for task, value in found.items()}
+    return metrics

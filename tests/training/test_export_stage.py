@@ -1,0 +1,82 @@
+"""The stage ``export``: tiers of a frozen space, and the blends of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from recipes_on_the_spot import raw_recipe, write_recipe
+
+from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.pair import Pair
+from suwen.encoders.space import Manifest, load_manifest, save_manifest
+from suwen.training.context import Context
+from suwen.training.measure import measure
+from suwen.training.recipe import load_recipe
+from suwen.training.settings import ExportStage
+from suwen.training.stages.export import run_export
+from suwen.training.stages.vectors import TeacherVectors
+from suwen.training.students import build_student, save_student
+from suwen.training.tiny_data import write_tiny_data
+from suwen.training.tokenizer import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def run(adapter_pair: Path, base_folder: Path, models, tmp_path_factory: pytest.TempPathFactory) -> Context:
+    """A run that has come to its export: a frozen pair, its vectors of the development task, and two students."""
+    root = tmp_path_factory.mktemp("run")
+    write_tiny_data(root / "data", conditions=8)
+    raw = raw_recipe() | {"dimension": 24}
+    raw["data"] = {"root": str(root / "data"), "measure": str(root / "data" / "dev.toml")}
+    raw["stages"][-1] |= {"default_tier": "l2", "precision": "both", "blends": {"l2": {"static": 0.25}}}
+    context = Context(load_recipe(write_recipe(root, raw)), root / "s0")
+    frozen = shutil.copytree(adapter_pair, context.folder_of("freeze") / "model", ignore=lambda *_: ["query"])
+    bare = load_manifest(adapter_pair).model_dump() | {"tiers": {}, "default_tier": None, "form": "full"}
+    save_manifest(frozen, Manifest.model_validate(bare))
+    teacher = DocumentEncoder.load(adapter_pair, base=base_folder, device="cpu")
+    vectors = context.folder_of("vectors")
+    (vectors / "measure").mkdir(parents=True)
+    (vectors / "space.json").write_text(json.dumps({"space": teacher.space.id}))
+    for task in context.measures:
+        np.save(vectors / "measure" / f"{task.name}-documents.npy", teacher.encode(task.data.documents))
+    tokenizer = train_tokenizer(models.TEXTS, size=600)
+    shape = {"dimension": 24, "max_length": 40}
+    save_student(build_student(tokenizer, layers=2, width=32, heads=4, **shape), context.folder_of("joint") / "model")
+    save_student(build_student(tokenizer, kind="static", **shape), context.folder_of("align-static") / "model")
+    return context
+
+
+def test_a_blend_is_written_and_measured_as_it_serves(run: Context) -> None:
+    stage = run.recipe.stage("export")
+    assert isinstance(stage, ExportStage)
+    metrics = run_export(run, stage)
+    pair = Pair.load(run.model_of("export"))
+    blends = {name: tier.blend for name, tier in pair.manifest.tiers.items()}
+    assert blends == {"l2": {"static": 0.25}, "l2-fp32": {"static": 0.25}, "static": {}}
+    assert (pair.default_tier, pair.manifest.form) == ("l2", "light")
+    assert pair.space.id == load_manifest(run.model_of("freeze")).space.id
+    vectors = TeacherVectors(run.folder_of("vectors"))
+    found = measure(run.measures, pair.encoder("l2").encode_queries, vectors.documents_of)
+    assert {f"l2.blend.{task}": value for task, value in found.items()}.items() <= metrics.items()
+    assert metrics["l2.int8_min"] == pair.manifest.tiers["l2"].parity["int8_min"], "parity is of the graph alone"
+    assert run_export(run, stage).items() >= metrics.items(), "a finished stage says it again"
+
+
+def test_without_a_blend_nothing_is_blended_or_measured(run: Context) -> None:
+    stage = run.recipe.stage("export")
+    run_export(run, stage)
+    metrics = run_export(run, stage.model_copy(update={"name": "plain", "blends": {}}))
+    assert not any(".blend." in name for name in metrics)
+    assert '"blend"' not in (run.model_of("plain") / "suwen.json").read_text(encoding="utf-8")
+    plain, blended = Pair.load(run.model_of("plain")), Pair.load(run.model_of("export"))
+    assert plain.manifest.tiers["l2"].parity == blended.manifest.tiers["l2"].parity
+    own, other = (plain.encoder(tier).encode_queries(["胃痛反酸"]) for tier in ("l2", "static"))
+    mean = 0.75 * own + 0.25 * other
+    assert np.allclose(blended.encoder("l2").encode_queries(["胃痛反酸"]), mean / np.linalg.norm(mean), atol=1e-5)
