@@ -10,19 +10,31 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from suwen.index import upkeep
+from suwen.index import upkeep, waiting
+from suwen.index.counts import stats
 from suwen.index.derive import derive, generation_name
-from suwen.index.engine import EncodedDocument, IndexProblem, Progress, Rows, Stats, Vectors
+from suwen.index.engine import (
+    Backlog,
+    EncodedDocument,
+    IndexProblem,
+    Outcome,
+    Progress,
+    Reencoded,
+    Rows,
+    Stats,
+    Vectors,
+    Waiting,
+    check_documents,
+)
 from suwen.index.lock import IndexLocked, WriterLock
 from suwen.index.snapshot import EmbeddedSnapshot
 from suwen.index.truth import FILE, DamagedIndex, DamagedVector, Truth
@@ -48,6 +60,7 @@ class EmbeddedEngine:
         meta = truth.meta(truth.reader())
         self.index_id, self.dimension, self._space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
         self._views = Views(folder, self.index_id, self.dimension)
+        self._backlogs = waiting.Backlogs()
         self.healed = ""
 
     # -- opening and closing ------------------------------------------------------------------------------------
@@ -90,6 +103,7 @@ class EmbeddedEngine:
         try:
             if write:
                 engine._lock.acquire(wait=2.0)
+                engine._truth.upgrade()
             if heal:
                 engine._heal()
         except BaseException:
@@ -178,6 +192,12 @@ class EmbeddedEngine:
             query = "SELECT id, digest FROM documents WHERE id = ?"
             return dict(found for id_ in ids if (found := connection.execute(query, (id_,)).fetchone()))
 
+    def encoder_of(self, id_: str) -> str | None:
+        """Who encoded a document's passages; None for one that has none or is not there."""
+        query = "SELECT encoder FROM passages WHERE document = (SELECT number FROM documents WHERE id = ?) LIMIT 1"
+        found = self._truth.reader().execute(query, (id_,)).fetchone()
+        return None if found is None else str(found[0])
+
     def stored_vectors(self, id_: str, encoder: str) -> dict[str, Vectors]:
         """What one encoder made of a document's passages: vectors by the passages' content."""
         with self._truth.reading() as connection:
@@ -201,19 +221,17 @@ class EmbeddedEngine:
     def stats(self) -> Stats:
         """Counts and sizes."""
         with self._truth.reading() as connection:
-            encoders = dict(connection.execute("SELECT encoder, count(*) FROM passages GROUP BY encoder").fetchall())
-            fields = [key for (key,) in connection.execute("SELECT DISTINCT key FROM attributes ORDER BY key")]
-            return Stats(
-                documents=_count(connection, "documents"),
-                passages=_count(connection, "passages"),
-                deleted=_count(connection, "deleted"),
-                dimension=self.dimension,
-                space=self._space,
-                encoders=encoders,
-                fields=fields,
-                bytes_truth=sum(map(_size, self.folder.glob(f"{FILE}*"))),
-                bytes_derived=sum(map(_size_inside, self.folder.glob("gen-*"))),
-            )
+            return stats(connection, self.folder, self.dimension, self._space)
+
+    def backlog(self, encoder: str) -> Backlog:
+        """How much is stored with vectors of other encoders than this one."""
+        with self._truth.reading() as connection:
+            return self._backlogs.at(connection, encoder)
+
+    def waiting(self, encoder: str, limit: int, skip: Collection[str] = ()) -> list[Waiting]:
+        """The oldest documents with vectors of other encoders than this one, without those in ``skip``."""
+        with self._truth.reading() as connection:
+            return waiting.oldest(connection, encoder, limit, skip)
 
     def settings(self) -> dict[str, Any]:
         """What :meth:`remember` was told, with the engine's own settings."""
@@ -223,13 +241,24 @@ class EmbeddedEngine:
 
     def add(self, documents: Sequence[EncodedDocument]) -> None:
         """Insert or replace whole documents. On return they are durable and searchable."""
-        self._check(documents)
+        check_documents(documents, self.dimension)
         if not documents:
             return
         with self._writing(), self._publishing(), self._truth.writing() as transaction:
-            self._truth.put(transaction, documents)
-            self._seal(transaction)
-            self._publish_lexical(transaction)
+            self._put(transaction, documents)
+
+    def reencode(self, made: Sequence[Reencoded], encoder: str) -> dict[str, Outcome]:
+        """Replace the vectors of documents that are still the version named; nothing else of them changes.
+
+        Compared and replaced in one transaction: what was posted or deleted meanwhile is never written over, and every
+        search finds the document once, by its old vectors or by its new ones.
+        """
+        with self._writing(), self._publishing(), self._truth.writing() as transaction:
+            documents, outcomes = waiting.compare(transaction, made, encoder)
+            check_documents(documents, self.dimension)
+            if documents:
+                self._put(transaction, documents)
+        return outcomes
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""
@@ -248,23 +277,10 @@ class EmbeddedEngine:
         with self._mutex:
             yield
 
-    def _check(self, documents: Sequence[EncodedDocument]) -> None:
-        seen: set[str] = set()
-        for document, passages, vectors, *_ in documents:
-            if not document.id:
-                raise IndexProblem("a document has an empty id: every document needs one")
-            if document.id in seen:
-                raise IndexProblem(f"document {document.id!r} is twice in one call: give each id once")
-            seen.add(document.id)
-            if vectors.shape != (len(passages), self.dimension):
-                raise IndexProblem(
-                    f"document {document.id!r}: {len(passages)} passages of dimension {self.dimension} need vectors of "
-                    f"shape {(len(passages), self.dimension)}, not {vectors.shape}"
-                )
-            if not np.isfinite(vectors).all() or np.abs(vectors).max(initial=0) > 60_000:
-                raise IndexProblem(
-                    f"document {document.id!r} has a vector with NaN, infinite or too large values: encode it again"
-                )
+    def _put(self, transaction: sqlite3.Connection, documents: Sequence[EncodedDocument]) -> None:
+        self._truth.put(transaction, documents)
+        self._seal(transaction)
+        self._publish_lexical(transaction)
 
     def _seal(self, transaction: sqlite3.Connection) -> None:
         """Move the tail to the vector files once it is long enough, in the transaction that makes it count."""
@@ -373,22 +389,6 @@ class EmbeddedEngine:
             except DamagedIndex as problem:
                 return [*upkeep.check_truth(connection, self.dimension, progress), str(problem)]
             return upkeep.verify(connection, view, progress)
-
-
-def _count(connection: sqlite3.Connection, table: str) -> int:
-    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-
-def _size(path: Path) -> int:
-    """The bytes of a file; none for a folder, or for what a writer removed since it was listed."""
-    with contextlib.suppress(OSError):
-        return path.stat().st_size if path.is_file() else 0
-    return 0
-
-
-def _size_inside(folder: Path) -> int:
-    # os.walk passes over a folder that vanishes under it, which a rebuild's do; a recursive glob does not.
-    return sum(_size(Path(place, name)) for place, _, names in os.walk(folder) for name in names)
 
 
 def _note(transaction: sqlite3.Connection, block: Block) -> None:

@@ -22,6 +22,10 @@ class FilterError(SuwenError):
     """A filter that cannot be understood, or that names a field no document has."""
 
 
+class UnknownField(FilterError):
+    """A filter on a field that no document has."""
+
+
 def parse_where(clauses: Iterable[str]) -> dict[str, list[Scalar] | dict[str, Scalar]]:
     """Read command-line filters: ``field=value``, ``field=a|b``, ``field>=2020``; several are combined with *and*.
 
@@ -73,7 +77,7 @@ def compile_where(where: Where) -> tuple[str, list[Scalar]]:
     conditions, parameters = [], []
     for key, wanted in where.items():
         if not isinstance(key, str) or not _writable(key):
-            raise FilterError(f"{key!r} is not the name of a field: no document has the field")
+            raise UnknownField(f"{key!r} is not the name of a field: no document has the field")
         condition, values = _condition(key, wanted)
         conditions.append(f"document IN (SELECT document FROM attributes WHERE key = ? AND {condition})")
         parameters += [key, *values]

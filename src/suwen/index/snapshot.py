@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from suwen.index.engine import Progress, Ranking, Rows, StoredPassage, Vectors
+from suwen.corpora.records import Metadata
+from suwen.index.engine import Progress, Ranking, Rows, Scale, StoredPassage, Vectors
 from suwen.index.filters import Where
 from suwen.index.truth import Truth
-from suwen.index.vectors import best
+from suwen.index.vectors import best, products
 from suwen.index.view import View
 
 #: Up to this many sealed passages the search is exact over fp32 vectors kept in memory.
 EXACT_LIMIT = 20_000
 #: Hits beyond k whose true vectors are looked up, so that the order and the scores are those of exact search.
 _MARGIN = 32
+
+
+class StoredDocument(NamedTuple):
+    """A document as it comes back: what the index keeps of it, and its passages in reading order."""
+
+    id: str
+    title: str
+    metadata: Metadata
+    digest: str
+    passages: list[StoredPassage]
 
 
 class EmbeddedSnapshot:
@@ -30,17 +43,30 @@ class EmbeddedSnapshot:
         """The highest row given out by this moment: grows with every passage added."""
         return self._view.last_row
 
-    def dense(self, vector: Vectors, k: int, where: Where | None = None) -> Ranking:
-        """The nearest passages by the space's similarity, with exact scores."""
+    @property
+    def encoders(self) -> list[str]:
+        """Who encoded anything that is there."""
+        return self._view.groups.names
+
+    def dense(
+        self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
+    ) -> Ranking:
+        """The nearest passages by the space's similarity, with exact scores.
+
+        Scores of passages whose encoder is in ``scales`` are mapped by it before the best are chosen.
+        """
         view = self._view
         query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
         admitted = view.admitted(self._connection, where) if where else None
         parts = [self._tail(query, admitted)]
-        if view.files.count:
-            exact = view.files.count <= EXACT_LIMIT
-            parts.append(self._exact(query, admitted) if exact else self._approximate(query, k, admitted))
+        if view.files.count > EXACT_LIMIT:
+            parts += self._approximate(query, k, admitted, bool(scales))
+        elif view.files.count:
+            parts.append(self._exact(query, admitted))
         rows = np.concatenate([part.rows for part in parts])
         scores = np.concatenate([part.scores for part in parts])
+        if scales:
+            scores = view.groups.scaled(rows, scores, scales)
         # Rounded, so that equal vectors tie whatever block of a matrix product they were in; ties go by row.
         return best(rows, np.round(scores, 6), k)
 
@@ -69,11 +95,36 @@ class EmbeddedSnapshot:
         """Whole passages, in the order asked for."""
         return Truth.fetch(self._connection, rows)
 
-    def sample(self, count: int) -> tuple[Rows, Vectors]:
-        """About ``count`` live passages spread evenly over the index."""
-        last, query = self._view.last_row, "SELECT row FROM vectors WHERE row >= ? ORDER BY row LIMIT 1"
-        starts = np.unique(np.linspace(1, max(last, 1), count).astype(np.int64))
-        found = {row[0] for start in starts if (row := self._connection.execute(query, (int(start),)).fetchone())}
+    def document(self, id_: str) -> StoredDocument | None:
+        """A whole document, if it is there."""
+        query = "SELECT number, title, metadata, digest FROM documents WHERE id = ?"
+        if (found := self._connection.execute(query, (id_,)).fetchone()) is None:
+            return None
+        number, title, metadata, digest = found
+        of = "SELECT row FROM passages WHERE document = ? ORDER BY ordinal"
+        rows = [row for (row,) in self._connection.execute(of, (number,))]
+        return StoredDocument(id_, title, json.loads(metadata), digest, self.fetch(rows))
+
+    def document_ids(self, after: str, limit: int) -> list[str]:
+        """The first ids past ``after``, ascending."""
+        query = "SELECT id FROM documents WHERE id > ? ORDER BY id LIMIT ?"
+        return [id_ for (id_,) in self._connection.execute(query, (after, limit))]
+
+    def count(self, encoder: str, most: int) -> int:
+        """How many passages one encoder encoded, counted up to ``most``."""
+        query = "SELECT count(*) FROM (SELECT 1 FROM passages WHERE encoder = ? LIMIT ?)"
+        return int(self._connection.execute(query, (encoder, most)).fetchone()[0])
+
+    def sample(self, count: int, encoder: str | None = None) -> tuple[Rows, Vectors]:
+        """About ``count`` live passages, of one encoder or of any, spread evenly over the index."""
+        clause, given = ("encoder = ?", (encoder,)) if encoder is not None else ("?", (1,))
+        # Each end on its own: of both at once SQLite would look at every row.
+        ends = [f"SELECT {end}(row) FROM passages WHERE {clause}" for end in ("min", "max")]
+        first, last = (self._connection.execute(end, given).fetchone()[0] or 0 for end in ends)
+        query = f"SELECT row FROM passages WHERE {clause} AND row >= ? ORDER BY row LIMIT 1"
+        starts = np.unique(np.linspace(first, last, count).astype(np.int64)).tolist()
+        steps = (self._connection.execute(query, (*given, start)).fetchone() for start in starts)
+        found = {step[0] for step in steps if step is not None}
         rows = np.asarray(sorted(found), dtype=np.int64)
         return rows, Truth.vectors_of(self._connection, rows, self._view.dimension)
 
@@ -91,15 +142,19 @@ class EmbeddedSnapshot:
             view.exact[:] = [loaded]
         return _score(*loaded[1:], query, admitted, view.hidden)
 
-    def _approximate(self, query: Vectors, k: int, admitted: Rows | None) -> Ranking:
-        view = self._view
-        rows = view.files.search(query, k + _MARGIN, admitted, view.dead).rows
-        return Ranking(rows, Truth.vectors_of(self._connection, rows, view.dimension) @ query)
+    def _approximate(self, query: Vectors, k: int, admitted: Rows | None, apart: bool) -> list[Ranking]:
+        """The best of the vector files; ``apart``, of each encoder's passages, so that none crowd the others out."""
+        view, found = self._view, []
+        for among, dead in view.groups.apart(view.files, admitted, view.dead) if apart else [(admitted, view.dead)]:
+            rows = view.files.search(query, k + _MARGIN, among, dead).rows
+            scores = products(Truth.vectors_of(self._connection, rows, view.dimension), query)
+            found.append(Ranking(rows, scores))
+        return found
 
 
 def _score(rows: Rows, vectors: Vectors, query: Vectors, admitted: Rows | None, hidden: Rows) -> Ranking:
     seen = ~np.isin(rows, hidden) if len(hidden) else np.ones(len(rows), dtype=bool)
     if admitted is not None:
         seen &= np.isin(rows, admitted)
-    scores = vectors @ query
+    scores = products(vectors, query)
     return Ranking(rows[seen], scores[seen]) if not seen.all() else Ranking(rows, scores)

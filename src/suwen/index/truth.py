@@ -45,6 +45,12 @@ CREATE INDEX attributes_by_document ON attributes(document);
 CREATE TABLE deleted(row INTEGER PRIMARY KEY);
 CREATE TABLE blocks(position INTEGER PRIMARY KEY, count INTEGER NOT NULL, checksums TEXT NOT NULL);
 """
+#: What came after the first indexes were written. Either lets an older suwen work on as before, so the format is the
+#: same: when a document came that waits for its encoder, and the first passage of each document by who encoded it.
+_LATER = (
+    "CREATE TABLE IF NOT EXISTS arrivals(document INTEGER PRIMARY KEY, time REAL NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS documents_by_encoder ON passages(encoder) WHERE ordinal = 0",
+)
 
 
 class NotAnIndex(IndexProblem):
@@ -105,6 +111,7 @@ class Truth:
             connection.executescript(
                 "BEGIN IMMEDIATE;"
                 + _SCHEMA
+                + "".join(f"{statement};" for statement in _LATER)
                 + "".join(f"INSERT INTO meta VALUES('{k}', {json.dumps(v)});" for k, v in (settings | state).items())
                 + "COMMIT;"
             )
@@ -188,6 +195,19 @@ class Truth:
                     "the folder's permissions and try again"
                 ) from problem
             raise
+
+    def upgrade(self) -> None:
+        """Bring an index of an older suwen up to date, as its writer; on a large one this reads every passage, once."""
+        if not self.has_arrivals(self.reader()):
+            with self.writing() as transaction:
+                for statement in _LATER:
+                    transaction.execute(statement)
+
+    @staticmethod
+    def has_arrivals(connection: sqlite3.Connection) -> bool:
+        """Whether the index knows when a waiting document came: one that an older suwen wrote does not."""
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'arrivals'"
+        return connection.execute(query).fetchone() is not None
 
     def shrink(self) -> None:
         """Give free pages back to the disk. The file shrinks when the log is folded in; a reader may put that off."""
@@ -284,12 +304,14 @@ class Truth:
         """Insert or replace documents; the rows their passages got, in order."""
         rows: list[int] = []
         cls.remove(connection, [encoded.document.id for encoded in documents])
-        for document, passages, vectors, encoder, digest, origin in documents:
+        for document, passages, vectors, encoder, digest, origin, arrived in documents:
             number = connection.execute(
                 "INSERT INTO documents(id, title, metadata, digest, origin) VALUES(?, ?, ?, ?, ?)",
                 (document.id, document.title, json.dumps(document.metadata, ensure_ascii=False), digest, origin),
             ).lastrowid
             connection.executemany("INSERT INTO attributes VALUES(?, ?, ?)", _attributes(number, document.metadata))
+            if arrived is not None:
+                connection.execute("INSERT OR REPLACE INTO arrivals VALUES(?, ?)", (number, arrived))
             for passage, vector in zip(passages, encode_vectors(vectors), strict=True):
                 row = connection.execute(
                     'INSERT INTO passages(document, ordinal, start, "end", text, encoder) VALUES(?, ?, ?, ?, ?, ?)',
@@ -311,6 +333,7 @@ class Truth:
             connection.execute("DELETE FROM vectors WHERE row IN (SELECT row FROM passages WHERE document = ?)", found)
             connection.execute("DELETE FROM passages WHERE document = ?", found)
             connection.execute("DELETE FROM attributes WHERE document = ?", found)
+            connection.execute("DELETE FROM arrivals WHERE document = ?", found)
             connection.execute("DELETE FROM documents WHERE number = ?", found)
             removed += 1
         if removed:

@@ -181,7 +181,7 @@ class VectorFiles:
         asked = wanted if dead is None else int(wanted * self.count / alive * 1.1) + 16
         while True:
             asked = min(asked, self.count)
-            if asked > self.count // 4 and dead is not None:
+            if dead is not None and (asked > self.count // 4 or alive <= self.count // 4):
                 living = np.flatnonzero(~dead)
                 nearest = _nearest(code, np.ascontiguousarray(self.bits[living]), wanted)
                 return np.asarray(living[nearest], dtype=np.int64)
@@ -196,7 +196,7 @@ class VectorFiles:
         # Ascending positions read the memory map forwards.
         positions = np.sort(positions)
         records = self.codes[positions]
-        scores: Vectors = (records["code"].astype(np.float32) @ query) * records["scale"]
+        scores: Vectors = products(records["code"].astype(np.float32), query) * records["scale"]
         return best(self.rows[positions], scores, k)
 
 
@@ -214,6 +214,15 @@ def best(rows: Rows, scores: Vectors, k: int) -> Ranking:
         rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))[:k]
     return Ranking(np.asarray(rows[order], dtype=np.int64), np.asarray(scores[order], dtype=np.float32))
+
+
+def products(vectors: Vectors, query: Vectors) -> Vectors:
+    """The inner product of each row with the query, by this thread alone.
+
+    ``vectors @ query`` wakes the threads of BLAS, which costs more than it brings: 4.5 ms of CPU against 0.3 at 3,000
+    rows of 256, where both of two cores are busy. And equal rows get equal products, whatever stands beside them.
+    """
+    return np.asarray(np.einsum("ij,j->i", vectors, query))
 
 
 def binarise(vectors: Vectors, mean: Vectors) -> npt.NDArray[np.uint8]:

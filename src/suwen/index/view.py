@@ -14,7 +14,8 @@ import tantivy
 
 from suwen.index.derive import generation_name
 from suwen.index.engine import Rows, Vectors
-from suwen.index.filters import FilterError, Where, compile_where
+from suwen.index.filters import UnknownField, Where, compile_where
+from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
 from suwen.index.truth import Truth
 from suwen.index.vectors import VectorFiles
@@ -37,6 +38,7 @@ class View:
     dead: npt.NDArray[np.bool_] | None
     tail_rows: Rows
     tail: Vectors
+    groups: Groups
     #: Sealed rows and vectors for exact search, loaded when first asked for; shared between views of the same files,
     #: with the deletions they were loaded after: an older view may still need what is gone since.
     exact: list[tuple[int, Rows, Vectors]] = field(default_factory=list)
@@ -50,7 +52,7 @@ class View:
             sql, parameters = compile_where(where)
             for key in where:
                 if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
-                    raise FilterError(f"no document has the field {key!r}: {_fields(connection)}")
+                    raise UnknownField(f"no document has the field {key!r}: {_fields(connection)}")
             found = np.fromiter((row for (row,) in connection.execute(sql, parameters)), dtype=np.int64)
             if len(self._admitted) >= 16:
                 self._admitted.clear()
@@ -114,6 +116,7 @@ class Views:
         files = same.files if same else self.files(meta)
         hidden = old.hidden if old and old.deletions == deletions else Truth.deleted(connection)
         tail_rows, tail = self._tail(connection, same, hidden, int(meta["sealed_row"]))
+        groups = read_groups(connection, hidden, (old.groups, old.last_row) if old else None)
         lexical = self.lexical(generation)
         return View(
             sequence=sequence,
@@ -129,6 +132,7 @@ class Views:
             dead=_flags(files, hidden),
             tail_rows=tail_rows,
             tail=tail,
+            groups=groups,
             exact=same.exact if same else [],
         )
 

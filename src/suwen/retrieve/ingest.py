@@ -16,6 +16,7 @@ from suwen.corpora.passages import split_document
 from suwen.corpora.records import Document, Passage
 from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Vectors
+from suwen.retrieve.freshness import own_encoder
 from suwen.retrieve.retriever import Index
 
 #: Passage size and overlap in tokens of the pair's query tokenizer.
@@ -76,6 +77,7 @@ def ingest(
     size: int | None = None,
     overlap: int | None = None,
     duplicates: Literal["error", "first", "last"] = "error",
+    keep: bool = True,
     progress: IngestProgress | None = None,
 ) -> IngestReport:
     """Bring documents into an index. Interrupt it and run it again: what was stored is not encoded twice.
@@ -89,9 +91,11 @@ def ingest(
         size: Tokens of a passage; what the index was built with when not given.
         overlap: Tokens that neighbouring passages share, likewise.
         duplicates: What to do with an id that comes twice.
+        keep: Leave a document alone that has not changed and that the pair's own document encoder has encoded, even
+            where a tier would now stand in for it.
         progress: Told about documents read and passages encoded.
     """
-    run = _Run(index, encoder, ready, *_passage_settings(index, size, overlap), mirror, progress)
+    run = _Run(index, encoder, ready, *_passage_settings(index, size, overlap), mirror, keep, progress)
     with _Seen() as seen:
         for document in documents:
             if not seen.add(document.id):
@@ -110,7 +114,8 @@ def ingest(
             if run.read == 0:
                 raise IngestError("the source holds no documents: nothing was changed. Check the path and the format")
             run.removed = _drop_the_gone(index, seen)
-    if run.added or run.changed:
+    # Measuring costs dozens of searches: a document posted to a large index does not wait for them.
+    if (run.added or run.changed) and (mirror or not index.calibrated()):
         index.calibrate()
     return run.report()
 
@@ -126,8 +131,10 @@ class _Run:
         size: int,
         overlap: int,
         mirror: bool,
+        keep: bool,
         progress: IngestProgress | None,
     ) -> None:
+        self.keep, self.own = keep, own_encoder(index.pair)
         self.index, self.ready, self.size, self.overlap = index, ready, size, overlap
         self.encoder: PassageEncoder = encoder or index.pair.encoder()
         self.maker = ready.name if ready else self.encoder.name
@@ -141,9 +148,9 @@ class _Run:
     def take(self, document: Document) -> None:
         """Look at one document; store the batch when it is full."""
         self.read += 1
-        digest = self._digest(document)
+        digest = self._digest(document, self.maker)
         known = self.index.engine.digests([document.id]).get(document.id)
-        if known == digest:
+        if known == digest or (known is not None and self.keep and self._is_encoded(document, known)):
             self.unchanged += 1
             self._progress(self.read, self.encoded)
             return
@@ -155,6 +162,12 @@ class _Run:
         self._held += len(passages)
         if self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
             self.flush()
+
+    def _is_encoded(self, document: Document, known: str) -> bool:
+        """Whether this very document is stored with the own encoder's vectors, whoever encoded it when it came."""
+        if self.index.engine.encoder_of(document.id) != self.own:
+            return False
+        return any(self._digest(document, maker) == known for maker in (self.own, *self.index.pair.tiers))
 
     def flush(self) -> None:
         """Encode and store what waits, in one durable step."""
@@ -176,7 +189,8 @@ class _Run:
             start = end
             self.passages += len(passages)
             self._progress(self.read, self.encoded)
-            yield EncodedDocument(document, passages, vectors, self.maker, digest, self.origin)
+            arrived = None if self.maker == self.own else time.time()
+            yield EncodedDocument(document, passages, vectors, self.maker, digest, self.origin, arrived)
 
     def _vectors(self, document_id: str, passages: Sequence[Passage]) -> Vectors:
         """A vector for each passage; one whose content the index has from the same encoder is not encoded again."""
@@ -193,9 +207,9 @@ class _Run:
             self._progress(self.read, self.encoded)
         return vectors
 
-    def _digest(self, document: Document) -> str:
+    def _digest(self, document: Document, maker: str) -> str:
         """Changes with anything that would change what is stored."""
-        parts = [document.title, document.text, document.metadata, self.size, self.overlap, self.maker]
+        parts = [document.title, document.text, document.metadata, self.size, self.overlap, maker]
         try:
             told = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
         except UnicodeEncodeError as problem:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from suwen.encoders.query import Encoder
-from suwen.index.engine import Ranking, Snapshot
+from suwen.index.engine import Ranking, Vectors
 
 #: How far above the off-topic questions the best hits must stand, in deviations, mean over the legs that were searched.
 #: With the starter pair it keeps 54 of the bundled sample's 60 queries and turns away 5 of 8 questions from outside
@@ -55,7 +55,17 @@ class Null:
         return cls(tuple(found["dense"]), tuple(found["lexical"]), int(found["rows"]))
 
 
-def measure_null(snapshot: Snapshot, encoder: Encoder, rows: int) -> Null:
+class Searched(Protocol):
+    """What can be asked both ways."""
+
+    def dense(self, vector: Vectors, k: int) -> Ranking:
+        """The ``k`` passages nearest to a vector."""
+
+    def lexical(self, text: str, k: int) -> Ranking:
+        """The ``k`` passages with the best BM25 score."""
+
+
+def measure_null(snapshot: Searched, encoder: Encoder, rows: int) -> Null:
     """Ask the off-topic questions."""
     probes = off_topic()
     vectors = encoder.encode_queries(probes)

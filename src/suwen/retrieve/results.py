@@ -28,7 +28,7 @@ class Leg:
     """Where one way of searching put a hit."""
 
     rank: int
-    #: Cosine, or BM25.
+    #: Cosine (of a fresh passage on the scale of encoded ones: see :mod:`suwen.retrieve.freshness`), or BM25.
     score: float
     #: What the fusion made of it: by scores 1 for the query's best and 0 for its 200th, by ranks 1 / (60 + rank).
     value: float
@@ -65,6 +65,8 @@ class Hit:
     metadata: Metadata
     highlights: tuple[Highlight, ...] = ()
     explanation: Explanation | None = None
+    #: Who encoded the passage: ``document`` or a tier's name.
+    encoder: str = ""
 
 
 @dataclass(frozen=True)

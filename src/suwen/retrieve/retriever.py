@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -20,7 +22,7 @@ from suwen.errors import SuwenError
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Ranking, StoredPassage
 from suwen.index.filters import Where
-from suwen.index.snapshot import EmbeddedSnapshot
+from suwen.retrieve.freshness import Calibrated, Freshness
 from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, WEIGHTS, Fusion, fuse_hybrid, relative
 from suwen.retrieve.highlight import highlight
 from suwen.retrieve.relevance import Null, judge, measure_null
@@ -51,6 +53,10 @@ class SearchError(SuwenError):
     """A search that cannot be run as asked."""
 
 
+class EmptyQuery(SearchError):
+    """A query with nothing in it to search for."""
+
+
 class Index:
     """An open index. Made by :func:`suwen.open`; closes like a file, or with ``with``."""
 
@@ -59,7 +65,9 @@ class Index:
         if pair.space.id != engine.space:
             raise SpaceMismatch(engine.space, pair.space.id, needed_name=settings.get("pair_name"), got_name=pair.name)
         self.engine, self.pair = engine, pair
+        self.freshness = Freshness(engine.folder, pair)
         self._nulls: dict[str, Null] = {}
+        self._measuring = threading.Lock()
 
     @classmethod
     def open(cls, path: str | Path, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
@@ -132,7 +140,7 @@ class Index:
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
         vector = None if encoder is None else encoder.encode_queries([text])[0]
         encoded = time.perf_counter()
-        with self.engine.snapshot() as snapshot:
+        with self._moment() as snapshot:
             read = cache(lambda depth: _legs(snapshot, text, vector, mode, depth, where))
             page = _page(snapshot, _ranked(read, weights, fusion), offset, k, per_document)
             searched = time.perf_counter()
@@ -153,21 +161,45 @@ class Index:
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
         return Results(query, hits, mode, encoder.name if encoder else None, relevant, evidence, timings, notes)
 
+    @contextmanager
+    def _moment(self) -> Iterator[Calibrated]:
+        with self.engine.snapshot() as snapshot:
+            yield Calibrated(snapshot, self.freshness)
+
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""
-        with self.engine.snapshot() as snapshot:
+        with self._moment() as snapshot:
             rows = snapshot.last_row
             self._nulls = {tier: measure_null(snapshot, self.pair.encoder(tier), rows) for tier in self.pair.tiers}
         self.engine.remember(**{f"null:{tier}": null.to_json() for tier, null in self._nulls.items()})
 
-    def _null(self, snapshot: EmbeddedSnapshot, tier: str) -> Null:
+    def calibrated(self) -> bool:
+        """Whether what :meth:`calibrate` measured still speaks for an index of this size."""
+        with self.engine.snapshot() as snapshot:
+            known = [self._known_null(tier) for tier in self.pair.tiers]
+            return all(null is not None and null.fits(snapshot.last_row) for null in known)
+
+    def _known_null(self, tier: str) -> Null | None:
         null = self._nulls.get(tier)
         if null is None and (kept := self.engine.settings().get(f"null:{tier}")):
-            null = Null.from_json(str(kept))
-        if null is None or not null.fits(snapshot.last_row):
-            null = measure_null(snapshot, self.pair.encoder(tier), snapshot.last_row)
-        self._nulls[tier] = null
+            null = self._nulls[tier] = Null.from_json(str(kept))
         return null
+
+    def _null(self, snapshot: Calibrated, tier: str) -> Null:
+        null = self._known_null(tier)
+        if null is not None and null.fits(snapshot.last_row):
+            return null
+        # One thread measures; the others, where they have an older measure, do not wait for it.
+        if not self._measuring.acquire(blocking=null is None):
+            assert null is not None
+            return null
+        try:
+            null = self._nulls.get(tier)
+            if null is None or not null.fits(snapshot.last_row):
+                null = self._nulls[tier] = measure_null(snapshot, self.pair.encoder(tier), snapshot.last_row)
+            return null
+        finally:
+            self._measuring.release()
 
 
 def find_pair(path: str | Path | None, settings: Mapping[str, Any]) -> Pair:
@@ -197,14 +229,14 @@ def _checked(
         raise SearchError(f"weights {dict(weights)} leave nothing to rank by: give one leg a weight above zero")
     text = clean(query)
     if not any(character.isalnum() for character in text):
-        raise SearchError("the query holds no letter or digit to search for: type a word or a question")
+        raise EmptyQuery("the query holds no letter or digit to search for: type a word or a question")
     if len(text) > LONGEST_QUERY:
         return text[:LONGEST_QUERY], (f"the query was cut to its first {LONGEST_QUERY} characters",)
     return text, ()
 
 
 def _legs(
-    snapshot: EmbeddedSnapshot, text: str, vector: Any, mode: str, depth: int, where: Where | None
+    snapshot: Calibrated, text: str, vector: Any, mode: str, depth: int, where: Where | None
 ) -> dict[str, Ranking]:
     legs = {}
     if mode != "lexical":
@@ -238,7 +270,7 @@ def _ranked(
 
 
 def _page(
-    snapshot: EmbeddedSnapshot, ranked: Iterator[_Found], offset: int, k: int, per_document: bool
+    snapshot: Calibrated, ranked: Iterator[_Found], offset: int, k: int, per_document: bool
 ) -> list[tuple[StoredPassage, _Found]]:
     """The passages from ``offset`` on; with ``per_document``, offsets count documents."""
 
@@ -266,6 +298,7 @@ def _hit(item: StoredPassage, score: float, highlights: Any) -> Hit:
         end=passage.end,
         metadata=item.metadata,
         highlights=highlights,
+        encoder=item.encoder,
     )
 
 

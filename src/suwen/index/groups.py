@@ -1,0 +1,116 @@
+"""Which rows of a moment were encoded by whom, kept at hand for as long as an index holds vectors of several encoders.
+
+Most indexes have one encoder and pay nothing here. Of several, the rows of all but the largest group are kept: what is
+in none of them belongs to the largest.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from suwen.index.counts import encoders, passages_by
+from suwen.index.engine import Rows, Scale, Vectors
+from suwen.index.vectors import VectorFiles
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Groups:
+    """The passages of each encoder.
+
+    Attributes:
+        names: Who encoded anything.
+        rest: The encoder of every row that is not listed.
+        listed: Ascending live rows of the other encoders.
+    """
+
+    names: list[str]
+    rest: str = ""
+    listed: dict[str, Rows] = field(default_factory=dict)
+    _dead: tuple[VectorFiles, list[Flags]] | None = None
+
+    def scaled(self, rows: Rows, scores: Vectors, scales: Mapping[str, Scale]) -> Vectors:
+        """Scores with each encoder's mapped by its scale, where it has one."""
+        found = scores.astype(np.float32, copy=True)
+        others = np.ones(len(rows), dtype=bool)
+        for name, members in self.listed.items():
+            there = _among(rows, members)
+            others &= ~there
+            if (scale := scales.get(name)) is not None:
+                found[there] = scale.slope * scores[there] + scale.offset
+        if (scale := scales.get(self.rest)) is not None:
+            found[others] = scale.slope * scores[others] + scale.offset
+        return found
+
+    def apart(
+        self, files: VectorFiles, admitted: Rows | None, dead: Flags | None
+    ) -> Iterator[tuple[Rows | None, Flags | None]]:
+        """For each encoder what a search of the files among its passages alone takes: admitted rows, dead records."""
+        if admitted is None:
+            yield from ((None, flags) for flags in self._dead_to_each(files, dead))
+            return
+        others = np.ones(len(admitted), dtype=bool)
+        for members in self.listed.values():
+            there = _among(admitted, members)
+            others &= ~there
+            yield admitted[there], None
+        yield admitted[others], None
+
+    def _dead_to_each(self, files: VectorFiles, dead: Flags | None) -> list[Flags]:
+        """For each encoder the records that are dead or another's; those of the files at hand are remembered."""
+        if self._dead is None or self._dead[0] is not files:
+            rest = np.zeros(files.count, dtype=bool) if dead is None else dead.copy()
+            flags = []
+            for members in self.listed.values():
+                positions = files.positions(members)
+                rest[positions] = True
+                theirs = np.ones(files.count, dtype=bool)
+                theirs[positions] = False
+                flags.append(theirs)
+            self._dead = (files, [*flags, rest])
+        return self._dead[1]
+
+
+def read_groups(connection: sqlite3.Connection, hidden: Rows, before: tuple[Groups, int] | None) -> Groups:
+    """The groups of a moment.
+
+    Args:
+        connection: At that moment.
+        hidden: Tombstones: rows that are no longer there.
+        before: The groups of an earlier moment with the same tombstones or fewer, and its highest row.
+    """
+    names = encoders(connection)
+    if len(names) < 2:
+        return Groups(names, names[0] if names else "")
+    old, last = before if before else (Groups([]), 0)
+    if len(old.names) < 2:
+        rest, last = max(names, key=lambda name: passages_by(connection, name)), 0
+    else:
+        rest = old.rest
+    listed = {}
+    for name in names:
+        if name != rest:
+            known = old.listed.get(name, np.empty(0, dtype=np.int64))
+            came = _rows(connection, name, last)
+            listed[name] = np.concatenate([known[~_among(known, hidden)], came])
+    return Groups(names, rest, listed)
+
+
+def _rows(connection: sqlite3.Connection, encoder: str, after: int) -> Rows:
+    query = "SELECT row FROM passages WHERE encoder = ? AND row > ? ORDER BY row"
+    return np.fromiter((row for (row,) in connection.execute(query, (encoder, after))), dtype=np.int64)
+
+
+def _among(rows: Rows, ascending: Rows) -> Flags:
+    """Of each row, whether it is among these."""
+    if len(ascending) == 0 or len(rows) == 0:
+        return np.zeros(len(rows), dtype=bool)
+    found = np.searchsorted(ascending, rows)
+    found[found == len(ascending)] = 0
+    return np.asarray(ascending[found] == rows)

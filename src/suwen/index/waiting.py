@@ -1,0 +1,120 @@
+"""Documents that wait for another encoder: which, since when, and whether new vectors still fit them. Writes nothing.
+
+Nothing is kept to say that a document waits: its passages name who encoded them. Rows are given out in the order of
+arrival, so the oldest that wait are the first rows of an index that SQLite keeps by encoder.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from suwen.corpora.records import Document, Passage
+from suwen.index.counts import encoders, passages_by
+from suwen.index.engine import Backlog, EncodedDocument, IndexProblem, Outcome, Reencoded, Vectors, Waiting
+from suwen.index.truth import Truth
+
+_NONE: Vectors = np.empty((0, 0), dtype=np.float32)
+
+
+class Backlogs:
+    """Counts what waits, anew only when the index has changed: of a million documents it takes a tenth of a second."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, Backlog]] = {}
+
+    def at(self, connection: sqlite3.Connection, encoder: str) -> Backlog:
+        """How much is stored with vectors of other encoders than this one, at the connection's moment."""
+        (sequence,) = connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()
+        known = self._known.get(encoder)
+        if known is None or known[0] != sequence:
+            self._known[encoder] = known = (sequence, _backlog(connection, encoder))
+        return known[1]
+
+
+def _backlog(connection: sqlite3.Connection, encoder: str) -> Backlog:
+    others = _others(connection, encoder)
+    count = "SELECT count(*) FROM passages WHERE encoder = ? AND ordinal = 0"
+    documents = sum(int(connection.execute(count, (name,)).fetchone()[0]) for name in others)
+    first = next(_first_rows(connection, others), None)
+    oldest = None if first is None else _arrived(connection, first[1])
+    return Backlog(documents, sum(passages_by(connection, name) for name in others), oldest)
+
+
+def oldest(connection: sqlite3.Connection, encoder: str, limit: int, skip: Collection[str] = ()) -> list[Waiting]:
+    """The oldest documents with vectors of other encoders than this one, without those in ``skip``."""
+    rows = _first_rows(connection, _others(connection, encoder))
+    documents = (found for _, number in rows if (found := _waiting(connection, number)).id not in skip)
+    return list(islice(documents, limit))
+
+
+def compare(
+    connection: sqlite3.Connection, made: Sequence[Reencoded], encoder: str
+) -> tuple[list[EncodedDocument], dict[str, Outcome]]:
+    """Hold new vectors against what is stored now: the documents they may replace, and what becomes of each."""
+    fitting: list[EncodedDocument] = []
+    outcomes: dict[str, Outcome] = {}
+    for one in made:
+        if one.id in outcomes:
+            raise IndexProblem(f"document {one.id!r} is twice in one call: give each id once")
+        stored = _stored(connection, one.id)
+        if stored is None:
+            outcomes[one.id] = "gone"
+        elif stored.digest != one.version or len(stored.passages) != len(one.vectors):
+            outcomes[one.id] = "stale"
+        elif stored.encoder == encoder:
+            outcomes[one.id] = "done"
+        else:
+            outcomes[one.id] = "stored"
+            fitting.append(stored._replace(vectors=one.vectors, encoder=encoder))
+    return fitting, outcomes
+
+
+def _others(connection: sqlite3.Connection, encoder: str) -> list[str]:
+    return [name for name in encoders(connection) if name != encoder]
+
+
+def _first_rows(connection: sqlite3.Connection, names: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The first row of each document these encoders encoded, ascending, with the document's number."""
+    query = "SELECT row, document FROM passages WHERE encoder = ? AND ordinal = 0 ORDER BY row"
+    return heapq.merge(*(connection.execute(query, (name,)) for name in names))
+
+
+def _arrived(connection: sqlite3.Connection, number: int) -> float | None:
+    if not Truth.has_arrivals(connection):
+        return None
+    found = connection.execute("SELECT time FROM arrivals WHERE document = ?", (number,)).fetchone()
+    return None if found is None else float(found[0])
+
+
+def _waiting(connection: sqlite3.Connection, number: int) -> Waiting:
+    id_, title, digest = connection.execute(
+        "SELECT id, title, digest FROM documents WHERE number = ?", (number,)
+    ).fetchone()
+    passages, encoder = _passages(connection, number, id_, title)
+    contents = [passage.content for passage in passages]
+    return Waiting(id_, digest, encoder, _arrived(connection, number), contents)
+
+
+def _stored(connection: sqlite3.Connection, id_: str) -> EncodedDocument | None:
+    """A document as it was taken in, but for its vectors and the text around its passages, which is not kept."""
+    query = "SELECT number, title, metadata, digest, origin FROM documents WHERE id = ?"
+    if (found := connection.execute(query, (id_,)).fetchone()) is None:
+        return None
+    number, title, metadata, digest, origin = found
+    passages, encoder = _passages(connection, number, id_, title)
+    document = Document(id_, "", title, json.loads(metadata))
+    return EncodedDocument(document, passages, _NONE, encoder, digest, origin)
+
+
+def _passages(connection: sqlite3.Connection, number: int, id_: str, title: str) -> tuple[list[Passage], str]:
+    """A document's passages in order, and who encoded them: one encoder has them all."""
+    query = 'SELECT ordinal, text, start, "end", encoder FROM passages WHERE document = ? ORDER BY ordinal'
+    found = connection.execute(query, (number,)).fetchall()
+    passages = [Passage(id_, ordinal, text, start, end, title) for ordinal, text, start, end, _ in found]
+    return passages, found[0][-1] if found else ""
