@@ -52,6 +52,6 @@ $(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.full: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,parquet,eval,curate,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[train,parquet,eval,curate,serve,dev]'
 	@command -v cc >/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt ziglang
 	@touch $@ $(VENV)/.base

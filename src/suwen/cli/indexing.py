@@ -21,8 +21,11 @@ from suwen.errors import SuwenError
 from suwen.index.truth import FILE
 from suwen.retrieve.encoding import choose_encoder, load_document_encoder
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, IngestReport, ingest
+from suwen.retrieve.ingest import OVERLAP, SIZE, IngestError, IngestReport, ingest
 from suwen.retrieve.retriever import Index, find_pair
+
+#: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
+_COMPARED = 256
 
 
 class Duplicates(StrEnum):
@@ -54,6 +57,13 @@ VectorsFile = Annotated[Path | None, typer.Option("--vectors", help="Ready vecto
 IdsFile = Annotated[Path | None, typer.Option("--ids", help="The passage id of each row of --vectors.")]
 SpaceId = Annotated[str | None, typer.Option("--space", help="The space of --vectors, if no vectors.json says it.")]
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="Go through the server that writes the index; then name no INDEX."),
+]
+Key = Annotated[
+    str | None, typer.Option("--key", envvar="SUWEN_KEY", help="A key of the server that may write (or SUWEN_KEY).")
+]
 
 
 def index(
@@ -89,8 +99,10 @@ def index(
 
 
 def add(
-    index: IndexFolder,
-    sources: Annotated[list[Path] | None, typer.Argument(help="Files or folders, as for `index`.")] = None,
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="INDEX SOURCES", help="The index folder, then files or folders as for `index`."),
+    ] = None,
     text: Annotated[str | None, typer.Option("--text", help="One document's text, instead of files.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id of --text.")] = None,
     title: Annotated[str, typer.Option("--title", help="The title of --text.")] = "",
@@ -104,12 +116,18 @@ def add(
     encoding: Encoding = "utf-8",
     skip_bad: SkipBad = False,
     duplicates: Duplicates = Duplicates.error,
+    server: Server = None,
+    key: Key = None,
     json: Json = False,
 ) -> None:
     """Add documents to an index, or replace those with the same id; nothing is dropped.
 
-    Example: `suwen add my-index --id note-7 --text "布洛芬不宜与阿司匹林同服"`
+    Example: `suwen add my-index --id note-7 --text "布洛芬不宜与阿司匹林同服"`, or `suwen add --server URL notes.jsonl`
     """
+    folder = [] if server else (places or [])[:1]
+    sources = (places or [])[len(folder) :]
+    if not (server or folder):
+        raise SuwenError("nothing to add to: give the folder of an index, or --server")
     if text is not None:
         if not id or not text.strip():
             raise SuwenError("--text needs some text and an --id")
@@ -118,34 +136,81 @@ def add(
         documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
     else:
         raise SuwenError("nothing to add: give files, or --text with --id")
-    with Index.open(index, pair=pair, write=True) as opened:
+    if server:
+        if pair or tier or document_encoder:
+            raise SuwenError("--pair, --tier and --document-encoder are the server's own choice: leave them out")
+        _post(server, key, documents, duplicates, json)
+        return
+    with Index.open(folder[0], pair=pair, write=True) as opened:
         _take(opened, documents, False, tier, document_encoder, None, None, None, None, None, duplicates, json)
 
 
 def delete(
-    index: IndexFolder,
-    ids: Annotated[list[str], typer.Argument(help="Document ids.")],
+    places: Annotated[list[str], typer.Argument(metavar="INDEX IDS", help="The index folder, then document ids.")],
+    server: Server = None,
+    key: Key = None,
     json: Json = False,
 ) -> None:
     """Delete documents by id.
 
-    Example: `suwen delete my-index note-7`
+    Example: `suwen delete my-index note-7`, or `suwen delete --server URL note-7`
     """
-    from suwen.index.embedded import EmbeddedEngine
+    if server is not None:
+        from suwen.service.client import Client, delete_documents
 
-    engine = EmbeddedEngine.open(index, write=True)
-    try:
-        missing = [id_ for id_ in ids if not engine.digests([id_])]
-        removed = engine.delete(ids)
-    finally:
-        engine.close()
+        removed, ids, missing = delete_documents(Client(server, key), places), places, None
+    else:
+        index, *ids = places
+        if not ids:
+            raise SuwenError(f"nothing to delete: give the ids of documents after {index}")
+        removed, missing = _delete(Path(index), ids)
     if json:
-        print_json({"deleted": removed, "missing": missing})
+        print_json({"deleted": removed, **({} if missing is None else {"missing": missing})})
     else:
         out.print(
             f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else ""),
             soft_wrap=True,
         )
+
+
+def _delete(index: Path, ids: list[str]) -> tuple[int, list[str]]:
+    from suwen.index.embedded import EmbeddedEngine
+
+    engine = EmbeddedEngine.open(index, write=True)
+    try:
+        missing = [id_ for id_ in ids if not engine.digests([id_])]
+        return engine.delete(ids), missing
+    finally:
+        engine.close()
+
+
+def _post(server: str, key: str | None, documents: Iterator[Document], duplicates: Duplicates, json: bool) -> None:
+    from suwen.service.client import Client, add_documents
+
+    with counting("sending") as progress:
+        told = add_documents(Client(server, key), _once(documents, duplicates), progress)
+    if json:
+        print_json({**told, "server": server})
+    else:
+        out.print(
+            f"{server}: {told['added']} added, {told['changed']} changed, {told['unchanged']} unchanged; "
+            f"{told['passages']} passages stored",
+            soft_wrap=True,
+        )
+
+
+def _once(documents: Iterator[Document], duplicates: Duplicates) -> Iterator[Document]:
+    """Documents with what is to be done about an id that comes twice; of the last one a later post takes care."""
+    seen: set[str] = set()
+    for document in documents:
+        if document.id not in seen or duplicates is Duplicates.last:
+            seen.add(document.id)
+            yield document
+        elif duplicates is Duplicates.error:
+            raise IngestError(
+                f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the last "
+                "one (--duplicates first|last). Batches before it are stored"
+            )
 
 
 def encode(
@@ -261,8 +326,12 @@ def _take(
             size=size,
             overlap=overlap,
             duplicates=duplicates.value,
+            keep=tier is None,
             progress=progress,
         )
+        # Some seconds, once: from then on fresh passages can be compared with encoded ones.
+        for stands_in in opened.freshness.due(opened.engine, _COMPARED):
+            opened.freshness.prepare(opened.engine, stands_in, _COMPARED)
     _tell(opened, report, said, json)
 
 

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from suwen import __version__
-from suwen.cli import demo, indexing, masking, models, searching, training, upkeep
+from suwen.cli import demo, indexing, masking, models, searching, serving, training, upkeep, worker
 from suwen.cli.benchmark import bench_app
 from suwen.cli.curating import curate_app
 from suwen.cli.jury import jury_app
 from suwen.cli.output import FAILED, INTERRUPTED, say
+from suwen.cli.serving import key_app
 from suwen.errors import SuwenError
 
 app = typer.Typer(
@@ -23,10 +24,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     epilog="Example: `suwen index my-index documents/` then `suwen search my-index 肾结石怎么判断酸性还是碱性`",
 )
-for family in (demo, indexing, searching, upkeep, models, masking, training):
+for family in (demo, indexing, searching, serving, worker, upkeep, models, masking, training):
     for verb in family.VERBS:
         app.command()(verb)
-for group in (bench_app, jury_app, curate_app):
+for group in (bench_app, jury_app, curate_app, key_app):
     app.add_typer(group)
 
 

@@ -1,0 +1,121 @@
+"""Verbs of the service: ``serve``, and ``key new`` for who may use it. The service itself needs the extra ``serve``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suwen.cli.output import Json, Pair, print_json, say
+from suwen.errors import SuwenError
+
+key_app = typer.Typer(name="key", help="Keys of the service: who may read, who may write.", no_args_is_help=True)
+
+
+class RoleName(StrEnum):
+    """What a key may do."""
+
+    read = "read"
+    write = "write"
+
+
+def serve(
+    index: Annotated[Path | None, typer.Argument(metavar="INDEX", help="The index folder.")] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The address to listen on [127.0.0.1].")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="The port [8000]; 0: a free one.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="A file with a [serve] section [suwen.toml].")] = None,
+    keys: Annotated[Path | None, typer.Option("--keys", help="The file of keys that `suwen key new` wrote.")] = None,
+    pair: Pair = None,
+    read_only: Annotated[
+        bool | None, typer.Option("--read-only", help="Only read: another process may write the index.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", min=1, help="The most requests in work or waiting [32].")
+    ] = None,
+    document_encoder: Annotated[
+        str | None,
+        typer.Option(
+            "--document-encoder", help="A full pair (or `own`) that encodes posted documents anew, in process."
+        ),
+    ] = None,
+    reviews: Annotated[Path | None, typer.Option("--reviews", help="A jury folder whose review pages to show.")] = None,
+    log_queries: Annotated[
+        bool | None, typer.Option("--log-queries", help="Write the text of queries to the log.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON document.")] = False,
+) -> None:
+    """Serve an index over HTTP, with a web page: search, and documents that are found at once.
+
+    Settings come from `[serve]` in suwen.toml, then `SUWEN_SERVE_…` variables, then these options. Logs are lines of
+    JSON on standard error.
+
+    Example: `suwen serve my-index --port 8000`
+    """
+    _needs_extra()
+    from suwen.service.logs import log_to_stderr
+    from suwen.service.server import serve as run
+    from suwen.service.settings import load_settings
+
+    given = {
+        "host": host,
+        "port": port,
+        "keys": keys,
+        "pair": pair,
+        "read_only": read_only,
+        "concurrency": concurrency,
+        "document_encoder": document_encoder,
+        "reviews": reviews,
+        "log_queries": log_queries,
+    }
+    settings = load_settings(index, config, given)
+    log_to_stderr()
+    run(settings, lambda address: _tell(str(settings.index), address, json))
+
+
+@key_app.command("new")
+def key_new(
+    name: Annotated[str, typer.Option("--name", help="Who will have it; stands in the log.")],
+    role: Annotated[RoleName, typer.Option("--role", help="What it may do; `write` includes `read`.")] = RoleName.read,
+    file: Annotated[Path, typer.Option("--file", help="The file of keys; made when it is not there.")] = Path(
+        "keys.toml"
+    ),
+    json: Json = False,
+) -> None:
+    """Make a key and print it, once: the file keeps only its hash.
+
+    Example: `suwen key new --name ward-3 --role read --file keys.toml`
+    """
+    _needs_extra()
+    from suwen.service.keys import new_key
+
+    key = new_key(file, name, role.value)
+    if json:
+        print_json({"key": key, "name": name, "role": role.value, "file": str(file)})
+    else:
+        typer.echo(key)
+        say(f"this is the only time the key is shown; {file} holds its hash. Restart the server to let it in")
+
+
+def _tell(index: str, address: str, json: bool) -> None:
+    if json:
+        print_json({"index": index, "address": address})
+        # A pipe would keep it until the server ends.
+        sys.stdout.flush()
+    else:
+        say(f"serving {index} on {address}")
+
+
+def _needs_extra() -> None:
+    needed = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SuwenError(f"the service needs {', '.join(missing)}: install it with pip install 'suwen[serve]'")
+
+
+VERBS = (serve,)

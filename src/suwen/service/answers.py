@@ -1,0 +1,217 @@
+"""The shapes of answers, for the API's description alone: what is sent is not validated again."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from suwen import __version__
+
+State = Literal["encoded", "fresh"]
+_STATE = "`encoded` by the document encoder, or `fresh`: encoded by a tier, searchable, and waiting for it."
+
+
+def answered(model: type[BaseModel], said: str, example: Any) -> dict[int | str, dict[str, Any]]:
+    """The entry of a route's ``responses=`` for success."""
+    return {200: {"model": model, "description": said, "content": {"application/json": {"example": example}}}}
+
+
+class StatusAnswer(BaseModel):
+    """Alive, or ready."""
+
+    status: Literal["ok", "ready"]
+
+
+class HighlightShape(BaseModel):
+    """A sentence that matches; offsets are into the hit's text."""
+
+    start: int
+    end: int
+    text: str
+    terms: list[tuple[int, int]]
+
+
+class HitShape(BaseModel):
+    """One passage found."""
+
+    id: str
+    document_id: str
+    score: float
+    title: str
+    text: str
+    start: int
+    end: int
+    metadata: dict[str, Any]
+    highlights: list[HighlightShape]
+    explanation: dict[str, Any] | None
+    encoder: str = Field(description="Who encoded the passage: `document` or a tier's name.")
+    state: State = Field(description=_STATE)
+
+
+class SearchAnswer(BaseModel):
+    """The hits of a query, best first."""
+
+    query: str
+    hits: list[HitShape]
+    mode: Literal["hybrid", "dense", "lexical"]
+    tier: str | None
+    relevant: bool = Field(description="False when nothing in the index seems to answer: the hits are the nearest.")
+    evidence: dict[str, float]
+    timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`.")
+    notes: list[str]
+    index: str
+    request_id: str
+
+
+class StoredShape(BaseModel):
+    """A document as it is now."""
+
+    id: str
+    version: str
+    state: State = Field(description=_STATE)
+    passages: int
+
+
+class PostAnswer(BaseModel):
+    """What became of the documents."""
+
+    added: int
+    changed: int
+    unchanged: int
+    passages: int = Field(description="Passages stored by this request.")
+    documents: list[StoredShape]
+
+
+class PassageShape(BaseModel):
+    """A stretch of a document; offsets are into its text."""
+
+    id: str
+    start: int
+    end: int
+    encoder: str
+    state: State
+    text: str
+
+
+class DocumentAnswer(BaseModel):
+    """A document with its passages; white space between two passages comes back as spaces."""
+
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, Any]
+    version: str
+    state: State = Field(description=_STATE)
+    passages: list[PassageShape]
+
+
+class IdsAnswer(BaseModel):
+    """A page of ids."""
+
+    ids: list[str]
+    next: str | None = Field(description="The `after` of the next page; null on the last.")
+
+
+class DeletedAnswer(BaseModel):
+    """How many documents were there, and are gone."""
+
+    deleted: int
+
+
+class RecallAnswer(BaseModel):
+    """The share of the exact top k that the index finds."""
+
+    recall: float
+    k: int
+    queries: int
+
+
+class InfoAnswer(BaseModel):
+    """What is served."""
+
+    name: str
+    version: str
+    index: dict[str, Any]
+    space: dict[str, Any]
+    pair: dict[str, Any]
+    modes: list[str]
+    freshness: dict[str, Any]
+    limits: dict[str, float]
+    read_only: bool
+    reviews: bool
+
+
+SEARCHED = {
+    "query": "肾结石怎么判断酸性还是碱性",
+    "hits": [
+        {
+            "id": "note-7#0",
+            "document_id": "note-7",
+            "score": 0.731,
+            "title": "肾结石",
+            "text": "尿液pH值可以提示结石成分。",
+            "start": 0,
+            "end": 13,
+            "metadata": {"department": "泌尿外科"},
+            "highlights": [],
+            "explanation": None,
+            "encoder": "static",
+            "state": "encoded",
+        }
+    ],
+    "mode": "hybrid",
+    "tier": "static",
+    "relevant": True,
+    "evidence": {"dense": 3.1, "lexical": 2.2},
+    "timings": {"encode": 0.1, "search": 0.9, "total": 1.2},
+    "notes": [],
+    "index": "notes",
+    "request_id": "5d1c0f3e9a7b2468",
+}
+POSTED = {
+    "added": 1,
+    "changed": 0,
+    "unchanged": 0,
+    "passages": 1,
+    "documents": [{"id": "note-7", "version": "72fb12bc70261db249c09f903db2e3aa", "state": "fresh", "passages": 1}],
+}
+DOCUMENT = {
+    "id": "note-7",
+    "title": "布洛芬",
+    "text": "布洛芬不宜与阿司匹林同服。",
+    "metadata": {"department": "药剂科", "year": 2024},
+    "version": "72fb12bc70261db249c09f903db2e3aa",
+    "state": "fresh",
+    "passages": [
+        {
+            "id": "note-7#0",
+            "start": 0,
+            "end": 13,
+            "encoder": "static",
+            "state": "fresh",
+            "text": "布洛芬不宜与阿司匹林同服。",
+        }
+    ],
+}
+INFO = {
+    "name": "suwen",
+    "version": __version__,
+    "index": {
+        "name": "notes",
+        "documents": 1200,
+        "passages": 4100,
+        "deleted": 0,
+        "bytes_truth": 9_000_000,
+        "bytes_derived": 7_000_000,
+        "fields": ["department", "year"],
+        "encoders": {"document": 4000, "static": 100},
+    },
+    "space": {"id": "sp-2df9e02e1ba0f35a350d", "dimension": 256},
+    "pair": {"name": "suwen-starter-static", "tiers": ["static"], "default_tier": "static", "document": "tier"},
+    "modes": ["hybrid", "dense", "lexical"],
+    "freshness": {"fresh_passages": 100, "waiting_documents": 12, "oldest_seconds": 4.2, "worker": "none", "leased": 0},
+    "limits": {"concurrency": 32, "seconds": 30.0, "body_bytes": 16777216},
+    "read_only": False,
+    "reviews": False,
+}

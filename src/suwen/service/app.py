@@ -1,0 +1,160 @@
+"""The application: every router put together, and every error in one shape. Endpoints live in their own modules."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Match
+
+from suwen import __version__
+from suwen.errors import SuwenError
+from suwen.index.truth import DamagedIndex
+from suwen.service import documents, embeddings, health, pages, rerank, searching, worker_api
+from suwen.service.holder import Holder
+from suwen.service.limits import Intake
+from suwen.service.logs import Envelope, note, request_id
+from suwen.service.problems import CODES, Problem, as_problem, error_response
+
+log = logging.getLogger("suwen.service")
+_ABOUT = """Medical text retrieval over one index. Errors have one shape; `error.code` is stable, `error.message` is for
+people. Send `Authorization: Bearer KEY` where the server has keys."""
+
+
+def create_app(holder: Holder) -> FastAPI:
+    """The service of one index.
+
+    Args:
+        holder: Has the settings; opens the index when the application starts, and closes it when it stops.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await holder.start()
+        try:
+            yield
+        finally:
+            await holder.stop()
+
+    app = FastAPI(
+        title="suwen",
+        version=__version__,
+        description=_ABOUT,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.holder = holder
+    for module in (health, searching, documents, embeddings, rerank, worker_api, pages):
+        # Not include_router: a nested router is matched a second time for every request, a fifth of what one costs.
+        app.router.routes.extend(module.routes(holder).routes)
+    _tell_errors(app)
+    app.add_middleware(Intake, holder=holder)
+    if holder.settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(holder.settings.cors_origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["authorization", "content-type", "x-api-key", "x-request-id"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    app.add_middleware(Envelope, holder=holder)
+    app.openapi = _openapi(app, holder)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi(app: FastAPI, holder: Holder) -> Callable[[], dict[str, Any]]:
+    """The API's description; it asks for a key only where the server does."""
+    plain = app.openapi
+
+    def describe() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = plain()
+            if len(holder.keys):
+                schema["components"]["securitySchemes"] = {
+                    "bearer": {"type": "http", "scheme": "bearer"},
+                    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+                }
+                for methods in schema["paths"].values():
+                    for operation in methods.values():
+                        if "401" in operation["responses"]:
+                            operation["security"] = [{"bearer": []}, {"header": []}]
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    return describe
+
+
+def _tell_errors(app: FastAPI) -> None:
+    async def known(request: Request, error: Exception) -> Response:
+        assert isinstance(error, SuwenError)
+        problem = as_problem(error)
+        if problem.status >= 500 and not isinstance(error, Problem):
+            log.error("%s", error, extra={"request_id": request_id(request)})
+        return _answer(request, problem)
+
+    async def unreadable(request: Request, error: Exception) -> Response:
+        log.error("the truth cannot be read: %s", error, extra={"request_id": request_id(request)})
+        return _answer(request, as_problem(DamagedIndex(str(error))))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return _answer(request, _invalid(error.errors()[0]))
+
+    async def unmatched(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _answer(request, _unmatched(request, error))
+
+    app.add_exception_handler(SuwenError, known)
+    app.add_exception_handler(sqlite3.DatabaseError, unreadable)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, unmatched)
+
+
+def _answer(request: Request, problem: Problem) -> Response:
+    note(request, code=problem.code)
+    return error_response(problem, request_id(request))
+
+
+def _invalid(error: Mapping[str, Any]) -> Problem:
+    """The first thing that is wrong with a request, and where."""
+    where, *path = [str(part) for part in error["loc"]]
+    param = ".".join(path) or None
+    if error["type"] == "json_invalid":
+        return Problem("invalid_json", "the body is not JSON: check quotes, commas and encoding")
+    if error["type"] == "model_attributes_type" and not path:
+        text = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
+        return Problem("invalid_request", text)
+    said = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "missing":
+        said = "it is missing" if path else "the body is missing: send a JSON object"
+    elif error["type"] == "extra_forbidden":
+        said = "there is no such field"
+    return Problem("invalid_request", f"{where} {param}: {said}" if param else f"{where}: {said}", param=param)
+
+
+def _unmatched(request: Request, error: HTTPException) -> Problem:
+    if error.status_code == 405:
+        allow = ", ".join(_methods(request))
+        text = f"{request.method} is not for this address: it takes {allow or 'another method'}"
+        return Problem("method_not_allowed", text, headers={"Allow": allow})
+    if error.status_code == 404:
+        return Problem("not_found", "there is no such address: /openapi.json lists them")
+    code = "invalid_json" if error.status_code == 400 else "internal"
+    return Problem(code, str(error.detail) if CODES[code].status < 500 else "the server failed on this request")
+
+
+def _methods(request: Request) -> list[str]:
+    """What may be done at an address: several routes may share it, and the router names those of the first alone."""
+    asked = [(method, {**request.scope, "method": method}) for method in ("DELETE", "GET", "HEAD", "POST")]
+    routes = request.app.routes
+    return [method for method, scope in asked if any(route.matches(scope)[0] == Match.FULL for route in routes)]

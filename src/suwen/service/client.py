@@ -1,0 +1,207 @@
+"""A client of the service's own API, by the standard library alone: what the commands use. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlsplit
+
+from suwen.corpora.records import Document
+from suwen.errors import SuwenError
+from suwen.service.settings import LOOPBACK
+
+_LONGEST_WAIT = 30.0
+
+
+class ServerError(SuwenError):
+    """The server refused a request.
+
+    Attributes:
+        status: The HTTP status.
+        code: The API's code for it.
+    """
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"the server refused this ({code}): {message}")
+        self.status, self.code = status, code
+
+
+class ServerAway(SuwenError):
+    """The server cannot be reached, or has no time: the same request may succeed later.
+
+    Attributes:
+        wait: Seconds the server asked to wait; None when it said nothing.
+    """
+
+    def __init__(self, message: str, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: it would take the key to another address."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+class Client:
+    """Speaks to one server.
+
+    Args:
+        server: Its address, ``http://HOST:PORT``.
+        key: A key that ``suwen key new`` made there, where it has keys.
+        timeout: Seconds to wait for an answer.
+    """
+
+    def __init__(self, server: str, key: str | None = None, timeout: float = 60.0) -> None:
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SuwenError(f"{server!r} is not the address of a server: write http://HOST:PORT")
+        if key is not None and not key.isascii():
+            raise SuwenError("the key holds letters no key has: give it as 'suwen key new' printed it")
+        self.server, self._key, self._timeout = server.rstrip("/"), key, timeout
+        # A proxy has no business between this machine and itself.
+        direct = [urllib.request.ProxyHandler({})] if parts.hostname in LOOPBACK else []
+        self._opener = urllib.request.build_opener(_Stay, *direct)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Ask for something."""
+        return self._call("GET", path, None)
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send something.
+
+        Raises:
+            ServerAway: Nobody answered, or the server has no time now.
+            ServerError: It was refused.
+        """
+        return self._call("POST", path, json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass"))
+
+    def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        request = urllib.request.Request(self.server + path, body, headers, method=method)
+        try:
+            with self._opener.open(request, timeout=self._timeout) as response:
+                return self._understood(response.read())
+        except urllib.error.HTTPError as refused:
+            with refused:
+                raise self._refusal(refused) from None
+        except (OSError, HTTPException) as problem:
+            why = getattr(problem, "reason", problem)
+            raise ServerAway(f"{self.server} cannot be reached ({why}): check the address, and that it runs") from None
+
+    def _understood(self, body: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise SuwenError(f"{self.server} does not answer as suwen does: check the address")
+        return found
+
+    def _refusal(self, refused: urllib.error.HTTPError) -> SuwenError:
+        try:
+            about = json.loads(refused.read())["error"]
+            code, message = str(about["code"]), str(about["message"])
+        except (ValueError, KeyError, TypeError, OSError):
+            code, message = "unknown", f"{self.server} answered {refused.code} {refused.reason}"
+        if refused.code in (408, 429, 502, 503, 504):
+            return ServerAway(f"{self.server} has no time now ({code}): {message}", _seconds(refused))
+        return ServerError(refused.code, code, message)
+
+
+def _seconds(refused: urllib.error.HTTPError) -> float | None:
+    told = refused.headers.get("Retry-After", "")
+    return float(told) if told.isdecimal() else None
+
+
+def patiently(
+    call: Callable[[], dict[str, Any]],
+    *,
+    tries: int | None,
+    stop: threading.Event | None = None,
+    told: Callable[[ServerAway, float], None] | None = None,
+) -> dict[str, Any]:
+    """Call until the server has time, waiting longer each time.
+
+    Args:
+        call: The request; sent again it must do no harm.
+        tries: After so many the last refusal is raised; None for never.
+        stop: Ends the waiting, with the last refusal.
+        told: Told of a refusal, and for how long is waited.
+    """
+    ending, wait = stop or threading.Event(), 0.5
+    count = 0
+    while True:
+        try:
+            return call()
+        except ServerAway as away:
+            count += 1
+            pause = min(max(wait, away.wait or 0.0), _LONGEST_WAIT)
+            if count == tries:
+                raise
+            if told:
+                told(away, pause)
+            if ending.wait(pause):
+                raise
+            wait = 2 * wait
+
+
+def add_documents(
+    client: Client, documents: Iterator[Document], progress: Callable[[int, int], None] | None = None
+) -> dict[str, int]:
+    """Post documents in batches a server takes; counts of what they were to it, and passages stored.
+
+    Raises:
+        ServerError: A batch was refused; those before it are stored.
+    """
+    limits = client.get("/info")["limits"]
+    totals = {"read": 0, "added": 0, "changed": 0, "unchanged": 0, "passages": 0}
+    for batch in _batches(documents, int(limits["batch_documents"]), int(limits["body_bytes"])):
+        answer = patiently(partial(client.post, "/documents", {"documents": batch}), tries=8)
+        totals["read"] += len(batch)
+        for name in ("added", "changed", "unchanged", "passages"):
+            totals[name] += int(answer[name])
+        if progress:
+            progress(totals["read"], totals["passages"])
+    return totals
+
+
+def _batches(documents: Iterator[Document], most: int, body_bytes: int) -> Iterator[list[dict[str, Any]]]:
+    """Documents as the API takes them; an id that comes again begins a new batch, so that the last one stays."""
+    batch: list[dict[str, Any]] = []
+    ids: set[str] = set()
+    room = 0
+    for document in documents:
+        one = {"id": document.id, "title": document.title, "text": document.text, "metadata": dict(document.metadata)}
+        size = len(json.dumps(one, ensure_ascii=False).encode(errors="surrogatepass")) + 2
+        if batch and (len(batch) >= most or size > room or document.id in ids):
+            yield batch
+            batch, ids = [], set()
+        if not batch:
+            # Small batches wait for the disk too often, large ones keep others waiting.
+            room = min(body_bytes - 1024, 4 * 2**20)
+        batch.append(one)
+        ids.add(document.id)
+        room -= size
+    if batch:
+        yield batch
+
+
+def delete_documents(client: Client, ids: Sequence[str]) -> int:
+    """Delete documents by id; how many were there."""
+    most = int(client.get("/info")["limits"]["batch_documents"])
+    deleted = 0
+    for start in range(0, len(ids), most):
+        body = {"ids": list(ids[start : start + most])}
+        deleted += int(patiently(partial(client.post, "/documents/delete", body), tries=8)["deleted"])
+    return deleted

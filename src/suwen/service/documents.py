@@ -1,0 +1,287 @@
+"""``/documents``: put documents in, look at them, take them out. On an answer they are durable and searchable."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from unicodedata import category
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from suwen.corpora.records import Document
+from suwen.index.snapshot import EmbeddedSnapshot, StoredDocument
+from suwen.retrieve.freshness import own_encoder, state
+from suwen.retrieve.ingest import PassageEncoder, ingest
+from suwen.retrieve.retriever import Index
+from suwen.service.answers import (
+    DOCUMENT,
+    POSTED,
+    DeletedAnswer,
+    DocumentAnswer,
+    IdsAnswer,
+    PostAnswer,
+    answered,
+)
+from suwen.service.holder import Holder
+from suwen.service.keys import needs
+from suwen.service.logs import note
+from suwen.service.problems import Problem, documented
+from suwen.service.searching import Scalar, Values, check_index, json_answer
+
+LONGEST_ID = 512
+Id = Annotated[str, Path(description="The document's id, percent-encoded.")]
+
+_POST: list[Any] = [
+    {
+        "documents": [
+            {
+                "id": "note-7",
+                "title": "布洛芬",
+                "text": "布洛芬不宜与阿司匹林同服。",
+                "metadata": {"department": "药剂科", "year": 2024},
+            }
+        ]
+    }
+]
+_WRITES = ("read_only", "disk_full")
+_POST_PROBLEMS = ("empty_document", "bad_document", "duplicate_id", "too_many", "text_too_long")
+
+
+class Posted(BaseModel):
+    """One document."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    id: str = Field(min_length=1, max_length=LONGEST_ID, description="Replaces the document that has this id.")
+    text: str = Field(description="Plain text; long ones are cut into passages.")
+    title: str = Field(default="", max_length=2000)
+    metadata: dict[str, Scalar | Values] = Field(
+        default_factory=dict,
+        max_length=256,
+        description="Flat: a value or a list of values under each field, for filters.",
+    )
+
+
+class Post(BaseModel):
+    """Documents to store."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": _POST})
+
+    documents: list[Posted] = Field(min_length=1, max_length=10_000)
+    index: str | None = None
+
+
+class Delete(BaseModel):
+    """Ids of documents to drop."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"ids": ["note-7"]}]})
+
+    ids: list[str] = Field(min_length=1, max_length=10_000)
+    index: str | None = None
+
+
+def routes(holder: Holder) -> APIRouter:
+    """The document endpoints."""
+    router = APIRouter(tags=["documents"])
+    _add_post(router, holder)
+    _add_reading(router, holder)
+    _add_deleting(router, holder)
+    return router
+
+
+def _add_post(router: APIRouter, holder: Holder) -> None:
+    @router.post(
+        "/documents",
+        dependencies=[Depends(needs("write"))],
+        response_class=Response,
+        responses={
+            **answered(PostAnswer, "Stored; the next search finds them.", POSTED),
+            **documented(*_WRITES, *_POST_PROBLEMS),
+        },
+        summary="Store documents",
+    )
+    async def post(asked: Post, request: Request) -> Response:
+        """Insert or replace documents, all of them or none. They are durable and searchable on the answer."""
+        check_index(holder, asked.index)
+        _check_batch(holder, asked.documents)
+        told = await holder.write(lambda index: _store(index, asked.documents))
+        note(request, documents=len(asked.documents), passages=told["passages"])
+        return json_answer(told)
+
+
+def _add_reading(router: APIRouter, holder: Holder) -> None:
+    @router.get(
+        "/documents",
+        dependencies=[Depends(needs("read"))],
+        response_class=Response,
+        responses={**answered(IdsAnswer, "A page of ids.", {"ids": ["note-7"], "next": None}), **documented()},
+        summary="List ids",
+    )
+    async def list_ids(
+        after: Annotated[str, Query(max_length=LONGEST_ID, description="Give the ids that come after this one.")] = "",
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ) -> Response:
+        """Ids in ascending order, a page at a time; `next` is the `after` of the next page, null on the last."""
+        found = await holder.read(lambda index: _ids(index, after, limit + 1), "document")
+        return json_answer({"ids": found[:limit], "next": found[limit - 1] if len(found) > limit else None})
+
+    @router.get(
+        "/documents/{id:path}",
+        dependencies=[Depends(needs("read"))],
+        response_class=Response,
+        responses={**answered(DocumentAnswer, "The document.", DOCUMENT), **documented("unknown_document")},
+        summary="Look at a document",
+    )
+    async def get(id: Id) -> Response:
+        """A document with its passages, and who encoded each."""
+        return json_answer(await holder.read(lambda index: _look(index, id), "document"))
+
+
+def _add_deleting(router: APIRouter, holder: Holder) -> None:
+    @router.delete(
+        "/documents/{id:path}",
+        dependencies=[Depends(needs("write"))],
+        response_class=Response,
+        responses={
+            **answered(DeletedAnswer, "It is gone, durably.", {"deleted": 1}),
+            **documented(*_WRITES, "unknown_document"),
+        },
+        summary="Delete a document",
+    )
+    async def delete_one(id: Id) -> Response:
+        """Delete one document by its id, percent-encoded."""
+        deleted = await holder.write(lambda index: index.engine.delete([id]))
+        if not deleted:
+            raise _unknown(id)
+        return json_answer({"deleted": deleted})
+
+    @router.post(
+        "/documents/delete",
+        dependencies=[Depends(needs("write"))],
+        response_class=Response,
+        responses={
+            **answered(DeletedAnswer, "They are gone, durably.", {"deleted": 1}),
+            **documented(*_WRITES, "too_many"),
+        },
+        summary="Delete documents",
+    )
+    async def delete(asked: Delete, request: Request) -> Response:
+        """Delete documents by their ids; those that are not there are passed over."""
+        check_index(holder, asked.index)
+        _check_count(holder, len(asked.ids), "ids")
+        deleted = await holder.write(lambda index: index.engine.delete(asked.ids))
+        note(request, documents=deleted)
+        return json_answer({"deleted": deleted})
+
+
+def _check_count(holder: Holder, count: int, param: str) -> None:
+    most = holder.settings.batch_documents
+    if count > most:
+        raise Problem(
+            "too_many", f"{count} {param} in one request, at most {most} are taken: send several", param=param
+        )
+
+
+def _check_batch(holder: Holder, documents: list[Posted]) -> None:
+    """Everything that can be wrong with a batch, before any of it is stored."""
+    _check_count(holder, len(documents), "documents")
+    longest = holder.settings.text_characters
+    seen: dict[str, int] = {}
+    for number, document in enumerate(documents):
+        param = f"documents.{number}"
+        if (first := seen.setdefault(document.id, number)) != number:
+            message = (
+                f"the id {document.id!r} is twice in this batch (documents {first} and {number}): nothing was stored"
+            )
+            raise Problem("duplicate_id", message, param=f"{param}.id")
+        if any(category(character) == "Cc" for character in document.id):
+            message = f"the id {document.id!r} holds a control character: leave it out"
+            raise Problem("bad_document", message, param=f"{param}.id")
+        if not document.text.strip():
+            message = f"document {document.id!r} has no text: give it some, or leave it out"
+            raise Problem("empty_document", message, param=f"{param}.text")
+        if len(document.text) > longest:
+            message = (
+                f"the text of document {document.id!r} has {len(document.text)} characters, at most {longest} are taken"
+            )
+            raise Problem("text_too_long", f"{message}: split it into several documents", param=f"{param}.text")
+
+
+def fresh_encoder(index: Index) -> PassageEncoder:
+    """Who encodes a document at once: the tier that is the pair's own for documents, else the default one."""
+    own = own_encoder(index.pair)
+    return index.pair.encoder(own if own in index.pair.tiers else None)
+
+
+def _store(index: Index, documents: list[Posted]) -> dict[str, Any]:
+    records = [Document(one.id, one.text, one.title, one.metadata) for one in documents]
+    report = ingest(index, records, encoder=fresh_encoder(index))
+    with index.engine.snapshot() as snapshot:
+        stored = [_there(snapshot, one.id) for one in documents]
+    return {
+        "added": report.added,
+        "changed": report.changed,
+        "unchanged": report.unchanged,
+        "passages": report.passages,
+        "documents": [
+            {"id": one.id, "version": one.digest, "state": _state(index, one), "passages": len(one.passages)}
+            for one in stored
+        ],
+    }
+
+
+def _ids(index: Index, after: str, limit: int) -> list[str]:
+    with index.engine.snapshot() as snapshot:
+        return snapshot.document_ids(after, limit)
+
+
+def _look(index: Index, id_: str) -> dict[str, Any]:
+    with index.engine.snapshot() as snapshot:
+        found = _there(snapshot, id_)
+    passages = [
+        {
+            "id": item.passage.id,
+            "start": item.passage.start,
+            "end": item.passage.end,
+            "encoder": item.encoder,
+            "state": state(index.pair, item.encoder),
+            "text": item.passage.text,
+        }
+        for item in found.passages
+    ]
+    return {
+        "id": found.id,
+        "title": found.title,
+        "text": whole_text(found),
+        "metadata": found.metadata,
+        "version": found.digest,
+        "state": _state(index, found),
+        "passages": passages,
+    }
+
+
+def whole_text(document: StoredDocument) -> str:
+    """A document's text, put together from its passages; white space between two of them comes back as spaces."""
+    text = ""
+    for item in document.passages:
+        passage = item.passage
+        text = text.ljust(passage.start)
+        text += passage.text[len(text) - passage.start :]
+    return text
+
+
+def _state(index: Index, document: StoredDocument) -> str:
+    states = {state(index.pair, item.encoder) for item in document.passages}
+    return "fresh" if "fresh" in states else "encoded"
+
+
+def _there(snapshot: EmbeddedSnapshot, id_: str) -> StoredDocument:
+    found = snapshot.document(id_)
+    if found is None:
+        raise _unknown(id_)
+    return found
+
+
+def _unknown(id_: str) -> Problem:
+    return Problem("unknown_document", f"no document has the id {id_!r}: GET /documents lists the ids", param="id")

@@ -1,0 +1,149 @@
+"""Whether the service is well and what it serves: ``/healthz``, ``/readyz``, ``/metrics``, ``/info``."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from typing import Any, get_args
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from suwen import __version__
+from suwen.errors import SuwenError
+from suwen.index.upkeep import recall
+from suwen.retrieve.retriever import Index, Mode
+from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered
+from suwen.service.holder import Holder
+from suwen.service.keys import needs
+from suwen.service.metrics import CONTENT_TYPE
+from suwen.service.problems import documented
+from suwen.service.searching import json_answer
+
+_OPEN = ("forbidden_host", "internal")
+
+
+class Sample(BaseModel):
+    """How much to look at."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"sample": 100}]})
+
+    sample: int = Field(default=100, ge=1, le=500, description="How many passages serve as queries.")
+
+
+def routes(holder: Holder) -> APIRouter:
+    """The endpoints that look at the service itself."""
+    router = APIRouter(tags=["service"])
+    _add_health(router, holder)
+    _add_info(router, holder)
+    return router
+
+
+def _add_health(router: APIRouter, holder: Holder) -> None:
+    @router.get(
+        "/healthz",
+        response_class=Response,
+        responses=answered(StatusAnswer, "Alive.", {"status": "ok"}) | documented(common=_OPEN),
+        summary="Alive",
+    )
+    async def healthz() -> Response:
+        """Answers as long as the process does."""
+        return json_answer({"status": "ok"})
+
+    waiting = ("loading", "stopping", "index_locked", "damaged_index", "index_failed")
+
+    @router.get(
+        "/readyz",
+        response_class=Response,
+        responses=answered(StatusAnswer, "Ready.", {"status": "ready"}) | documented(*waiting, common=_OPEN),
+        summary="Ready",
+    )
+    async def readyz() -> Response:
+        """Whether searches are answered: the index is open, and the server is not about to stop."""
+        _ = holder.index  # Raises while it is not open.
+        return json_answer({"status": "ready"})
+
+    plain = {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: plain, **documented(common=_OPEN)},
+        summary="Numbers for Prometheus",
+    )
+    async def metrics() -> Response:
+        """Latencies (encode and search apart), queue, errors, size of the index, freshness lag."""
+        # Numbers are wanted most when the server is in trouble: those of the index are then the last known.
+        with suppress(SuwenError, sqlite3.DatabaseError):
+            await holder.read(lambda index: _measure(holder, index), "info")
+        return Response(holder.metrics.exposed(), media_type=CONTENT_TYPE)
+
+
+def _add_info(router: APIRouter, holder: Holder) -> None:
+    reading = [Depends(needs("read"))]
+
+    @router.get(
+        "/info",
+        dependencies=reading,
+        response_class=Response,
+        responses=answered(InfoAnswer, "What is served.", INFO) | documented(),
+        summary="What is served",
+    )
+    async def info() -> Response:
+        """The index, its space, the pair, what waits for the document encoder, and the limits."""
+        return json_answer(await holder.read(lambda index: _about(holder, index), "info"))
+
+    @router.post(
+        "/info/recall",
+        dependencies=reading,
+        response_class=Response,
+        responses=answered(RecallAnswer, "The recall.", {"recall": 0.995, "k": 10, "queries": 100}) | documented(),
+        summary="Check the index's recall",
+    )
+    async def check_recall(asked: Sample) -> Response:
+        """Ask for passages as if they were queries, and compare with exact search. Reads every vector."""
+        return json_answer(await holder.read(lambda index: _recall(index, asked.sample), "recall"))
+
+
+def _recall(index: Index, sample: int, k: int = 10) -> dict[str, Any]:
+    with index.engine.snapshot() as snapshot:
+        _, vectors = snapshot.sample(sample)
+        return {"recall": recall(snapshot, vectors, k), "k": k, "queries": len(vectors)}
+
+
+def _measure(holder: Holder, index: Index) -> None:
+    holder.metrics.measured(holder.stats(index)._asdict(), holder.freshness(index))
+
+
+def _about(holder: Holder, index: Index) -> dict[str, Any]:
+    stats, pair, settings = holder.stats(index), index.pair, holder.settings
+    counted = ("documents", "passages", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders")
+    limits = (
+        "concurrency",
+        "seconds",
+        "body_bytes",
+        "batch_documents",
+        "embedding_inputs",
+        "rerank_documents",
+        "text_characters",
+        "query_characters",
+        "most_hits",
+    )
+    return {
+        "name": "suwen",
+        "version": __version__,
+        "index": {"name": settings.name, **{name: getattr(stats, name) for name in counted}},
+        "space": {"id": pair.space.id, "dimension": pair.space.dimension},
+        "pair": {
+            "name": pair.name,
+            "tiers": pair.tiers,
+            "default_tier": pair.default_tier,
+            "document": pair.manifest.document.kind,
+        },
+        "modes": list(get_args(Mode)),
+        "freshness": holder.freshness(index),
+        "limits": {name: getattr(settings, name) for name in limits},
+        "read_only": settings.read_only,
+        "reviews": settings.reviews is not None,
+    }

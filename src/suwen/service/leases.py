@@ -1,0 +1,99 @@
+"""Who works on which documents, and for how long. In memory alone: what guards the index is the version of a result."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from suwen.index.engine import Waiting
+
+#: A worker that asked for work this long ago is taken to be still there: it asks every few seconds.
+_THERE = 60.0
+
+
+@dataclass
+class Lease:
+    """Documents that one worker has, until a moment of the clock."""
+
+    id: str
+    worker: str
+    documents: set[str]
+    until: float
+
+
+class Leases:
+    """The leases of one server. Safe to use from any thread.
+
+    Args:
+        seconds: How long a worker may keep what it leased without giving anything back.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self._clock = clock
+        self._leases: dict[str, Lease] = {}
+        self._lock = threading.Lock()
+        self._asked: float | None = None
+
+    def grant(
+        self, worker: str, find: Callable[[Collection[str]], Sequence[Waiting]]
+    ) -> tuple[Lease | None, Sequence[Waiting]]:
+        """Lease what waits and is nobody's.
+
+        Args:
+            worker: Who asks, for the log.
+            find: Gives documents that wait, without those it is told to leave out.
+
+        Returns:
+            The lease and its documents; no lease when nothing waits.
+        """
+        # Found and taken in one step: two workers that ask at once get different documents.
+        with self._lock:
+            self._asked = self._clock()
+            found = find(self._held())
+            if not found:
+                return None, []
+            lease = Lease(secrets.token_hex(8), worker, {one.id for one in found}, self._clock() + self.seconds)
+            self._leases[lease.id] = lease
+            return lease, found
+
+    def settle(self, id_: str | None, documents: Iterable[str]) -> bool:
+        """Take documents out of a lease and give the rest its full time again; False for a lease that is no more."""
+        with self._lock:
+            self._asked = self._clock()
+            self._held()
+            lease = self._leases.get(id_ or "")
+            if lease is None:
+                return False
+            lease.documents.difference_update(documents)
+            lease.until = self._clock() + self.seconds
+            if not lease.documents:
+                del self._leases[lease.id]
+            return True
+
+    def release(self, id_: str) -> int | None:
+        """End a lease; how many documents it still had, or None for a lease that is no more."""
+        with self._lock:
+            self._held()
+            lease = self._leases.pop(id_, None)
+            return None if lease is None else len(lease.documents)
+
+    def held(self) -> int:
+        """How many documents are leased."""
+        with self._lock:
+            return len(self._held())
+
+    def asked_lately(self) -> bool:
+        """Whether a worker seems to be there."""
+        asked = self._asked
+        return asked is not None and self._clock() - asked < max(_THERE, self.seconds)
+
+    def _held(self) -> set[str]:
+        """The leased documents; a lease whose time is up ends here."""
+        now = self._clock()
+        self._leases = {id_: lease for id_, lease in self._leases.items() if lease.until > now}
+        return {document for lease in self._leases.values() for document in lease.documents}

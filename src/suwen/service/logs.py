@@ -1,0 +1,146 @@
+"""What every request leaves behind (a log line, its numbers) and every answer carries (its id, security headers)."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from suwen.service.holder import Holder
+from suwen.service.problems import Problem, error_response
+
+log = logging.getLogger("suwen.service")
+
+#: Only the page's own files load and run, whatever the documents hold.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_SECURITY = {
+    b"content-security-policy": POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cache-control": b"no-store",
+}
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+def note(request: Request, **values: object) -> None:
+    """Add to the request's log line: counts such as ``hits=10``, never text."""
+    request.scope["suwen.noted"].update(values)
+
+
+def request_id(request: Request) -> str:
+    """The request's id, as its answer and its log line carry it."""
+    return str(request.scope["suwen.id"])
+
+
+class Envelope:
+    """The outermost layer: gives a request its id, and sees to it that it is answered, counted and logged."""
+
+    def __init__(self, app: ASGIApp, holder: Holder) -> None:
+        self._app, self._holder = app, holder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        id_ = scope["suwen.id"] = _id_of(scope)
+        scope["suwen.noted"] = {}
+        scope["suwen.key"], scope["suwen.keys"] = None, self._holder.keys
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = _with_headers(message.get("headers", []), id_)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sending)
+        except Exception:
+            log.exception("request %s failed", id_, extra={"request_id": id_})
+            scope["suwen.noted"]["code"] = "internal"
+            if not status:
+                problem = Problem("internal", f"the server failed on this request: its log has it under {id_}")
+                await error_response(problem, id_)(scope, receive, sending)
+        finally:
+            self._tell(scope, status, time.perf_counter() - started)
+
+    def _tell(self, scope: Scope, status: int, seconds: float) -> None:
+        # 499 is what proxies write for a caller that left before it was answered.
+        status = status or 499
+        route = getattr(scope.get("route"), "path", "unmatched")
+        noted: dict[str, Any] = scope["suwen.noted"]
+        metrics = self._holder.metrics
+        metrics.answered(scope["method"], route, status, seconds)
+        if code := noted.get("code"):
+            metrics.failed(code)
+        if not log.isEnabledFor(logging.INFO):
+            return
+        key = scope["suwen.key"]
+        line = {
+            "request_id": scope["suwen.id"],
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "ms": round(1000 * seconds, 2),
+            "key": key.name if key else None,
+            **noted,
+        }
+        log.info("request", extra={"line": line})
+
+
+def _id_of(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value.decode())
+    return secrets.token_hex(8)
+
+
+def _with_headers(sent: Iterable[tuple[bytes, bytes]], id_: str) -> list[tuple[bytes, bytes]]:
+    headers = list(sent)
+    given = {name.lower() for name, _ in headers}
+    headers += [(name, value) for name, value in _SECURITY.items() if name not in given]
+    headers.append((b"x-request-id", id_.encode()))
+    return headers
+
+
+class JsonLines(logging.Formatter):
+    """A log record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        written = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {"time": f"{written}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
+        if found := getattr(record, "line", None):
+            line |= {"event": record.getMessage(), **found}
+        else:
+            line |= {"event": record.getMessage(), "logger": record.name}
+        if found := getattr(record, "request_id", None):
+            line["request_id"] = found
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return orjson.dumps(line, default=str).decode()
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Send the logs of the service, the index and uvicorn to standard error, a line of JSON each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name, least in (("suwen", level), ("uvicorn.error", max(level, logging.WARNING))):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(least)

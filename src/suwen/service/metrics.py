@@ -1,0 +1,92 @@
+"""What the service counts and times, in Prometheus' form. Measures nothing by itself: others tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
+
+__all__ = ["CONTENT_TYPE", "Metrics"]
+
+#: Seconds; a static tier takes a tenth of a millisecond, a cold index seconds.
+_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """The numbers of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
+        def histogram(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(name, text, labels, registry=registry, buckets=_BUCKETS)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(name, text, labels, registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        self._requests = counter("suwen_requests", "Requests answered.", "method", "route", "status")
+        self._request = histogram("suwen_request_seconds", "Time from a request's head to its answer.", "route")
+        self._errors = counter("suwen_errors", "Errors answered, by their code.", "code")
+        self._encode = histogram("suwen_encode_seconds", "Time to encode a query.", "tier")
+        self._search = histogram("suwen_search_seconds", "Time to search with an encoded query.", "mode")
+        self._waited = histogram("suwen_queue_seconds", "Time accepted work waited for a thread.", "kind")
+        self.queue = gauge("suwen_queue_length", "Accepted requests, in work or waiting.")
+        self.writes = gauge("suwen_writes_waiting", "Writes in work or waiting.")
+        self.ready = gauge("suwen_ready", "1 once the index is open.")
+        self._index = {
+            "documents": gauge("suwen_index_documents", "Documents in the index."),
+            "passages": gauge("suwen_index_passages", "Passages in the index."),
+            "deleted": gauge("suwen_index_deleted_passages", "Deleted passages not yet folded away."),
+        }
+        self._bytes = gauge("suwen_index_bytes", "Size of the index on disk.", "part")
+        self._encoders = gauge("suwen_index_passages_by_encoder", "Passages by who encoded them.", "encoder")
+        self._fresh = {
+            "fresh_passages": gauge("suwen_fresh_passages", "Passages that wait for the document encoder."),
+            "waiting_documents": gauge("suwen_fresh_documents", "Documents that wait for the document encoder."),
+            "oldest_seconds": gauge("suwen_freshness_lag_seconds", "How long the oldest of them has waited."),
+            "leased": gauge("suwen_leased_documents", "Documents that a worker has now."),
+        }
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._request.labels(route).observe(seconds)
+
+    def failed(self, code: str) -> None:
+        """Count an error by its code."""
+        self._errors.labels(code).inc()
+
+    def waited(self, kind: str, seconds: float) -> None:
+        """Note how long accepted work waited for a thread."""
+        self._waited.labels(kind).observe(seconds)
+
+    def searched(self, mode: str, tier: str | None, timings: Mapping[str, float]) -> None:
+        """Note the two halves of a search, given in milliseconds."""
+        if tier is not None:
+            self.encoded(tier, timings["encode"] / 1000)
+        self._search.labels(mode).observe(timings["search"] / 1000)
+
+    def encoded(self, tier: str, seconds: float) -> None:
+        """Note the time an encoder took."""
+        self._encode.labels(tier).observe(seconds)
+
+    def measured(self, index: Mapping[str, Any], freshness: Mapping[str, Any]) -> None:
+        """Take over the state of the index, as ``/info`` tells it."""
+        for name, gauge in self._index.items():
+            gauge.set(index[name])
+        self._bytes.labels("truth").set(index["bytes_truth"])
+        self._bytes.labels("derived").set(index["bytes_derived"])
+        self._encoders.clear()
+        for encoder, count in index["encoders"].items():
+            self._encoders.labels(encoder).set(count)
+        for name, gauge in self._fresh.items():
+            gauge.set(freshness.get(name) or 0)
+
+    def exposed(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self.registry)

@@ -1,0 +1,168 @@
+"""``/v1/rerank`` in the shape Cohere and Jina share. Scored by the pair, no cross-encoder, and saying so."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from suwen.encoders.pair import Pair
+from suwen.encoders.query import Vectors
+from suwen.encoders.static import unit
+from suwen.service.direct import DirectRoute
+from suwen.service.embeddings import Usage
+from suwen.service.holder import Holder
+from suwen.service.keys import needs
+from suwen.service.logs import note
+from suwen.service.problems import Problem, documented
+from suwen.service.turns import ALIAS, Encoding, answer, checked, tier_of
+
+#: Digits of a score. Documents are ordered by what is left after rounding: equal texts must keep their order, and a
+#: matrix product may give equal rows scores that differ in the last bit.
+_DIGITS = 6
+
+
+class RerankDocument(BaseModel):
+    """A document with its text in a field; other fields are passed through."""
+
+    model_config = ConfigDict(extra="allow")
+
+    text: str
+
+
+class RerankRequest(BaseModel):
+    """A query and documents to order by it. Fields of other services that mean nothing here are ignored."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "suwen",
+                    "query": "肾结石要多喝水吗",
+                    "documents": ["布洛芬饭后服用可减轻胃部不适。", {"text": "肾结石患者每天应饮水两升以上。"}],
+                    "top_n": 1,
+                    "return_documents": True,
+                }
+            ]
+        }
+    )
+
+    model: str = Field(default=ALIAS, description="A tier; `suwen` or the pair's name for the default one.")
+    query: str
+    documents: list[str | RerankDocument] = Field(description="Texts, or objects with a `text`.")
+    top_n: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The most results; all by default.")
+    return_documents: bool = Field(default=False, description="Give each document back with its score.")
+
+
+class RerankResult(BaseModel):
+    """One document's place."""
+
+    index: int = Field(description="Its place in the request.")
+    relevance_score: float
+    document: dict[str, Any] | None = None
+
+
+class RerankMeta(BaseModel):
+    """How the scores were made."""
+
+    scored_by: str
+    similarity: str
+    pair: str
+    tier: str
+    space: str
+
+
+class RerankReply(BaseModel):
+    """The documents, best first."""
+
+    id: str
+    model: str
+    results: list[RerankResult]
+    usage: Usage
+    meta: RerankMeta
+
+
+def routes(holder: Holder) -> APIRouter:
+    """The rerank endpoint."""
+    reading = [Depends(needs("read"))]
+    router = APIRouter(prefix="/v1", tags=["rerank"], dependencies=reading, route_class=DirectRoute)
+    encoding = Encoding(holder)
+
+    @router.post(
+        "/rerank",
+        summary="Order documents by a query",
+        response_model=RerankReply,
+        response_model_exclude_none=True,
+        responses=documented("unknown_model", "empty_query", "too_many", "text_too_long"),
+    )
+    async def rerank(asked: RerankRequest, request: Request) -> Response:
+        """Order documents by how near the pair puts each to the query: the cosine of their vectors."""
+        pair, settings = holder.index.pair, holder.settings
+        tier = tier_of(pair, asked.model)
+        query = checked_query(asked.query, settings.query_characters)
+        texts = [document if isinstance(document, str) else document.text for document in asked.documents]
+        cleaned = checked(texts, "documents", settings.rerank_documents, settings.text_characters)
+        documents, tokens = await encoding.encode(cleaned, tier, "document")
+        vector, query_tokens = await encoding.encode([query], tier, "query")
+        tokens += query_tokens
+        note(request, texts=len(cleaned), tokens=tokens, tier=tier)
+        best = ordered(similarities(vector[0], documents, pair.space.similarity), asked.top_n)
+        return answer(
+            {
+                "id": str(uuid.uuid4()),
+                "model": tier,
+                "results": [result(asked, index, score) for index, score in best],
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+                "meta": meta(pair, tier),
+            }
+        )
+
+    return router
+
+
+def checked_query(query: str, longest: int) -> str:
+    """The query as it is encoded, or what is wrong with it."""
+    if not any(character.isalnum() for character in query):
+        raise Problem("empty_query", "the query holds no letter or digit: type a word or a question", param="query")
+    if len(query) > longest:
+        message = f"the query has {len(query)} characters, and {longest} are taken: shorten it"
+        raise Problem("text_too_long", message, param="query")
+    return checked([query], "query", 1, longest)[0]
+
+
+def similarities(query: Vectors, documents: Vectors, similarity: str) -> list[float]:
+    """The score of each document, as its space measures nearness."""
+    if similarity == "cosine":
+        query, documents = unit(query[None])[0], unit(documents)
+    scores: list[float] = np.round((documents @ query).astype(np.float64), _DIGITS).tolist()
+    return scores
+
+
+def ordered(scores: list[float], most: int | None) -> list[tuple[int, float]]:
+    """Places and scores, best first; equal ones in the order they came."""
+    return sorted(enumerate(scores), key=lambda item: -item[1])[:most]
+
+
+def result(asked: RerankRequest, index: int, score: float) -> dict[str, Any]:
+    """One line of the reply."""
+    line: dict[str, Any] = {"index": index, "relevance_score": score}
+    if asked.return_documents:
+        document = asked.documents[index]
+        line["document"] = {"text": document} if isinstance(document, str) else document.model_dump()
+    return line
+
+
+def meta(pair: Pair, tier: str) -> dict[str, str]:
+    """How the scores were made: by two vectors, never by reading both texts together."""
+    similarity = pair.space.similarity
+    return {
+        "scored_by": f"pair: {similarity} between query form and document form of tier {tier}; no cross-encoder",
+        "similarity": similarity,
+        "pair": pair.name,
+        "tier": tier,
+        "space": pair.space.id,
+    }

@@ -1,0 +1,134 @@
+"""``POST /search``: a query in, hits out. Ranking is the library's; this checks, calls and tells."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from suwen.encoders.pair import Pair
+from suwen.retrieve.freshness import state
+from suwen.retrieve.retriever import Index, Mode
+from suwen.service.answers import SEARCHED, SearchAnswer, answered
+from suwen.service.direct import DirectRoute
+from suwen.service.holder import Holder
+from suwen.service.keys import needs
+from suwen.service.logs import note, request_id
+from suwen.service.problems import Problem, documented
+
+Scalar = str | int | float | bool
+Values = Annotated[list[Scalar], Field(max_length=10_000)]
+Bounds = Annotated[dict[str, str | int | float], Field(max_length=4)]
+
+_EXAMPLES: list[Any] = [
+    {"query": "肾结石怎么判断酸性还是碱性", "k": 5},
+    {
+        "query": "first-line drug for type 2 diabetes",
+        "mode": "dense",
+        "where": {"lang": ["en", "zh"], "year": {"gte": 2020}},
+        "highlights": True,
+        "explain": True,
+    },
+]
+
+
+class Search(BaseModel):
+    """A query and how to search for it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": _EXAMPLES})
+
+    query: str = Field(description="What the user typed, in Chinese or English.")
+    k: int = Field(default=10, ge=1, description="How many hits.")
+    mode: Mode = Field(default="hybrid", description="Meaning (dense), words (lexical), or both.")
+    tier: str | None = Field(default=None, description="The query encoder; see `pair.tiers` of /info.")
+    where: dict[str, Scalar | Values | Bounds] | None = Field(
+        default=None,
+        max_length=64,
+        description='Metadata filter: {"field": value}, {"field": [a, b]}, {"field": {"gte": 2020, "lt": 2024}}.',
+    )
+    offset: int = Field(default=0, ge=0, description="Hits to leave out, for the next page.")
+    per_document: bool = Field(default=False, description="At most one hit of each document.")
+    highlights: bool = Field(default=False, description="Mark the sentences that match.")
+    explain: bool = Field(default=False, description="Say of each hit where either leg put it.")
+    index: str | None = Field(default=None, description="The index's name, to be sure it is this one.")
+
+
+def routes(holder: Holder) -> APIRouter:
+    """The search endpoint."""
+    router = APIRouter(route_class=DirectRoute, tags=["search"], dependencies=[Depends(needs("read"))])
+    answers = answered(SearchAnswer, "The hits, best first.", SEARCHED) | documented(
+        "empty_query", "unknown_tier", "unknown_field", "bad_filter", "bad_search", "text_too_long", "too_many"
+    )
+
+    @router.post("/search", response_class=Response, responses=answers, summary="Search the index")
+    async def search(asked: Search, request: Request) -> Response:
+        """Find the passages that answer a query; `relevant` is false when nothing in the index seems to."""
+        check_index(holder, asked.index)
+        _check(holder, asked)
+        found = await holder.read(lambda index: _search(index, asked), "search")
+        holder.metrics.searched(found["mode"], found["tier"], found["timings"])
+        note(request, hits=len(found["hits"]), mode=found["mode"], tier=found["tier"], relevant=found["relevant"])
+        if holder.settings.log_queries:
+            note(request, query=asked.query)
+        return json_answer({**found, "index": holder.settings.name, "request_id": request_id(request)})
+
+    return router
+
+
+def json_answer(content: Any) -> Response:
+    """A response of JSON, written by orjson and validated by nobody: it is our own."""
+    try:
+        body = orjson.dumps(content)
+    except TypeError:
+        # Metadata may hold integers over 64 bits, which orjson does not write.
+        body = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
+    return Response(body, media_type="application/json")
+
+
+def check_index(holder: Holder, name: str | None) -> None:
+    """Raise ``unknown_index`` for the name of another index."""
+    if name is not None and name != holder.settings.name:
+        message = f"this server has no index {name!r}: it serves {holder.settings.name!r}"
+        raise Problem("unknown_index", message, param="index")
+
+
+def check_tier(pair: Pair, tier: str | None) -> None:
+    """Raise ``unknown_tier`` for a tier the pair does not have."""
+    if tier is not None and tier not in pair.tiers:
+        message = f"the pair {pair.name} has no tier {tier!r}: choose one of {', '.join(pair.tiers)}"
+        raise Problem("unknown_tier", message, param="tier")
+
+
+def _check(holder: Holder, asked: Search) -> None:
+    settings = holder.settings
+    check_tier(holder.index.pair, asked.tier)
+    if asked.k > settings.most_hits:
+        message = f"k is {asked.k}, and this server gives at most {settings.most_hits} hits at once: page with offset"
+        raise Problem("too_many", message, param="k")
+    if len(asked.query) > settings.query_characters:
+        message = (
+            f"the query has {len(asked.query)} characters, at most {settings.query_characters} are taken: shorten it"
+        )
+        raise Problem("text_too_long", message, param="query")
+
+
+def _search(index: Index, asked: Search) -> dict[str, Any]:
+    results = index.search(
+        asked.query,
+        asked.k,
+        mode=asked.mode,
+        tier=asked.tier,
+        where=asked.where,
+        offset=asked.offset,
+        per_document=asked.per_document,
+        highlights=asked.highlights,
+        explain=asked.explain,
+    )
+    # vars() and not asdict(): orjson writes what is inside as it is, and copying ten hits costs more than finding them.
+    hits = [{**vars(hit), "state": state(index.pair, hit.encoder)} for hit in results.hits]
+    return {**vars(results), "hits": hits}

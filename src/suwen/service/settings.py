@@ -1,0 +1,190 @@
+"""The ``[serve]`` part of ``suwen.toml``, the environment and the command line, as one record. Opens nothing."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from suwen.errors import SuwenError
+
+PREFIX = "SUWEN_SERVE_"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class SettingsProblem(SuwenError):
+    """The service cannot be run as it is configured."""
+
+
+class ServeSettings(BaseModel):
+    """How one index is served.
+
+    Attributes:
+        index: The index folder.
+        pair: The pair to use; else ``SUWEN_PAIR``, the index's own, the default pair.
+        read_only: Serve without the writer's lock: nothing can be posted or deleted.
+        host: The address to listen on; one that others can reach needs keys.
+        port: The port; 0 takes a free one.
+        keys: The file of keys that ``suwen key new`` writes; without one every caller may do everything.
+        hosts: The names the service may be asked by (the Host header); any when empty.
+        cors_origins: Exact origins whose pages may call the API from a browser.
+        reviews: A jury folder whose review pages are mounted.
+        document_encoder: A full pair (or ``own``, the pair itself) that encodes posted documents anew, in process.
+        base: The base of the document encoder's adapter; ``SUWEN_BASE`` by default.
+        log_queries: Write the text of queries to the log.
+        readers: Threads that search; as many as the machine has cores when 0.
+        concurrency: The most requests in work or waiting; the next one is turned away with 429.
+        connections: The most open connections; a further one is closed at once.
+        seconds: The time one request may take.
+        slow_seconds: The time a client may take to send a request's head, and its body (longer for a long one).
+        stop_seconds: How long a stop waits for requests under way.
+        body_bytes: The longest body of a request.
+        depth: The deepest nesting of a JSON body.
+        batch_documents: The most documents of one request.
+        embedding_inputs: The most texts of one embedding request.
+        rerank_documents: The most documents of one rerank request.
+        text_characters: The longest text of one document.
+        query_characters: The longest query.
+        most_hits: The largest ``k``.
+        lease_seconds: How long a worker may keep a batch before it is given to another.
+        lease_documents: The most documents of one lease.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    index: Path
+    pair: Path | None = None
+    read_only: bool = False
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    keys: Path | None = None
+    hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    reviews: Path | None = None
+    document_encoder: str | None = None
+    base: str | None = None
+    log_queries: bool = False
+    readers: int = Field(default=0, ge=0, le=256)
+    concurrency: int = Field(default=32, ge=1, le=10_000)
+    connections: int = Field(default=1000, ge=1)
+    seconds: float = Field(default=30.0, gt=0)
+    slow_seconds: float = Field(default=20.0, gt=0)
+    stop_seconds: float = Field(default=30.0, gt=0)
+    body_bytes: int = Field(default=16 * 2**20, ge=1024)
+    depth: int = Field(default=64, ge=4)
+    batch_documents: int = Field(default=256, ge=1, le=10_000)
+    embedding_inputs: int = Field(default=256, ge=1)
+    rerank_documents: int = Field(default=1000, ge=1)
+    text_characters: int = Field(default=2_000_000, ge=1)
+    query_characters: int = Field(default=8192, ge=1)
+    most_hits: int = Field(default=1000, ge=1, le=10_000)
+    lease_seconds: float = Field(default=120.0, gt=0)
+    lease_documents: int = Field(default=64, ge=1)
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if not origin.startswith(("http://", "https://")) or origin.rstrip("/").count("/") != 2:
+                raise ValueError(f"{origin!r} is not an origin: write https://HOST or https://HOST:PORT, no '*'")
+        return tuple(origin.rstrip("/") for origin in value)
+
+    @cached_property
+    def name(self) -> str:
+        """The index's name, as requests may give it: that of its folder."""
+        return self.index.resolve().name
+
+    @property
+    def public(self) -> bool:
+        """Whether others than this machine can reach the address."""
+        return self.host not in LOOPBACK and not self.host.startswith("127.")
+
+    @property
+    def threads(self) -> int:
+        """How many threads search."""
+        return self.readers or max(2, os.cpu_count() or 2)
+
+
+def load_settings(
+    index: Path | None,
+    config: Path | None = None,
+    given: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> ServeSettings:
+    """Put the settings together: ``[serve]`` of the file, then ``SUWEN_SERVE_*``, then what was given.
+
+    Args:
+        index: The index folder; may come from the file or the environment instead.
+        config: The file; else ``SUWEN_CONFIG``, else ``suwen.toml`` in the current folder where there is one.
+        given: Settings of the command line; those that are None were not given.
+        environment: The process's own unless given.
+    """
+    environment = os.environ if environment is None else environment
+    file = config or (Path(environment["SUWEN_CONFIG"]) if environment.get("SUWEN_CONFIG") else None)
+    values = _from_file(file) | _from_environment(environment)
+    values |= {name: value for name, value in (given or {}).items() if value is not None}
+    if index is not None:
+        values["index"] = index
+    if "index" not in values:
+        raise SettingsProblem(f"no index is named: give its folder, index in [serve], or {PREFIX}INDEX")
+    try:
+        return ServeSettings.model_validate(values)
+    except ValidationError as problem:
+        raise SettingsProblem(_described(problem)) from None
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    """The file's ``[serve]``, its paths taken from the file's own folder."""
+    named = file is not None
+    file = file or Path("suwen.toml")
+    try:
+        section = tomllib.loads(file.read_text(encoding="utf-8")).get("serve", {})
+    except FileNotFoundError:
+        if named:
+            raise SettingsProblem(f"there is no {file}: name a configuration file that is there") from None
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise SettingsProblem(f"{file} cannot be read as TOML: {problem}") from None
+    if not isinstance(section, dict):
+        raise SettingsProblem(f"{file}: serve is not a section: write [serve] and its settings under it")
+    paths = {name for name in ("index", "pair", "keys", "reviews") if isinstance(section.get(name), str)}
+    return section | {name: file.parent / section[name] for name in paths}
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for variable, text in environment.items():
+        if not variable.startswith(PREFIX):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        field = ServeSettings.model_fields.get(name)
+        if field is None:
+            raise SettingsProblem(f"{variable} is no setting; {_nearest(name, upper=True)}")
+        lists = field.annotation == tuple[str, ...]
+        try:
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            values[name] = TypeAdapter[Any](field.annotation or str).validate_python(parts if lists else text)
+        except ValidationError as problem:
+            raise SettingsProblem(f"{variable} is {text!r}: {problem.errors()[0]['msg']}") from None
+    return values
+
+
+def _nearest(name: str, upper: bool = False) -> str:
+    names = list(ServeSettings.model_fields)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    shown = [PREFIX + one.upper() if upper else one for one in (close or names)]
+    return f"did you mean {shown[0]}?" if close else f"there are {', '.join(shown)}"
+
+
+def _described(problem: ValidationError) -> str:
+    first = problem.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else "serve"
+    if first["type"] == "extra_forbidden":
+        return f"[serve] has no setting {name!r}; {_nearest(name)}"
+    return f"the setting {name} is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,168 @@
+"""Texts to vectors for the API, in turns: a large batch keeps neither searches nor small batches waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import orjson
+from starlette.responses import Response
+
+from suwen.encoders.pair import Pair
+from suwen.encoders.query import Encoder, Vectors
+from suwen.service.holder import Holder
+from suwen.service.metrics import Metrics
+from suwen.service.problems import Problem
+from suwen.text.clean import clean
+
+Form = Literal["query", "document"]
+#: The model name every service answers to, whatever its pair is called.
+ALIAS = "suwen"
+#: Seconds one turn may keep a thread. A text is never split: the longest takes a third of a second at 6 layers.
+TURN = 0.05
+#: Characters that a static tier, once loaded, looks up on the spot: the way to another thread and back takes longer.
+AT_ONCE = 200
+_CHARACTERS_PER_TOKEN = 16
+
+
+class Encoded(NamedTuple):
+    """Vectors in the order of the texts, and how many tokens were read to make them."""
+
+    vectors: Vectors
+    tokens: int
+
+
+class _Turn(NamedTuple):
+    vectors: list[Vectors]
+    tokens: int
+
+
+class Encoding:
+    """Encodes batches, in threads of its own: searches have theirs, and wait for no batch.
+
+    A batch takes one of the server's places, like a search, and gives its thread back after each turn, so that a short
+    batch does not wait for a long one.
+
+    Args:
+        holder: Whose index names the pair.
+    """
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+        # Half of what searches: encoding is pure CPU, and a search must find a core that is not busy with it.
+        self._threads = ThreadPoolExecutor(max(1, holder.settings.threads // 2), "suwen-encode")
+        self._loaded: set[str] = set()
+        holder.on_close.append(partial(self._threads.shutdown, cancel_futures=True))
+
+    async def encode(self, texts: Sequence[str], tier: str, form: Form) -> Encoded:
+        """Encode cleaned texts by a tier.
+
+        Raises:
+            Shed: The server has as much work as it takes.
+            Problem: It took longer than a request may, or there is no pair to encode with.
+        """
+        pair, seconds = self._holder.index.pair, self._holder.settings.seconds
+        self._holder.slots.take()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._in_turns(pair, texts, tier, form)
+        except TimeoutError:
+            message = f"the batch took longer than {seconds:g} seconds: send fewer texts at once, or try again later"
+            raise Problem("timeout", message, headers={"Retry-After": "1"}) from None
+        finally:
+            self._holder.slots.give()
+
+    async def _in_turns(self, pair: Pair, texts: Sequence[str], tier: str, form: Form) -> Encoded:
+        loop = asyncio.get_running_loop()
+        static = pair.manifest.tiers[tier].kind == "static"
+        at_once = static and tier in self._loaded and sum(map(len, texts)) <= AT_ONCE
+        vectors: list[Vectors] = []
+        tokens = 0
+        while len(vectors) < len(texts):
+            rest = texts[len(vectors) :]
+            turn = partial(_turn, pair, rest, tier, form, self._holder.metrics, time.perf_counter())
+            made, read = turn() if at_once else await loop.run_in_executor(self._threads, turn)
+            self._loaded.add(tier)
+            vectors += made
+            tokens += read
+        return Encoded(np.concatenate(vectors), tokens)
+
+
+def _turn(pair: Pair, texts: Sequence[str], tier: str, form: Form, metrics: Metrics, asked: float) -> _Turn:
+    """As many texts as fit into one turn, at least one; none depends on its neighbours."""
+    began = time.perf_counter()
+    metrics.waited("encode", began - asked)
+    encoder = pair.encoder(tier)
+    most = pair.manifest.tiers[tier].max_length
+    encode = encoder.encode_queries if form == "query" else encoder.encode_documents
+    vectors: list[Vectors] = []
+    tokens = 0
+    for text in texts:
+        vectors.append(encode([text]))
+        tokens += tokens_read(encoder, text, most)
+        if time.perf_counter() - began >= TURN:
+            break
+    if form == "query":
+        metrics.encoded(tier, (time.perf_counter() - began) / len(vectors))
+    return _Turn(vectors, tokens)
+
+
+def tokens_read(encoder: Encoder, text: str, most: int) -> int:
+    """How many tokens of a text an encoder reads, which is at most ``most``; the rest is not even counted."""
+    size = most * _CHARACTERS_PER_TOKEN
+    while True:
+        (count,) = encoder.count_tokens([text[:size]])
+        if count >= most or size >= len(text):
+            return min(count, most)
+        size *= 4
+
+
+def tier_of(pair: Pair, model: str) -> str:
+    """The tier a model name stands for: its own name, or the default one's for ``suwen`` and the pair's name."""
+    if model in pair.manifest.tiers:
+        return model
+    if model in (ALIAS, pair.name):
+        return pair.default_tier
+    known = ", ".join([ALIAS, *pair.tiers])
+    raise Problem("unknown_model", f"no model is called {model!r}: use one of {known}", param="model")
+
+
+def checked(texts: Sequence[str], field: str, most: int, longest: int) -> list[str]:
+    """The texts as they are encoded (clean, as in searches and in the index), or the problem with one of them.
+
+    Args:
+        texts: What was sent.
+        field: The field it was sent in.
+        most: How many may be sent.
+        longest: How many characters each may have.
+    """
+    if not texts:
+        raise Problem("invalid_request", f"{field} is empty: send at least one text", param=field)
+    if len(texts) > most:
+        message = f"{field} holds {len(texts)} texts, and {most} are taken at once: send them in several requests"
+        raise Problem("too_many", message, param=field)
+    cleaned = []
+    for place, text in enumerate(texts):
+        if len(text) > longest:
+            message = f"{field}[{place}] has {len(text)} characters, and {longest} are taken: cut it or split it"
+            raise Problem("text_too_long", message, param=f"{field}[{place}]")
+        cleaned.append(clean(text))
+        if not cleaned[-1]:
+            message = f"{field}[{place}] has no text: leave it out, nothing can be said about it"
+            raise Problem("invalid_request", message, param=f"{field}[{place}]")
+    return cleaned
+
+
+def answer(content: Any) -> Response:
+    """A JSON response, arrays and all."""
+    try:
+        body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:  # half a character or an endless number, sent by the caller and echoed
+        body = json.dumps(content).encode()
+    return Response(body, media_type="application/json")

@@ -1,0 +1,219 @@
+"""A worker: leases documents from a server, encodes them with the document encoder, sends the vectors back. No HTTP.
+
+It may be stopped or killed at any moment: what it leased is given to another when the lease ends, and the server takes
+a result only for the very version of a document it was made of.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import platform
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from suwen.encoders.pair import Pair
+from suwen.encoders.probe import LEAST_COSINE, ProbeFailed, row_cosines
+from suwen.encoders.query import Vectors
+from suwen.encoders.space import Space, SpaceMismatch
+from suwen.errors import SuwenError
+from suwen.retrieve.encoding import load_document_encoder
+from suwen.service.client import Client, ServerAway, ServerError, patiently
+
+#: Passages encoded between two looks at whether to stop; a GPU wants many at once.
+_PASSAGES = 512
+#: Seconds between two questions for work.
+_PAUSE = 2.0
+
+
+class DocumentEncoder(Protocol):
+    """What a worker needs of an encoder."""
+
+    space: Space
+    name: str
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """One vector for each text, in the form of documents."""
+
+
+def load_encoder(
+    document_encoder: str | None, pair: Path | None, *, base: str | None = None, dtype: str = "auto"
+) -> DocumentEncoder:
+    """Load a document encoder; whether it is the one a server needs, :meth:`Worker.check` says.
+
+    Args:
+        document_encoder: A full pair, a sentence-transformers model, or an adapter pair.
+        pair: The pair of the index: where it holds the document encoder, and whose probe that must pass.
+        base: The base of an adapter; ``SUWEN_BASE`` by default.
+        dtype: The precision to load it in.
+    """
+    if importlib.util.find_spec("sentence_transformers") is None:
+        raise SuwenError("a document encoder needs torch: install it with pip install 'suwen[train]'")
+    if document_encoder is None and pair is None:
+        raise SuwenError("no document encoder is named: give --document-encoder, or --pair with the pair that holds it")
+    from suwen.encoders import document
+
+    if pair is not None:
+        serving = Pair.load(pair)
+        return load_document_encoder(document_encoder or serving.path, serving, dtype, base)  # type: ignore[arg-type]
+    return document.DocumentEncoder.load(str(document_encoder), dtype=dtype, base=base)  # type: ignore[arg-type]
+
+
+@dataclass
+class Done:
+    """What a worker has done so far."""
+
+    documents: int = 0
+    passages: int = 0
+    stale: int = 0
+
+
+class Worker:
+    """One worker of one server.
+
+    Args:
+        client: The server.
+        encoder: The document encoder of the index's space.
+        most: The most documents of one lease.
+        stop: Set to end: what is being encoded is finished, the rest of the lease is given back.
+        say: Told in words what happens.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        encoder: DocumentEncoder,
+        *,
+        most: int = 32,
+        stop: threading.Event | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self._client, self._encoder, self._most = client, encoder, most
+        self._stop = stop or threading.Event()
+        self._say = say or (lambda text: None)
+        self._skip: list[str] = []
+        self.done = Done()
+
+    def check(self) -> None:
+        """Hold the encoder against the server's space and its probe.
+
+        Raises:
+            SpaceMismatch: The index is in another space.
+            ProbeFailed: The encoder names the space, and does not give its vectors.
+        """
+        probe = self._patiently(partial(self._client.get, "/worker/probe"))
+        if probe["space"] != self._encoder.space.id:
+            raise SpaceMismatch(probe["space"], self._encoder.space.id, got_name=self._encoder.name)
+        if not probe["texts"]:
+            return
+        stored = np.frombuffer(base64.b64decode(probe["vectors"]), dtype="<f4").reshape(len(probe["texts"]), -1)
+        least = float(row_cosines(self._encoder.encode_documents(probe["texts"]), stored).min())
+        if least < LEAST_COSINE:
+            raise ProbeFailed(
+                f"{self._encoder.name} is not the document encoder of the server's pair: the least cosine over "
+                f"{len(probe['texts'])} probe texts is {least:.4f}, under {LEAST_COSINE}. Check its weights and base"
+            )
+
+    def run(self, *, once: bool = False) -> Done:
+        """Work until told to stop; ``once``, until nothing waits."""
+        asked = {"space": self._encoder.space.id, "worker": platform.node()[:200], "most": self._most}
+        while not self._stop.is_set():
+            try:
+                body = asked | {"skip": self._skip[-256:]}
+                leased = self._patiently(partial(self._client.post, "/worker/lease", body))
+            except ServerAway:
+                break
+            if leased["lease"] is None:
+                if once:
+                    break
+                self._stop.wait(_PAUSE)
+                continue
+            self._work(leased)
+        return self.done
+
+    def _work(self, leased: dict[str, Any]) -> None:
+        """Encode what was leased, sending back group by group; give the rest back when told to stop."""
+        try:
+            for group in _groups(leased["documents"]):
+                if self._stop.is_set():
+                    break
+                self._send(leased["lease"], group, self._encode(group))
+        finally:
+            # One that was worked off, or that a restart forgot, is unknown; a server that is gone forgets it too.
+            with suppress(SuwenError):
+                self._client.post("/worker/release", {"lease": leased["lease"]})
+
+    def _encode(self, group: Sequence[dict[str, Any]]) -> list[Vectors]:
+        vectors = self._encoder.encode_documents([text for document in group for text in document["passages"]])
+        ends = np.cumsum([len(document["passages"]) for document in group])
+        return np.split(vectors, ends[:-1])
+
+    def _send(self, lease: str, group: Sequence[dict[str, Any]], vectors: Sequence[Vectors]) -> None:
+        results = [
+            {
+                "id": document["id"],
+                "version": document["version"],
+                "dtype": "float16",
+                "vectors": base64.b64encode(part.astype("<f2").tobytes()).decode(),
+            }
+            for document, part in zip(group, vectors, strict=True)
+        ]
+        body = {"space": self._encoder.space.id, "lease": lease, "results": results}
+        try:
+            outcomes = self._patiently(partial(self._client.post, "/worker/results", body))["outcomes"]
+        except ServerAway:
+            return
+        except ServerError as refused:
+            if refused.code == "stale_version":
+                outcomes = {}
+            elif refused.code == "too_large":
+                self._leave_out(group)
+                return
+            else:
+                raise
+        self._count(group, outcomes)
+
+    def _count(self, group: Sequence[dict[str, Any]], outcomes: dict[str, str]) -> None:
+        for document in group:
+            if outcomes.get(document["id"]) in ("stored", "done"):
+                self.done.documents += 1
+                self.done.passages += len(document["passages"])
+            else:
+                self.done.stale += 1
+        self._say(f"{self.done.documents} documents encoded, {self.done.stale} had changed meanwhile")
+
+    def _leave_out(self, group: Sequence[dict[str, Any]]) -> None:
+        """A body no server setting lets through: the document would come back for ever."""
+        self._skip += [document["id"] for document in group]
+        self._say(
+            f"the vectors of {', '.join(document['id'] for document in group)} are more than the server takes in one "
+            "body: raise its body_bytes, or split the document. Left out"
+        )
+
+    def _patiently(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        def told(away: ServerAway, pause: float) -> None:
+            self._say(f"{away}; trying again in {pause:g} s")
+
+        return patiently(call, tries=None, stop=self._stop, told=told)
+
+
+def _groups(documents: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Documents with about so many passages together as are encoded at once; a long one stands alone."""
+    group: list[dict[str, Any]] = []
+    held = 0
+    for document in documents:
+        count = len(document["passages"])
+        if group and held + count > _PASSAGES:
+            yield group
+            group, held = [], 0
+        group.append(document)
+        held += count
+    if group:
+        yield group

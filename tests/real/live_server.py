@@ -1,0 +1,115 @@
+"""A real ``suwen serve`` process over hand-written notes, for tests that treat it badly. No test lives here."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+import suwen
+from suwen.corpora.records import Document
+from suwen.retrieve.ingest import ingest
+from suwen.retrieve.retriever import Index
+
+RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SUWEN_")} | {
+    "PYTHONPATH": str(Path(suwen.__file__).parents[1])
+}
+_COMMAND = [sys.executable, "-c", "from suwen.cli.main import run; run()", "serve"]
+_PATIENCE = 120.0
+_TOPICS = ("布洛芬退烧", "胰岛素降血糖", "房颤抗凝", "肾结石多饮水", "儿童咳嗽", "kidney stones", "flu vaccine")
+
+
+class LiveServer:
+    """A running server: where it is, and what it last wrote to its log."""
+
+    def __init__(self, process: subprocess.Popen[str], address: str, index: Path) -> None:
+        self.process, self.address, self.index = process, address, index
+        self.said: deque[str] = deque(maxlen=400)
+        host, _, port = address.removeprefix("http://").rpartition(":")
+        self.place = (host, int(port))
+        # Made once: a client reads the machine's certificates when it is made, which takes longer than most requests.
+        self._client = httpx.Client(verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
+
+    @property
+    def failures(self) -> list[str]:
+        """Log lines of requests on which the server itself failed."""
+        return [line for line in list(self.said) if '"trace"' in line or '"status":500' in line]
+
+    def connect(self) -> socket.socket:
+        """A bare connection."""
+        return socket.create_connection(self.place, timeout=60)
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """One request on a connection of its own."""
+        return self._client.request(method, self.address + path, **options)
+
+    def memory(self) -> int:
+        """Bytes that are the process's own and in memory now."""
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+
+def mark(number: int) -> str:
+    """A word that one note has and no other."""
+    return f"zq{number:03}x"
+
+
+def notes(count: int = 40) -> list[Document]:
+    """Documents whose every text differs, so that a wrong answer shows."""
+    return [
+        Document(f"note-{number}", f"{topic}。记录号 {mark(number)}。", topic, {"year": 2000 + number})
+        for number, topic in ((number, _TOPICS[number % len(_TOPICS)]) for number in range(count))
+    ]
+
+
+@contextmanager
+def live_server(documents: list[Document] | None = None, **settings: object) -> Iterator[LiveServer]:
+    """Start a server over an index of its own, in memory where there is such a place; it must end well."""
+    with tempfile.TemporaryDirectory(dir=RAM) as folder:
+        index = Path(folder) / "notes"
+        with Index.create(index) as made:
+            ingest(made, notes() if documents is None else documents)
+        with _running(index, settings) as server:
+            yield server
+
+
+@contextmanager
+def _running(index: Path, settings: dict[str, object]) -> Iterator[LiveServer]:
+    variables = {f"SUWEN_SERVE_{name.upper()}": str(value) for name, value in settings.items()}
+    command = [*_COMMAND, str(index), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=_ENVIRONMENT | variables)
+    try:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        found = re.search(r"http://\S+", first)
+        assert found, first + process.stderr.read()
+        server = LiveServer(process, found[0], index)
+        threading.Thread(target=lambda: server.said.extend(process.stderr), daemon=True).start()
+        _wait_until_ready(server)
+        yield server
+        process.terminate()
+        assert process.wait(_PATIENCE) == 0, list(server.said)
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+
+
+def _wait_until_ready(server: LiveServer) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while server.ask("GET", "/readyz").status_code != 200:
+        assert server.process.poll() is None and time.monotonic() < deadline, list(server.said)
+        time.sleep(0.02)

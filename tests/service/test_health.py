@@ -1,0 +1,43 @@
+"""``/info`` and its recall check; health and readiness are in test_app."""
+
+from __future__ import annotations
+
+from suwen import __version__
+from suwen.service.answers import InfoAnswer
+
+
+def test_info_tells_what_is_served(served) -> None:
+    client, _ = served(concurrency=7)
+    told = client.get("/info").json()
+    InfoAnswer.model_validate(told)
+    assert (told["name"], told["version"]) == ("suwen", __version__)
+    assert told["index"]["name"] == "notes"
+    assert (told["index"]["documents"], told["index"]["passages"], told["index"]["deleted"]) == (6, 6, 0)
+    assert told["index"]["encoders"] == {"static": 6}
+    assert told["index"]["fields"] == ["department", "lang", "year"]
+    assert told["index"]["bytes_truth"] > 0 and told["index"]["bytes_derived"] > 0
+    assert told["pair"] == {
+        "name": "suwen-starter-static",
+        "tiers": ["static"],
+        "default_tier": "static",
+        "document": "tier",
+    }
+    assert told["modes"] == ["hybrid", "dense", "lexical"]
+    assert told["freshness"]["fresh_passages"] == 0
+    assert told["limits"]["concurrency"] == 7
+    assert (told["read_only"], told["reviews"]) == (False, False)
+
+
+def test_info_follows_what_is_posted_and_deleted(served) -> None:
+    client, _ = served()
+    client.post("/documents", json={"documents": [{"id": "x", "text": "新的一条。", "metadata": {"ward": 3}}]})
+    client.delete("/documents/fever")
+    told = client.get("/info").json()["index"]
+    assert (told["documents"], told["deleted"]) == (6, 1)
+    assert "ward" in told["fields"]
+
+
+def test_recall_is_checked_against_exact_search(client) -> None:
+    assert client.post("/info/recall", json={"sample": 4}).json() == {"recall": 1.0, "k": 10, "queries": 4}
+    assert client.post("/info/recall", json={}).json()["queries"] == 6
+    assert client.post("/info/recall", json={"sample": 0}).json()["error"]["param"] == "sample"

@@ -1,0 +1,189 @@
+"""The server's own background: fresh documents are encoded anew where an encoder is at hand, and nothing is lost."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fresh_side import BigEncoder, make_index, make_pair
+
+from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.probe import ProbeFailed
+from suwen.errors import SuwenError
+from suwen.retrieve import freshness
+from suwen.service import reencoding
+from suwen.service.reencoding import document_encoder
+from suwen.service.settings import ServeSettings
+
+Serve = Callable[..., Any]
+
+
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for something the background does."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+
+
+def freshness_of(client: Any) -> Any:
+    return client.get("/info").json()["freshness"]
+
+
+@pytest.fixture
+def big(monkeypatch: pytest.MonkeyPatch) -> list[BigEncoder]:
+    """Puts an encoder of the space where a full pair's would be loaded; each one that was."""
+    loaded: list[BigEncoder] = []
+
+    def load(path: object, pair: Pair, *, base: str | None = None) -> BigEncoder:
+        loaded.append(BigEncoder(pair))
+        return loaded[-1]
+
+    monkeypatch.setattr(reencoding, "load_document_encoder", load)
+    return loaded
+
+
+def test_what_is_posted_is_encoded_anew(served: Serve, tmp_path: Path, big: list[BigEncoder]) -> None:
+    client, _ = served(make_index(tmp_path / "here", 2), document_encoder="own")
+    posted = {"documents": [{"id": "new", "text": "阿司匹林可以预防心肌梗死。" * 60}]}
+    stored = client.post("/documents", json=posted).json()["documents"][0]
+    asked = {"query": "阿司匹林", "k": 1}
+    assert client.post("/search", json=asked).json()["hits"][0]["document_id"] == "new"
+    until(lambda: freshness_of(client)["waiting_documents"] == 0)
+    after = client.get("/documents/new").json()
+    assert (after["state"], after["version"]) == ("encoded", stored["version"])
+    assert len(after["passages"]) == stored["passages"] > 1
+    assert client.post("/search", json=asked).json()["hits"][0]["document_id"] == "new"
+    assert freshness_of(client) == {
+        "fresh_passages": 0,
+        "waiting_documents": 0,
+        "oldest_seconds": 0.0,
+        "worker": "in process",
+        "leased": 0,
+    }
+    assert len(big) == 1, "loaded once"
+
+
+def test_without_an_encoder_documents_wait(served: Serve, tmp_path: Path) -> None:
+    client, _ = served(make_index(tmp_path / "here", 2))
+    told = freshness_of(client)
+    assert (told["waiting_documents"], told["worker"]) == (2, "none") and told["oldest_seconds"] > 0
+    metrics = client.get("/metrics").text
+    assert "suwen_freshness_lag_seconds" in metrics
+
+
+def test_a_document_that_cannot_be_encoded_holds_no_other_up(
+    served: Serve, tmp_path: Path, big: list[BigEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = BigEncoder.encode_documents
+
+    def fails_on_one(self: BigEncoder, texts: Any) -> np.ndarray:
+        if any("第1条" in text for text in texts):
+            raise RuntimeError("out of memory")
+        return plain(self, texts)
+
+    monkeypatch.setattr(BigEncoder, "encode_documents", fails_on_one)
+    client, _ = served(make_index(tmp_path / "here", 4), document_encoder="own")
+    until(lambda: freshness_of(client)["waiting_documents"] == 1)
+    assert client.get("/documents/d1").json()["state"] == "fresh"
+
+
+def test_a_failed_write_is_tried_again(
+    served: Serve, tmp_path: Path, big: list[BigEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from suwen.index.embedded import EmbeddedEngine
+
+    plain, failures = EmbeddedEngine.reencode, iter([True, True])
+
+    def fails_twice(self: EmbeddedEngine, *given: Any) -> Any:
+        if next(failures, False):
+            raise OSError("disk trouble")
+        return plain(self, *given)
+
+    monkeypatch.setattr(reencoding, "_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr(EmbeddedEngine, "reencode", fails_twice)
+    client, _ = served(make_index(tmp_path / "here", 2), document_encoder="own")
+    until(lambda: freshness_of(client)["waiting_documents"] == 0)
+
+
+def test_an_encoder_that_is_not_the_spaces_is_told(
+    served: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ProbeFailed("the least cosine is 0.2")
+
+    monkeypatch.setattr(reencoding, "load_document_encoder", refuse)
+    client, _ = served(make_index(tmp_path / "here", 1), document_encoder="own")
+    until(lambda: freshness_of(client)["worker"] == "none")
+    assert "the least cosine is 0.2" in caplog.text
+    assert freshness_of(client)["waiting_documents"] == 1
+
+
+def test_a_stop_in_the_middle_loses_nothing(
+    served: Serve, tmp_path: Path, big: list[BigEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = BigEncoder.encode_documents
+    monkeypatch.setattr(BigEncoder, "encode_documents", lambda self, texts: (time.sleep(0.1), plain(self, texts))[1])
+    index = make_index(tmp_path / "here", 40)
+    client, holder = served(index, document_encoder="own")
+    until(lambda: bool(big) and bool(big[0].texts))
+    client.__exit__(None, None, None)
+    assert not holder.ready
+    again, _ = served(index)
+    assert again.get("/info").json()["index"]["documents"] == 40
+    states = {again.get(f"/documents/d{number}").json()["state"] for number in range(40)}
+    assert "fresh" in states
+
+
+def test_the_sample_for_comparable_scores_is_made_ahead(
+    served: Serve, tmp_path: Path, big: list[BigEncoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness, "_LEAST", 8)
+    index = make_index(tmp_path / "here", 20)
+    client, holder = served(index, document_encoder="own")
+    until(lambda: freshness_of(client)["waiting_documents"] == 0)
+    until(lambda: (index / "freshness-static.npz").exists())
+    query = holder.index.pair.encoder().encode_queries(["骨折"])[0]
+    assert holder.index.freshness.scales(["document", "static"], query)
+
+
+# -- who encodes in process -------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    pair = Pair.load(make_pair(tmp_path / "pair"))
+    assert document_encoder(ServeSettings(index=tmp_path), pair) is None
+    monkeypatch.setenv("SUWEN_BASE", "somewhere")
+    assert document_encoder(ServeSettings(index=tmp_path), pair) is None, "the pair holds no adapter"
+
+
+def test_a_tier_of_its_own_is_at_hand(tmp_path: Path) -> None:
+    pair = Pair.load(default_pair_path())
+    load = document_encoder(ServeSettings(index=tmp_path), pair)
+    assert load is not None and load()(["骨折"]).shape == (1, pair.space.dimension)
+
+
+def test_torch_is_needed_for_what_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reencoding.importlib.util, "find_spec", lambda name: None)
+    pair = Pair.load(make_pair(tmp_path / "pair"))
+    with pytest.raises(SuwenError, match=r"suwen\[train\]"):
+        document_encoder(ServeSettings(index=tmp_path, document_encoder="own"), pair)
+
+
+def test_the_base_of_an_adapter_is_enough(
+    tmp_path: Path, adapter_pair: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    pair = Pair.load(adapter_pair)
+    assert document_encoder(ServeSettings(index=tmp_path), pair) is None
+    load = document_encoder(ServeSettings(index=tmp_path, base=str(base_folder)), pair)
+    assert load is not None and load()(["骨折"]).shape == (1, 24)

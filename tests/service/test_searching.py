@@ -1,0 +1,114 @@
+"""``POST /search``: the library's own answer, and each wrong question with its code."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suwen.retrieve.retriever import Index
+from suwen.service.answers import SearchAnswer
+from suwen.service.searching import json_answer
+
+
+def ask(client, **body: object) -> dict:
+    reply = client.post("/search", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def code_of(client, **body: object) -> tuple[int, str, str | None]:
+    reply = client.post("/search", json=body)
+    error = reply.json()["error"]
+    return reply.status_code, error["code"], error["param"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mode": "dense", "k": 3},
+        {"mode": "lexical", "highlights": True},
+        {"explain": True, "per_document": True, "offset": 1},
+        {"where": {"year": {"gte": 2020}}, "tier": "static"},
+    ],
+)
+def test_it_is_the_librarys_answer(served, options: dict) -> None:
+    client, holder = served()
+    told = ask(client, query="布洛芬退烧吗", **options)
+    with Index.open(holder.settings.index) as index:
+        expected = json.loads(json.dumps(asdict(index.search("布洛芬退烧吗", **options))))
+    assert told.pop("index") == "notes"
+    assert len(told.pop("request_id")) == 16
+    assert set(told.pop("timings")) == set(expected.pop("timings"))
+    assert [hit.pop("state") for hit in told["hits"]] == ["encoded"] * len(told["hits"])
+    assert told == expected
+
+
+def test_the_answer_has_the_documented_shape(client) -> None:
+    told = ask(client, query="kidney stones", highlights=True, explain=True)
+    SearchAnswer.model_validate(told)
+    assert told["hits"][0]["document_id"] == "kidney"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"query": ""}, (422, "empty_query", "query")),
+        ({"query": " ？！ "}, (422, "empty_query", "query")),
+        ({"query": "药" * 8193}, (422, "text_too_long", "query")),
+        ({"query": "药", "tier": "l6"}, (422, "unknown_tier", "tier")),
+        ({"query": "药", "index": "other"}, (404, "unknown_index", "index")),
+        ({"query": "药", "where": {"ward": 3}}, (422, "unknown_field", "where")),
+        ({"query": "药", "where": {"year": {"above": 3}}}, (422, "bad_filter", "where")),
+        ({"query": "药", "k": 1001}, (422, "too_many", "k")),
+        ({"query": "药", "k": 10, "offset": 9_999}, (422, "bad_search", None)),
+    ],
+)
+def test_wrong_questions(client, body: dict, expected: tuple[int, str, str | None]) -> None:
+    assert code_of(client, **body) == expected
+
+
+def test_an_error_says_what_there_is_instead(client) -> None:
+    said = client.post("/search", json={"query": "药", "tier": "l6"}).json()["error"]["message"]
+    assert "choose one of static" in said
+    said = client.post("/search", json={"query": "药", "where": {"ward": 3}}).json()["error"]["message"]
+    assert "the fields are department, lang, year" in said
+
+
+@settings(max_examples=60)
+@given(
+    st.fixed_dictionaries(
+        {"query": st.text(max_size=60)},
+        optional={
+            "k": st.integers(-1, 20) | st.none(),
+            "mode": st.sampled_from(["hybrid", "dense", "lexical", "x"]),
+            "where": st.dictionaries(
+                st.sampled_from(["year", "department", "x", ""]),
+                st.integers() | st.text(max_size=5) | st.lists(st.floats(allow_nan=False, allow_infinity=False)),
+            ),
+            "offset": st.integers(-1, 20_000),
+            "highlights": st.booleans(),
+        },
+    )
+)
+def test_no_question_is_a_fault(client, body: dict) -> None:
+    reply = client.post("/search", json=body)
+    assert reply.status_code in (200, 422), reply.text
+
+
+def test_many_at_once_get_the_answers_of_one_at_a_time(client) -> None:
+    queries = ["布洛芬", "肾结石", "kidney", "房颤抗凝", "咳嗽"]
+    alone = {query: [hit["id"] for hit in ask(client, query=query)["hits"]] for query in queries}
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda query: (query, ask(client, query=query)), queries * 12))
+    for query, told in together:
+        assert [hit["id"] for hit in told["hits"]] == alone[query]
+
+
+def test_numbers_that_orjson_does_not_write() -> None:
+    assert json.loads(json_answer({"n": 2**70, "text": "好"}).body) == {"n": 2**70, "text": "好"}
