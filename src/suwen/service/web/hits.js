@@ -1,0 +1,164 @@
+// One hit on the page: its place, title, marked text, metadata, score, state, and why it is there.
+
+import { marked } from "./marks.js";
+import { languageOf, node } from "./nodes.js";
+import { find, number, say } from "./words.js";
+
+const LEGS = ["dense", "lexical"];
+
+/** How a score is written: cosines and fused scores lie near 1, BM25 does not. */
+export const score = (value, mode) => number(value, mode === "lexical" ? 2 : 3);
+
+/** A hit as an item of the list. `options`: mode, added (the id of a document just added), onfilter, onopen. */
+export function full(hit, rank, options) {
+  const heading = `hit-${rank}`;
+  const title = hit.title || hit.document_id;
+  const article = node(
+    "article.hit",
+    { tabindex: "-1", "aria-labelledby": heading, "data-document": hit.document_id, "data-passage": hit.id },
+    node("span.rank", { "aria-hidden": "true" }, String(rank)),
+    node(
+      "div.body",
+      {},
+      node(
+        "header",
+        {},
+        node("h2", { id: heading, lang: languageOf(title) }, title),
+        hit.document_id === options.added ? node("span.badge.new", {}, say("hit.added")) : null,
+        node(
+          "span.score",
+          { title: say(`hit.score.${options.mode}`) },
+          node("span.unit", {}, say(`hit.score.${options.mode}`)),
+          node("b", {}, score(hit.score, options.mode)),
+        ),
+      ),
+      node("p.text", { lang: languageOf(hit.text) }, marked(hit.text, hit.highlights)),
+      facts(hit, options),
+      hit.explanation ? why(hit) : null,
+    ),
+  );
+  return node("li", {}, article);
+}
+
+// Of Latin letters it takes twice as many for the same lines.
+const briefly = (text) => (languageOf(text) === "zh" ? 110 : 240);
+
+/** A hit in a column of the comparison: shorter, with its places in the other columns. */
+export function brief(hit, rank, options) {
+  const heading = `hit-${options.mode}-${rank}`;
+  const title = hit.title || hit.document_id;
+  const elsewhere = options.places.map(([mode, place]) =>
+    node(
+      place ? "span.place" : "span.place.absent",
+      {},
+      say(place ? "hit.in" : "hit.absent", { mode: say(`mode.${mode}`), rank: place }),
+    ),
+  );
+  const article = node(
+    "article.hit.brief",
+    { tabindex: "-1", "aria-labelledby": heading, "data-document": hit.document_id, "data-passage": hit.id },
+    node("span.rank", { "aria-hidden": "true" }, String(rank)),
+    node(
+      "div.body",
+      {},
+      node(
+        "header",
+        {},
+        node("h3", { id: heading, lang: languageOf(title) }, title),
+        hit.document_id === options.added ? node("span.badge.new", {}, say("hit.added")) : null,
+        node("span.score", {}, node("b", {}, score(hit.score, options.mode))),
+      ),
+      node("p.text", { lang: languageOf(hit.text) }, marked(hit.text, hit.highlights, briefly(hit.text))),
+      node("p.places", {}, state(hit), ...elsewhere),
+      hit.explanation ? why(hit) : null,
+    ),
+  );
+  return node("li", {}, article);
+}
+
+function facts(hit, options) {
+  const metadata = Object.entries(hit.metadata || {}).flatMap(([field, value]) =>
+    [value].flat().map((one) => meta(field, one, options)),
+  );
+  const open = { type: "button", title: say("hit.document"), onclick: () => options.onopen(hit.document_id) };
+  return node(
+    "div.facts",
+    {},
+    state(hit),
+    node("button.link.id", { ...open, "aria-label": `${say("hit.document")} ${hit.document_id}` }, hit.document_id),
+    metadata.length ? node("ul.meta", {}, metadata) : null,
+  );
+}
+
+function meta(field, value, options) {
+  const clause = `${field}=${value}`;
+  const parts = [node("span.name", {}, field), node("span.value", { lang: languageOf(String(value)) }, String(value))];
+  // "|" would be read as "or", and a field's name may hold what a filter cannot.
+  const scalar = ["string", "number", "boolean"].includes(typeof value) && value !== "";
+  if (!scalar || /[|\n]/.test(clause) || /[<>=!]/.test(field)) return node("li", {}, node("span", {}, parts));
+  const act = { type: "button", title: say("filter.by", { clause }), onclick: () => options.onfilter(clause) };
+  return node("li", {}, node("button.link", act, parts));
+}
+
+/** Whether the document encoder has seen the passage yet. */
+export function state(hit) {
+  if (!hit.state) return null;
+  const who = hit.encoder || "";
+  const by = who === "document" ? say("hit.encoded.what") : say("hit.encoded.by", { encoder: who });
+  const what = hit.state === "fresh" ? say("hit.fresh.what", { encoder: who }) : by;
+  return node(`span.badge.${hit.state === "fresh" ? "fresh" : "encoded"}`, { title: what }, say(`hit.${hit.state}`));
+}
+
+function why(hit) {
+  const told = hit.explanation;
+  const alone = told.mode !== "hybrid";
+  const rows = LEGS.filter((leg) => !alone || told[leg]).map((leg) => row(leg, told, alone));
+  const heads = ["why.leg", "why.rank", "why.raw", ...(alone ? [] : ["why.value", "why.weight", "why.share"])];
+  return node(
+    "details.why",
+    {},
+    node("summary", {}, say("hit.why")),
+    node(
+      "table",
+      {},
+      node("thead", {}, node("tr", {}, heads.map((head) => node("th", { scope: "col" }, say(head))))),
+      node("tbody", {}, rows),
+    ),
+    node("p.soft", {}, alone ? say("why.alone") : find(`why.formula.${told.fusion}`)),
+    origin(hit, told),
+  );
+}
+
+function row(leg, told, alone) {
+  const found = told[leg];
+  const head = node("th", { scope: "row" }, node("i", { class: `leg ${leg}` }), say(`mode.${leg}`));
+  if (!found) return node("tr.absent", {}, head, node("td", { colspan: alone ? "2" : "5" }, say("why.missing")));
+  const cells = [number(found.rank), score(found.score, leg)];
+  if (alone) return node("tr", {}, head, cells.map((cell) => node("td", {}, cell)));
+  const weight = told.weights?.[leg] ?? 0;
+  const whole = told.fusion === "scores" ? Object.values(told.weights).reduce((sum, one) => sum + one, 0) || 1 : 1;
+  const share = (weight / whole) * found.value;
+  const digits = told.fusion === "scores" ? 3 : 4;
+  const bar = node("i", { class: `bar ${leg}`, "aria-hidden": "true" });
+  const full = told.fusion === "scores" ? 1 : 1 / 61;
+  bar.style.setProperty("--part", String(Math.min(1, Math.max(0, found.value / full))));
+  cells.push(number(found.value, digits), number(weight, 1));
+  const last = node("td.share", {}, bar, number(share, digits));
+  return node("tr", {}, head, cells.map((cell) => node("td", {}, cell)), last);
+}
+
+function origin(hit, told) {
+  const by = told.encoder === "document" ? say("why.encoder.document") : told.encoder;
+  const where = say("why.characters", { start: hit.start, end: hit.end });
+  const list = [
+    told.tier && [say("why.tier"), told.tier],
+    [say("why.encoder"), by],
+    [say("why.passage"), `${hit.id} · ${where}`],
+    [say("why.space"), told.space],
+  ];
+  return node(
+    "dl.origin",
+    {},
+    list.filter(Boolean).map(([name, value]) => node("div", {}, node("dt", {}, name), node("dd", {}, value))),
+  );
+}
