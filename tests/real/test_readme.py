@@ -2,7 +2,7 @@
 
 A block that cannot run has ``<!-- not run: why -->`` before it. ``<!-- given: NAME … -->`` before a block asks for
 things a reader would have: ``my-model`` (a sentence-transformers folder), ``articles.jsonl``, ``adapter-pair`` (a
-light pair with an adapter) or ``base.gguf`` (its base).
+light pair with an adapter), ``base.gguf`` (its base) or ``server`` (the service over ``my-index``, on port 8000).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EVERY_PAGE = [*PAGES, ROOT / "CHANGELOG.md"]
 LANGUAGES = {"sh", "python", "text", "json", "toml"}
-MOST_NOT_RUN = 7
+MOST_NOT_RUN = 12
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>not run|given): (?P<what>[^>]*?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S
@@ -31,6 +31,7 @@ _DRUGS = ("布洛芬", "阿司匹林", "二甲双胍", "华法林", "阿莫西�
 _ADVICE = ("饭后服用可减轻胃部不适。", "肾功能减退时应减量。", "与其他药同服前请问药师。", "漏服时不要加倍补服。")
 _ARTICLES = [{"id": f"{drug}-{number}", "text": drug + text} for drug in _DRUGS for number, text in enumerate(_ADVICE)]
 
+_BESIDE = Path(__file__).with_name("with_server.py")
 _FOLDERS = {"my-model": "bert_folder", "adapter-pair": "adapter_pair"}
 
 
@@ -65,6 +66,8 @@ def test_every_block_of_a_page_runs(
         if block.mark == "given":
             _give(block.what.split(), tmp_path, request)
         command = ["bash", "-euo", "pipefail", "-c"] if block.language == "sh" else [sys.executable, "-c"]
+        if block.mark == "given" and "server" in block.what.split():
+            command = [sys.executable, str(_BESIDE), "my-index", "8000", *command]
         done = offline([*command, block.code], cwd=tmp_path, path=programs)
         said = f"{name(page)}:{block.line} exits with {done.returncode}\n{block.code}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == 0, said
@@ -72,7 +75,7 @@ def test_every_block_of_a_page_runs(
 
 def _give(things: list[str], folder: Path, request: pytest.FixtureRequest) -> None:
     for thing in things:
-        if (folder / thing).exists():
+        if thing == "server" or (folder / thing).exists():
             continue
         if thing in _FOLDERS:
             shutil.copytree(request.getfixturevalue(_FOLDERS[thing]), folder / thing)
