@@ -21,9 +21,9 @@ Fusion = Literal["scores", "ranks"]
 DEPTH = 200
 #: The constant of reciprocal rank fusion, as published.
 CONSTANT = 60
-#: Weight of each leg of hybrid search: with the default pair it is ahead of both legs on every development task, and
-#: within 0.1 of the best mean (benchmarks/hybrid_fusion.py).
-WEIGHTS: Mapping[str, float] = {"dense": 2.0, "lexical": 1.0}
+#: Weight of each leg of hybrid search: with the default pair it is ahead of both legs on every development task
+#: (benchmarks/hybrid_fusion.py).
+WEIGHTS: Mapping[str, float] = {"dense": 1.0, "lexical": 1.0}
 #: What a passage scores that a leg could never return: for BM25 one that shares no term with the query. With vectors
 #: every passage has a place.
 FLOORS: Mapping[str, float | None] = {"dense": None, "lexical": 0.0}
