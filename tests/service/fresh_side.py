@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import uvicorn
 
+# The pair is the retriever's tests' own: what comes inside the package may have any encoder.
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
+
+import small_pair
+
 from suwen.corpora.records import Document
-from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
@@ -25,8 +30,8 @@ from suwen.service.settings import ServeSettings
 
 
 def make_pair(folder: Path) -> Path:
-    """The default pair as the light half of a larger one: what its tier encodes waits for a document encoder."""
-    shutil.copytree(default_pair_path(), folder)
+    """The light half of a larger pair: what its tier ``static`` encodes waits for a document encoder."""
+    small_pair.make_pair(folder)
     fields = load_manifest(folder).model_dump() | {"document": ElsewhereDocument(kind="elsewhere", name="big")}
     save_manifest(folder, Manifest.model_validate(fields))
     return folder

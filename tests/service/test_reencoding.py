@@ -13,9 +13,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fresh_side import BigEncoder, make_index, make_pair
+from fresh_side import BigEncoder, make_index, make_pair, small_pair
 
-from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed
 from suwen.errors import SuwenError
 from suwen.retrieve import freshness
@@ -167,7 +167,7 @@ def test_nobody_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_tier_of_its_own_is_at_hand(tmp_path: Path) -> None:
-    pair = Pair.load(default_pair_path())
+    pair = Pair.load(small_pair.make_pair(tmp_path / "pair"))
     load = document_encoder(ServeSettings(index=tmp_path), pair)
     assert load is not None and load()(["骨折"]).shape == (1, pair.space.dimension)
 

@@ -127,7 +127,7 @@ def test_a_document_too_large_for_a_body_is_left_out(tmp_path: Path) -> None:
         client = server.client()
         client.post("/documents", {"documents": [{"id": "huge", "text": "骨折后应固定患肢，注意休息。" * 400}]})
         client.post("/documents", {"documents": [{"id": "last", "text": "失眠。"}]})
-    with running(index, body_bytes=8000) as server:
+    with running(index, body_bytes=2000) as server:
         said: list[str] = []
         done = Worker(server.client(), encoder_for(server), most=1, say=said.append).run(once=True)
         assert done.documents == 2

@@ -150,7 +150,7 @@ def broken(site: Site, document: dict[str, Any]) -> dict[str, dict[str, Any]]:
         "is not base64": site.result(document) | {"vectors": "§§"},
         "a row is": site.result(document, np.ones((1, size - 1))),
         "not finite": site.result(document, np.full((1, size), np.nan)),
-        "of length 2.000": site.result(document, np.full((1, size), 2 / size**0.5)),
+        "of length 2.000": site.result(document, np.full((1, size), 2 / size**0.5), dtype="float32"),
         "has 0 bytes": site.result(document) | {"vectors": ""},
         "Input should be 'float16' or 'float32'": site.result(document) | {"dtype": "int8"},
     }
