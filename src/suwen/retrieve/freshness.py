@@ -31,8 +31,8 @@ from suwen.index.vectors import products
 
 log = logging.getLogger("suwen.retrieve")
 State = Literal["encoded", "fresh"]
-#: Passages in the sample. With half of a collection fresh, their share of the top 10 is off by 2 points at the most; with
-#: a sample of 256 by 3.5, with 100 by 10, with none by 16 to 22 (benchmarks/fresh_documents.py).
+#: Passages in the sample. With half of a collection fresh, their share of the top 10 is off by 2 points at the most;
+#: with a sample of 256 by 3.5, with 100 by 10, with none by 16 to 22 (benchmarks/fresh_documents.py).
 SAMPLE = 1000
 #: Fewer say too little about the best 1% of a query.
 _LEAST = 64

@@ -13,11 +13,13 @@ from suwen.text.fold import fold
 from suwen.text.segment import bigrams, words
 from suwen.text.split import Span, sentences
 
-
 #: English words that join others: a mark on them tells the reader nothing.
 _JOINING = frozenset(
-    "a an and are as at be by can do does for from has have how if in is it my of on or should so than that the this to "
-    "was what when which who why will with you your".split()
+    re.findall(
+        "[a-z]+",
+        "a an and are as at be by can do does for from has have how if in is it "
+        "my of on or should so than that the this to was what when which who why will with you your",
+    )
 )
 
 
