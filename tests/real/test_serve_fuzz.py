@@ -217,8 +217,7 @@ def test_wrong_content_types(server: LiveServer, path: str, kind: str) -> None:
 
 def test_a_body_where_none_belongs(server: LiveServer) -> None:
     for method, path in (("GET", "/healthz"), ("GET", "/documents"), ("DELETE", "/documents/none"), ("GET", "/info")):
-        reply = server.ask(method, path, content=b"x" * 5000)
-        assert reply.status_code in (200, 404)
+        assert server.ask(method, path, content=b"x" * 5000).status_code in (200, 404)
 
 
 @fuzzed
