@@ -226,6 +226,26 @@ def ordered(verdicts: Sequence[Verdict], qrels: Mapping[str, Mapping[str, int]])
     return shares
 
 
+def write_grades(path: Path, verdicts: Sequence[Verdict], qrels: Mapping[str, Mapping[str, int]]) -> None:
+    """Write what became of each pair in one short line: its label, the sample's own judgement, grades and places.
+
+    Args:
+        path: The file.
+        verdicts: Of one rule.
+        qrels: 2 answers the query, 1 helps.
+    """
+    lines = []
+    for verdict in verdicts:
+        given: dict[str, list[str]] = {}
+        for vote in sorted(verdict.votes, key=lambda one: one.round):
+            # Such as A2: an A, as the second passage of its batch. A judge asked twice has two.
+            given.setdefault(vote.judge, []).append(f"{vote.grade or '-'}{vote.position}")
+        row = {"query_id": verdict.query_id, "passage_id": verdict.passage_id, "label": verdict.label}
+        own = qrels.get(verdict.query_id, {}).get(verdict.passage_id, 0)
+        lines.append(json.dumps(row | {"own": own, "grades": given}, ensure_ascii=False) + "\n")
+    path.write_text("".join(lines), encoding="utf-8")
+
+
 def summarise(folder: Folder, collection: Collection, models: Sequence[Model]) -> dict[str, Any]:
     """Write verdicts and report, and gather the numbers."""
     qrels, names = collection.qrels(), [one.name for one in JUDGES]
@@ -236,6 +256,7 @@ def summarise(folder: Folder, collection: Collection, models: Sequence[Model]) -
         present = [name for name in names if name in votes.judges()]
         verdicts = {mode: list(consensus(votes, Rule(mode), present)) for mode in ("unanimous", "majority")}
         write_verdicts(folder.verdicts, verdicts["unanimous"])
+        write_grades(folder.verdicts.with_name("grades.jsonl"), verdicts["unanimous"], qrels)
         found = reporting.jury_report(folder.pool, votes, Rule(), present, ledger=ledger)
         title = "The sample, judged by small local models"
         reporting.write_report(folder.report, found, folder.pool, texts, verdicts["unanimous"], title)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -66,3 +67,17 @@ def test_the_best_of_both_lists_are_kept_with_who_found_them(tool: ModuleType) -
     kept = tool._best(pooled, 3)["candidates"]
     assert [one["passage_id"] for one in kept] == ["a", "d", "b"]
     assert [by["retriever"] for by in kept[2]["found"]] == ["lexical", "dense"]
+
+
+def test_a_pair_takes_one_short_line(tool: ModuleType, tmp_path: Path) -> None:
+    once, *_ = verdicts(("positive",) * 4)
+    later = vote("q", "answer", "small-zh", None, round_=1, position=3)
+    tool.write_grades(tmp_path / "grades.jsonl", [Verdict("q", "answer", "positive", (later, *once.votes))], QRELS)
+    (line,) = (tmp_path / "grades.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(line) == {
+        "query_id": "q",
+        "passage_id": "answer",
+        "label": "positive",
+        "own": 2,
+        "grades": {"small-zh": ["A1", "-3"], "small-en": ["S1"], "large-zh": ["A1"]},
+    }
