@@ -76,6 +76,11 @@ def test_every_file_of_the_default_pair_is_in_the_wheel(installed: Installed) ->
     assert {f"suwen/models/default/{name}" for name in found} <= set(wheel.namelist())
 
 
+def test_the_pages_of_the_service_are_in_the_wheel(installed: Installed) -> None:
+    pages = {f"suwen/service/web/{file.name}" for file in (ROOT / "src/suwen/service/web").iterdir() if file.is_file()}
+    assert len(pages) > 20 and pages <= set(zipfile.ZipFile(installed.wheel).namelist())
+
+
 def test_the_base_install_has_no_torch(installed: Installed, offline: Callable, tmp_path: Path) -> None:
     code = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
     heavy = ["torch", "transformers", "sentence_transformers", "onnx", "pyarrow", "pandas"]
