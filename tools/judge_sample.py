@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -64,6 +65,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--small", type=Path, required=True, help="the GGUF file of the small model")
     parser.add_argument("--large", type=Path, required=True, help="the GGUF file of the larger model")
     parser.add_argument("--out", type=Path, required=True, help="the folder of all files; run again to go on")
+    parser.add_argument("--pool", type=Path, help="a pool.jsonl to judge; without it the sample is pooled anew")
     parser.add_argument("--queries", type=int, default=20, help="the first so many queries (%(default)s)")
     parser.add_argument("--passages", type=int, default=10, help="passages of each (%(default)s)")
     parser.add_argument("--again", type=float, default=0.25, help="share of queries judged twice (%(default)s)")
@@ -86,6 +88,14 @@ def pool(folder: Folder, collection: Collection, queries: int, passages: int) ->
         write_pool(folder.pool, folder.texts, collection, found, depth=passages, queries=queries)
     best = [_best(pooled, passages) for pooled in read_pool(folder.pool)]
     folder.pool.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in best), encoding="utf-8")
+
+
+def take_pool(folder: Folder, collection: Collection, pool: Path) -> None:
+    """Judge a pool that was made before, of the same collection."""
+    with Texts(folder.texts, create=True) as store:
+        store.want(one.passage_id for pooled in read_pool(pool) for one in pooled.candidates)
+        store.fill(collection.documents())
+    shutil.copyfile(pool, folder.pool)
 
 
 def _best(pooled: PooledQuery, passages: int) -> dict[str, Any]:
@@ -300,8 +310,11 @@ def main() -> int:
     folder, collection = Folder(given.out), Collection.open(sample_path())
     given.out.mkdir(parents=True, exist_ok=True)
     if not folder.pool.is_file():
-        say("indexing and pooling")
-        pool(folder, collection, given.queries, given.passages)
+        if given.pool is not None:
+            take_pool(folder, collection, given.pool)
+        else:
+            say("indexing and pooling")
+            pool(folder, collection, given.queries, given.passages)
     done = judge(given, folder, models)
     summary = summarise(folder, collection, models) | {"complete": done.complete, "asked_again": done.asked_again}
     (given.out / "summary.json").write_text(json.dumps(summary, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

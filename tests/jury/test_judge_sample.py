@@ -11,8 +11,12 @@ from types import ModuleType
 import pytest
 from court import vote
 
-from suwen.jury.pooling import Candidate, Found, PooledQuery
+from suwen.corpora.collection import Collection
+from suwen.corpora.sample import sample_path
+from suwen.jury.folder import Folder
+from suwen.jury.pooling import Candidate, Found, PooledQuery, read_pool
 from suwen.jury.records import Label, Verdict
+from suwen.jury.texts import Texts
 
 QRELS = {"q": {"answer": 2, "help": 1}}
 GRADES = {"small-zh": "AAAD", "small-en": "SBDD", "large-zh": "ABCS"}
@@ -81,3 +85,15 @@ def test_a_pair_takes_one_short_line(tool: ModuleType, tmp_path: Path) -> None:
         "own": 2,
         "grades": {"small-zh": ["A1", "-3"], "small-en": ["S1"], "large-zh": ["A1"]},
     }
+
+
+def test_a_pool_that_was_made_before_is_taken_as_it_is(tool: ModuleType, tmp_path: Path) -> None:
+    pool = Path(__file__).parents[2] / "docs" / "data" / "jury-with-local-models" / "pool.jsonl"
+    folder = Folder(tmp_path)
+    tool.take_pool(folder, Collection.open(sample_path()), pool)
+    pooled = list(read_pool(folder.pool))
+    assert folder.pool.read_bytes() == pool.read_bytes() and [len(one.candidates) for one in pooled] == [10] * 20
+    with Texts(folder.texts) as texts:
+        for one in pooled:
+            ids = [candidate.passage_id for candidate in one.candidates]
+            assert all(texts.get(ids)[id_] for id_ in ids)
