@@ -45,9 +45,10 @@ DOCUMENT, PASSAGE, REST, TEXT = 1000, 500, 300, 400
 #: A span is meant to read like a query, so a longer one is not drawn; English takes three letters for a character.
 SPAN = {"zh": 40, "en": 100}
 NEGATIVES = 8
-#: Of what a language model wrote: the kinds that are titles, the longest line, and the marks before a line.
+#: Of what a language model wrote: the kinds that are titles, the longest line, the English kinds, marks before a line.
 TITLES = ("title", "topic")
 WRITTEN = {"zh": 80, "en": 120}
+WRITTEN_EN = ("search", "near", "about")
 _MARKS = re.compile(r"^\s*(?:[-*•·]+|[（(]?\d{1,2}[.、)）:：]|(?:搜索词|标题|问题|网页标题)\d?[：:])\s*")
 #: NFCorpus judges some 40 documents a query, nearly all by way of a link of a link: more would drown the other sources.
 PER_QUERY = 12
@@ -85,10 +86,10 @@ COMMON = ("zh/disease-aliases", "zh/disease-articles", "zh/imcs-symptom-train", 
 #: The share of all texts that a kind may take; patterns, of which there is no end, fill up each language. Long kinds
 #: are kept few: a query encoder meets queries, and the rows hold the documents already.
 PATTERNS = {"zh": (ONE_ZH, TWO_ZH), "en": (ONE_EN, TWO_EN)}
-LANGUAGES = {"zh": 0.65, "en": 0.35}
+LANGUAGES = {"zh": 0.62, "en": 0.38}
 SHARES = {
-    "zh": {"query": 0.18, "name": 0.06, "title": 0.14, "answer": 0.01, "sentence": 0.04, "span": 0.20},
-    "en": {"query": 0.08, "name": 0.035, "title": 0.02, "answer": 0.005, "sentence": 0.035, "span": 0.045},
+    "zh": {"query": 0.27, "name": 0.045, "title": 0.12, "answer": 0.005, "sentence": 0.025, "span": 0.12},
+    "en": {"query": 0.16, "name": 0.03, "title": 0.01, "answer": 0.003, "sentence": 0.03, "span": 0.12},
 }
 #: Rows kept of a source: the vectors of all their texts are computed, and no epoch asks for more than 9,000.
 MOST_ROWS = 13_000
@@ -155,7 +156,7 @@ def read_written(path: Path) -> Iterator[Written]:
             for raw in reply["lines"]:
                 line = _MARKS.sub("", raw).strip("\"'“”「」 ")
                 asked, arrow, title = (part.strip(' “”"') for part in line.partition("=>"))
-                kind, longest = reply["kind"], WRITTEN["en" if reply["kind"] == "search" else "zh"]
+                kind, longest = reply["kind"], WRITTEN["en" if reply["kind"] in WRITTEN_EN else "zh"]
                 if not 3 <= len(asked) <= longest or bool(arrow) != (kind == "topic") or asked.endswith((":", "：")):
                     continue
                 if kind == "topic" and 3 <= len(title) <= longest:
@@ -494,9 +495,9 @@ def span_pool(data: Data, draw: random.Random) -> Iterator[Text]:
         if text.source == "written":  # short already
             continue
         if text.source == "en/nfcorpus":
-            drawn = windows(text.text, 4 if text.kind == "answer" else 0, draw)
+            drawn = windows(text.text, 24 if text.kind == "answer" else 0, draw, shortest=1, longest=10)
         else:
-            drawn = spans(clean(text.text), 24 if text.source.startswith("zh") else 8, draw, longest=3)
+            drawn = spans(clean(text.text), 24 if text.source.startswith("zh") else 16, draw, longest=3)
         longest = SPAN[text.source[:2]]
         yield from (Text(part, "span", text.source) for part in drawn if len(part) <= longest)
 
@@ -550,7 +551,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder of the files named above")
     parser.add_argument("out", type=Path, help="a new folder for the training data")
-    parser.add_argument("--texts", type=int, default=530_000, help="how many unlabelled texts to draw at most")
+    parser.add_argument("--texts", type=int, default=1_250_000, help="how many unlabelled texts to draw at most")
     parser.add_argument("--seed", type=int, default=0, help="for everything that is drawn")
     parser.add_argument("--written", type=Path, help="what tools/write_texts.py wrote, to be added")
     options = parser.parse_args()

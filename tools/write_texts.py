@@ -2,8 +2,9 @@
 
 Two steps, so that the second can run on a GPU that has nothing but torch and transformers. ``prompts`` asks about the
 rows and texts that tools/make_training_data.py made (nothing held out is among them); ``write`` samples the replies,
-many equal-length prompts at once: without padding there is no mask, and grouped heads need no copies of the keys.
-What is written goes back into the data with ``make_training_data.py --written``, which leaves out what is held out.
+thousands at once, with a loop of its own: keys and values are kept in one place from the start, nothing is sorted, and
+rows that have ended are dropped. What is written goes back into the data with ``make_training_data.py --written``,
+which leaves out what is held out.
 Example::
 
     python tools/write_texts.py prompts training-data prompts.jsonl.gz
@@ -16,6 +17,7 @@ import argparse
 import gzip
 import json
 import logging
+import math
 import random
 import re
 import time
@@ -36,31 +38,43 @@ ASKED = {
     "每行一条，格式：搜索词 => 网页标题。不要编号。",
     "question": "医生的回答：{x}\n\n写出3个患者会这样问、而这段话能回答的问题。口语化，长短不一。每行一个，不要编号。",
     "short": "患者的描述：{x}\n\n把它写成3条简短的搜索词，意思不变，用词各不相同。每行一条，不要编号。",
+    "ask": "患者的提问：{x}\n\n写出4个别的患者在类似情况下会问的问题，病情、部位、年龄、用药各不相同，口语化，"
+    "长短不一。每行一个，不要编号。",
     "search": "Passage: {x}\n\nWrite 4 different short search queries that this passage answers, 2 to 8 words each. "
     "One per line, no numbers.",
+    "near": "Search query: {x}\n\nWrite 5 other search queries on neighbouring topics of health, food or medicine, "
+    "each about another substance, disease or effect, 2 to 10 words. One per line, no numbers.",
+    "about": "Topic: {x}\n\nWrite 5 different things that people type into a search engine about this topic, "
+    "some in medical and some in everyday words, 2 to 10 words. One per line, no numbers.",
 }
 #: How many of each source are asked about, by kind; passages are cut to this many characters.
 SOURCES: Mapping[str, Mapping[str, int]] = {
     "title": {
-        "zh/kuake-qqr-train": 13000,
-        "zh/cmedqq-train": 7000,
+        "zh/kuake-qqr-train": 14000,
+        "zh/cmedqq-train": 14000,
         "zh/covid-pairs-train": 4000,
-        "toyhom-titles": 5000,
+        "toyhom-titles": 8000,
     },
     "topic": {
-        "zh/disease-aliases": 5000,
-        "zh-en/icd10-names": 6000,
-        "zh/disease-articles": 1500,
-        "zh/kuake-qqr-train": 4000,
+        "zh/disease-aliases": 9000,
+        "zh-en/icd10-names": 8000,
+        "zh/imcs-symptom-train": 3000,
+        "zh/disease-articles": 2500,
+        "zh/kuake-qqr-train": 8000,
     },
-    "question": {"huatuo": 3600, "toyhom": 6500, "disease-articles": 4000, "zh/textbook-sentences": 3000},
-    "short": {"huatuo": 3600, "toyhom": 6000},
-    "search": {"nfcorpus": 7000, "medquad": 3000, "consult": 2500, "pubmedqa": 900},
+    "question": {"huatuo": 3600, "toyhom": 12000, "disease-articles": 6000, "zh/textbook-sentences": 7000},
+    "short": {"huatuo": 3600, "toyhom": 12000},
+    "ask": {"huatuo": 3600, "toyhom": 12000, "zh/cmedqq-train": 14000},
+    "search": {"nfcorpus": 7000, "medquad": 6000, "consult": 5000, "pubmedqa": 900, "openstax": 3000},
+    "near": {"en/nfcorpus": 2600, "en/medquad-qa": 5000, "en/medical-question-pairs": 4000, "en/consult-qa": 2200},
+    "about": {"zh-en/hpo-labels": 9000, "zh-en/icd10-names": 6000, "en/medquad-qa": 4000},
 }
+ENGLISH = ("search", "near", "about")
 LONGEST = {"zh": 180, "en": 450}
-#: New tokens of a reply, by kind; prompts are cut to a multiple of STEP tokens where their end may go.
-ROOM = {"title": 72, "topic": 110, "question": 84, "short": 60, "search": 44}
-STEP = 16
+#: New tokens of a reply, by kind.
+ROOM = {"title": 72, "topic": 110, "question": 84, "short": 60, "ask": 104, "search": 44, "near": 60, "about": 60}
+#: Rows read at once before the first new token: their states inside a layer are wide.
+READ = 1024
 _CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
 
 
@@ -78,7 +92,7 @@ def make_prompts(data: Path, seed: int) -> Iterator[Prompt]:
             found = (
                 _from_rows(kind, source, rows) if rows.is_file() else [_plain(kind, source, x) for x in texts[source]]
             )
-            found = [prompt for prompt in found if kind == "search" or _CHINESE.search(prompt["x"])]
+            found = [prompt for prompt in found if (kind in ENGLISH) != bool(_CHINESE.search(prompt["x"]))]
             draw.shuffle(found)
             prompts += found[:count]
     draw.shuffle(prompts)
@@ -90,7 +104,7 @@ def _from_rows(kind: str, source: str, path: Path) -> list[Prompt]:
     found: dict[str, Prompt] = {}
     for number, row in enumerate(_lines(path)):
         about, pairs_with = (
-            (row["query"], row["pos"][0]) if kind in ("title", "short") else (row["pos"][0], row["pos"][0])
+            (row["query"], row["pos"][0]) if kind in ("title", "short", "ask") else (row["pos"][0], row["pos"][0])
         )
         # NFCorpus has few documents and many queries about them: each document is asked about twice.
         key = f"{about}{number % 2}" if source == "nfcorpus" else about
@@ -103,7 +117,7 @@ def _plain(kind: str, source: str, text: str) -> Prompt:
 
 
 def _cut(text: str, kind: str) -> str:
-    return text[: LONGEST["en" if kind == "search" else "zh"]]
+    return text[: LONGEST["en" if kind in ENGLISH else "zh"]]
 
 
 def write(
@@ -125,9 +139,10 @@ def write(
     for number, (kind, ids, members) in enumerate(batches, 1):
         if time.monotonic() - started > seconds:
             break
-        replies = _sample(model, torch.tensor(ids, device=model.device), ROOM[kind], tokenizer)
-        for prompt, reply in zip(members, replies, strict=True):
-            lines = [line.strip() for line in tokenizer.decode(reply, skip_special_tokens=True).split("\n")]
+        replies = _sample(model, ids, ROOM[kind], tokenizer)
+        texts = tokenizer.batch_decode(replies, skip_special_tokens=True)
+        for prompt, text in zip(members, texts, strict=True):
+            lines = [line.strip() for line in text.split("\n")]
             yield {**prompt, "lines": [line for line in lines if line]}
         done, said = done + len(members), said + sum(map(len, replies))
         spent = time.monotonic() - started
@@ -137,8 +152,7 @@ def write(
 def _batches(
     prompts: Sequence[Prompt], tokenizer: Any, batch: int, seed: int
 ) -> list[tuple[str, list[list[int]], list[Prompt]]]:
-    """Prompts of one kind and one length in tokens, in shuffled order."""
-    alike: dict[tuple[str, int], list[tuple[list[int], Prompt]]] = defaultdict(list)
+    """Prompts of one kind and of nearly one length, in shuffled order."""
 
     def tokens(*texts: str) -> list[list[int]]:
         ids: list[list[int]] = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
@@ -148,52 +162,171 @@ def _batches(
         kind: tokens(f"<|im_start|>user\n{before}", f"{after}<|im_end|>\n<|im_start|>assistant\n")
         for kind, (before, after) in ((kind, asked.split("{x}")) for kind, asked in ASKED.items())
     }
+    alike: dict[str, list[tuple[list[int], Prompt]]] = defaultdict(list)
     for prompt, about in zip(prompts, tokens(*(prompt["x"] for prompt in prompts)), strict=True):
         head, tail = around[prompt["kind"]]
-        if prompt["kind"] in ("question", "short", "search") and len(about) > STEP:
-            about = about[: len(about) // STEP * STEP]
-        alike[prompt["kind"], len(about)].append((head + about + tail, prompt))
+        alike[prompt["kind"]].append((head + about + tail, prompt))
     found = []
-    for (kind, _), group in alike.items():
+    for kind, group in alike.items():
+        group.sort(key=lambda one: len(one[0]))
         for start in range(0, len(group), batch):
             ids, members = zip(*group[start : start + batch], strict=True)
             found.append((kind, list(ids), list(members)))
-    # The largest first: a run that is cut short has spent its time on full batches.
     random.Random(seed).shuffle(found)
-    return sorted(found, key=lambda one: len(one[1]) < batch // 8)
+    return found
 
 
 def _sample(
-    model: Any, ids: Any, room: int, tokenizer: Any, temperature: float = 0.8, top: int = 40
+    model: Any, prompts: Sequence[Sequence[int]], room: int, tokenizer: Any, temperature: float = 0.8
 ) -> list[list[int]]:
-    """New tokens of each row up to its end; the last few rows that ramble on are cut."""
+    """New tokens of each prompt up to its end; a row that rambles on is cut after its last whole line."""
     import torch
-    from transformers import DynamicCache
 
     ends = torch.tensor(
-        [tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>")], device=ids.device
+        [tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>")], device=model.device
     )
-    cache, kept = DynamicCache(), []
-    going = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+    replies: list[list[int]] = [[] for _ in prompts]
+    going = torch.arange(len(prompts), device=model.device)
+    kept: list[torch.Tensor] = []
     with torch.inference_mode():
+        states = _States(model, prompts, room)
+        ids = _draw(states.read(), temperature)
         for at in range(room):
-            logits = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
-            best = logits.float().div_(temperature).topk(top)
-            ids = best.indices.gather(1, torch.multinomial(best.values.softmax(-1), 1))
-            going &= ~torch.isin(ids[:, 0], ends)
-            kept.append(torch.where(going, ids[:, 0], ends[1]))
-            if at % 8 == 7 and going.float().mean() < 0.02:
+            ended = torch.isin(ids, ends)
+            kept.append(torch.where(ended, ends[1], ids))
+            if at == room - 1:
                 break
-    table = torch.stack(kept, 1).cpu()
-    over = going.cpu().tolist()
-    replies = []
-    for row, unfinished in zip(table, over, strict=True):
-        reply = [id_ for id_ in row.tolist() if id_ != int(ends[1])]
-        if unfinished:  # its last line is half a line
-            breaks = [at for at, id_ in enumerate(reply) if "\n" in tokenizer.decode([id_])]
-            reply = reply[: breaks[-1]] if breaks else []
-        replies.append(reply)
-    return replies
+            if at % 8 == 7 and bool((share := (~_over(kept, ends[1])).float().mean()) < 0.6):
+                _collect(replies, going, kept, int(ends[1]))
+                alive = torch.nonzero(~_over(kept, ends[1]))[:, 0]
+                if float(share) < 0.01:
+                    kept = []
+                    break
+                states.keep(alive)
+                going, ids, kept = going[alive], ids[alive], [column[alive] for column in kept]
+            ids = _draw(states.step(ids), temperature)
+    if kept:
+        _collect(replies, going, kept, int(ends[1]))
+    line = {id_ for id_ in set().union(*replies) if "\n" in tokenizer.decode([id_])}
+    return [_whole(reply, line, int(ends[1])) for reply in replies]
+
+
+def _over(kept: Sequence[Any], end: Any) -> Any:
+    import torch
+
+    return (torch.stack(list(kept), 1) == end).any(1)
+
+
+def _collect(replies: list[list[int]], going: Any, kept: Sequence[Any], end: int) -> None:
+    """Write down what the rows still at work have said; an end stays at the end, as the sign that they came to it."""
+    import torch
+
+    for place, row in zip(going.tolist(), torch.stack(list(kept), 1).tolist(), strict=True):
+        replies[place] = row[: row.index(end) + 1] if end in row else row
+
+
+def _whole(reply: list[int], line: set[int], end: int) -> list[int]:
+    if reply and reply[-1] == end:
+        return reply[:-1]
+    breaks = [at for at, id_ in enumerate(reply) if id_ in line]
+    return reply[: breaks[-1]] if breaks else []
+
+
+def _draw(logits: Any, temperature: float, least: float = 0.05) -> Any:
+    """A token of each row, among those at least ``least`` times as likely as the likeliest; nothing is sorted."""
+    import torch
+
+    scores = logits.float().div_(temperature)
+    scores.masked_fill_(scores < scores.amax(-1, keepdim=True) + math.log(least), -math.inf)
+    # The largest of scores plus Gumbel noise is a draw from their softmax.
+    return scores.sub_(torch.empty_like(scores).exponential_().log_()).argmax(-1)
+
+
+class _States:
+    """Keys and values of a batch of prompts, padded on the left, with room for what is written."""
+
+    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], room: int) -> None:
+        import torch
+
+        self.model, config = model.model, model.config
+        self.head = model.lm_head
+        longest, self.device = max(map(len, prompts)), model.device
+        self.at, self.length = longest, longest + room
+        self.ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in prompts], device=self.device)
+        self.before = torch.tensor([longest - len(row) for row in prompts], device=self.device)
+        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        shape = (len(prompts), self.groups, self.length, self.width)
+        layers = range(config.num_hidden_layers)
+        self.keys = [torch.empty(shape, device=self.device, dtype=model.dtype) for _ in layers]
+        self.values = [torch.empty(shape, device=self.device, dtype=model.dtype) for _ in layers]
+
+    def read(self) -> Any:
+        """Read the prompts; the scores of the first new token."""
+        import torch
+
+        pieces = [slice(start, start + READ) for start in range(0, len(self.ids), READ)]
+        return torch.cat([self._forward(self.ids[piece], 0, piece) for piece in pieces])
+
+    def step(self, ids: Any) -> Any:
+        """Take one new token of every row; the scores of the next."""
+        found = self._forward(ids[:, None], self.at, slice(None))
+        self.at += 1
+        return found
+
+    def keep(self, rows: Any) -> None:
+        """Go on with these rows alone."""
+        self.before = self.before[rows]
+        for place in range(len(self.keys)):
+            self.keys[place], self.values[place] = self.keys[place][rows], self.values[place][rows]
+
+    def _forward(self, ids: Any, at: int, piece: slice) -> Any:
+        import torch
+
+        count, end = ids.shape[1], at + ids.shape[1]
+        before = self.before[piece]
+        places = torch.arange(at, end, device=self.device)
+        positions = (places[None] - before[:, None]).clamp_min(0)
+        seen = torch.arange(end, device=self.device)
+        # A padded place sees itself, or its row would be divided by nothing.
+        mask = (seen[None, None] <= places[None, :, None]) & (
+            (seen[None, None] >= before[:, None, None]) | (seen[None, None] == places[None, :, None])
+        )
+        hidden = self.model.embed_tokens(ids)
+        turns = self.model.rotary_emb(hidden, positions)
+        for place, layer in enumerate(self.model.layers):
+            part = layer.self_attn
+            normed = layer.input_layernorm(hidden)
+            query, key = _turned(self._split(part.q_proj(normed)), self._split(part.k_proj(normed)), turns)
+            self.keys[place][piece, :, at:end] = key
+            self.values[place][piece, :, at:end] = self._split(part.v_proj(normed))
+            keys, values = self.keys[place][piece, :, :end], self.values[place][piece, :, :end]
+            mixed = self._attend(query, keys, values, mask)
+            hidden = hidden + part.o_proj(mixed.transpose(1, 2).reshape(len(ids), count, -1))
+            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        return self.head(self.model.norm(hidden[:, -1]))
+
+    def _split(self, states: Any) -> Any:
+        return states.view(*states.shape[:2], -1, self.width).transpose(1, 2)
+
+    def _attend(self, query: Any, keys: Any, values: Any, mask: Any) -> Any:
+        """Attention of ``[rows, heads, tokens, width]``; the heads of a group share their keys: no copies."""
+        import torch
+
+        rows, _, count, width = query.shape
+        query = query.reshape(rows, self.groups, -1, width)
+        scores = torch.matmul(query, keys.transpose(2, 3)).mul_(width**-0.5)
+        scores = scores.view(rows, self.groups, -1, count, keys.shape[2])
+        scores.masked_fill_(~mask[:, None, None], -math.inf)
+        shares = scores.softmax(-1).view(rows, self.groups, -1, keys.shape[2])
+        return torch.matmul(shares, values).view(rows, self.heads, count, width)
+
+
+def _turned(query: Any, key: Any, turns: tuple[Any, Any]) -> tuple[Any, Any]:
+    from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb
+
+    turned: tuple[Any, Any] = apply_rotary_pos_emb(query, key, *turns)
+    return turned
 
 
 def load(path: Path, device: str) -> tuple[Any, Any]:
@@ -238,7 +371,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", type=Path, help="A GGUF file of a small Qwen2.5")
     parser.add_argument("--seconds", type=float, default=200.0)
-    parser.add_argument("--batch", type=int, default=2048)
+    parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--limit", type=int, default=None, help="The first so many prompts, to try it")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seed", type=int, default=0)
