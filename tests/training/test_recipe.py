@@ -164,6 +164,11 @@ def later_start(raw: Raw) -> None:
     raw["stages"].insert(0, raw["stages"].pop(5))
 
 
+def blend_of_another_space(raw: Raw) -> None:
+    tier_of_another_space(raw)
+    stage(raw, "align")["blend"] = {"align-static": 0.5}
+
+
 def no_vocabulary(raw: Raw) -> None:
     del raw["tokenizer"]
 
@@ -189,6 +194,14 @@ def no_vocabulary(raw: Raw) -> None:
         (joint_over_another_space, "'align' is aligned to 'freeze', not to 'other': another space"),
         (change("stages", "export", "tiers", value={"l2": "retromae"}), "aligned to no space"),
         (no_vocabulary, "from scratch needs a vocabulary"),
+        (
+            change("stages", "align", "blend", value={"static": 0.5}),
+            "stages.align.blend.static: unknown stage 'static'",
+        ),
+        (change("stages", "align", "blend", value={"align-static": 1.0}), "above 0 and less than 1 in all"),
+        (change("stages", "align-static", "blend", value={"align": 0.5}), "'align' comes later than 'align-static'"),
+        (blend_of_another_space, "aligned to 'other', this stage to 'freeze': another space"),
+        (change("stages", "joint", "blend", value={"align-static": 0.5}), "trained blended with {'align-static': 0.5}"),
     ],
 )
 def test_stages_that_do_not_fit_together_are_refused(tmp_path: Path, spoil: Callable[[Raw], None], words: str) -> None:

@@ -55,9 +55,11 @@ def references(stage: AnyStage) -> list[_Reference]:
         found.append(("teacher", stage.teacher, _TEACHERS))
     elif isinstance(stage, AlignStage):
         found = [("start", stage.start, _STUDENTS), ("vectors", stage.vectors, (VectorsStage,))]
+        found += [(f"blend.{name}", name, _STUDENTS) for name in stage.blend]
     elif isinstance(stage, JointStage):
         found = [("start", stage.start, _STUDENTS), ("document", stage.document, _ENCODERS)]
         found.append(("vectors", stage.vectors, (VectorsStage,)))
+        found += [(f"blend.{name}", name, _STUDENTS) for name in stage.blend]
     elif isinstance(stage, ExportStage):
         found = [("start", stage.start, (FreezeStage,))]
         found += [(f"tiers.{tier}", name, _STUDENTS) for tier, name in stage.tiers.items()]
@@ -172,9 +174,33 @@ def _spaces(recipe: Recipe) -> Iterator[str]:
     for stage in recipe.stages:
         if isinstance(stage, JointStage):
             yield from _joint_space(recipe, stage)
+        if isinstance(stage, AlignStage | JointStage):
+            yield from _blend_space(recipe, stage)
         if isinstance(stage, ExportStage):
             for tier, name in stage.tiers.items():
                 yield from _tier_space(recipe, stage, tier, name)
+                yield from _tier_blend(recipe, stage, tier, name)
+
+
+def _blend_space(recipe: Recipe, stage: AlignStage | JointStage) -> Iterator[str]:
+    own = space_of(recipe, stage.name)
+    for other in stage.blend:
+        if (space := space_of(recipe, other)) != own:
+            yield (
+                f"stages.{stage.name}.blend.{other}: it is aligned to '{space}', this stage to '{own}': another space; "
+                f"blend a student of the same space"
+            )
+
+
+def _tier_blend(recipe: Recipe, export: ExportStage, tier: str, name: str) -> Iterator[str]:
+    """A student that learnt to be right together with others is wrong alone."""
+    learnt: dict[str, float] = getattr(recipe.stage(name), "blend", {})
+    given = {export.tiers[other]: share for other, share in export.blends.get(tier, {}).items()}
+    if learnt and learnt != given:
+        yield (
+            f"stages.{export.name}.blends.{tier}: '{name}' was trained blended with {learnt}, the export blends "
+            f"{given or 'nothing'}; say the same shares, with the tiers made of those stages"
+        )
 
 
 def _joint_space(recipe: Recipe, stage: JointStage) -> Iterator[str]:

@@ -49,6 +49,8 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
     training = getattr(stage, "training", None)
     if training is not None:
         found["seed"] = seed if training.seed is None else training.seed
+    if blend := getattr(stage, "blend", None):
+        found["blend"] = dict(blend)
     if isinstance(stage, DocumentStage):
         found["base"] = files_of(stage.base)
     if isinstance(stage, VectorsStage) and recipe.wants_tokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 #: What a text is: query, answer, title, sentence, span, name, pattern… as the file of texts says.
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=32)]
@@ -21,6 +21,16 @@ class Settings(BaseModel):
     """A frozen group of keys; a key it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _shares(blend: dict[str, float]) -> dict[str, float]:
+    if blend and (min(blend.values()) <= 0 or sum(blend.values()) >= 1):
+        raise ValueError(f"the shares of a blend are above 0 and less than 1 in all, not {blend}: lower them")
+    return blend
+
+
+#: Finished stages of other students, with the share each has of the vector.
+Blend = Annotated[dict[Name, float], AfterValidator(_shares)]
 
 
 class Training(Settings):

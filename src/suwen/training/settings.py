@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from suwen.training.options import Blend as Blend
 from suwen.training.options import Faithful as Faithful
 from suwen.training.options import Forms as Forms
 from suwen.training.options import Kind as Kind
@@ -20,6 +21,8 @@ from suwen.training.options import Prompts as Prompts
 from suwen.training.options import Rows as Rows
 from suwen.training.options import Settings as Settings
 from suwen.training.options import Training as Training
+
+_BLEND = "stages of other students: share; it learns to be right together with them, as the export blends it"
 
 
 class Stage(Settings):
@@ -139,6 +142,7 @@ class AlignStage(Stage):
     learning_rates: dict[str, float] = Field(
         default_factory=dict, description="factors of the learning rate by part: embeddings, encoder, projection"
     )
+    blend: Blend = Field(default_factory=dict, description=_BLEND)
     training: Training = Field(description="how it is optimised")
 
     @model_validator(mode="after")
@@ -169,6 +173,7 @@ class JointStage(Stage):
         default=None, gt=0, description="of the document side; null = the same"
     )
     projection: bool = Field(default=False, description="project the student up to the document encoder's full width")
+    blend: Blend = Field(default_factory=dict, description=_BLEND)
     training: Training = Field(description="how it is optimised")
 
     @model_validator(mode="after")

@@ -68,6 +68,33 @@ class TrainedTower:
         return [lambda part=rows[cut]: self.vectors(part) for cut in cuts]  # type: ignore[misc]
 
 
+class BlendedTower(TrainedTower):
+    """A side that learns to be right together with others, which stay as they are.
+
+    Args:
+        own: The side that is trained.
+        others: Towers over the same texts, each with its share of the vector; the rest is the side's own.
+    """
+
+    def __init__(self, own: TrainedTower, others: Sequence[tuple[TrainedTower, float]]) -> None:
+        super().__init__(
+            own.side,
+            own.tokens,
+            precision=own.precision,
+            token_budget=own.token_budget,
+            rows_budget=own.rows_budget,
+            dimension=own.dimension,
+        )
+        self._others = tuple(others)
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """The blended vectors of these texts, with the gradients of the side alone."""
+        mixed = (1.0 - sum(share for _, share in self._others)) * super().vectors(rows)
+        with torch.no_grad():
+            still = sum(share * tower.vectors(rows) for tower, share in self._others)
+        return torch.nn.functional.normalize(mixed + still, dim=-1)
+
+
 class FrozenTower:
     """Vectors that were computed before: nothing is encoded in the loop.
 

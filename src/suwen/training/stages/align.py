@@ -23,12 +23,12 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
     """Train a student towards the stored vectors of the document encoder; the document encoder never runs."""
     vectors = TeacherVectors(context.folder_of(stage.vectors))
     inputs = {"space": vectors.space} | context.data_hashes(texts=True)
-    if stage.start is not None:
-        inputs |= context.stage_hash(stage.start)
+    for name in (stage.start, *stage.blend):
+        inputs |= context.stage_hash(name) if name is not None else {}
     folder = context.open(stage, inputs)
     if folder.finished:
         return folder.metrics
-    student = open_student(context, stage.student, stage.start)
+    student = open_student(context, stage.student, stage.start, stage.blend)
     seed = context.seed_of(stage)
     parts = (_supervised if stage.supervised else _texts)(context, stage, student, vectors)
     if stage.start is None and student.shape.init == "vectors":

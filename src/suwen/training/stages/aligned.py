@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form, Side
+from suwen.encoders.static import unit
 from suwen.training.align_task import Part
 from suwen.training.batches import Ints, tokenise
 from suwen.training.context import Context
@@ -18,7 +19,7 @@ from suwen.training.data import table_of
 from suwen.training.options import Kind, Training
 from suwen.training.settings import Student
 from suwen.training.stages.vectors import TeacherVectors, measure_student
-from suwen.training.towers import FrozenTower, Precision, TrainedTower
+from suwen.training.towers import BlendedTower, FrozenTower, Precision, TrainedTower
 
 _ENCODED_AT_ONCE = 512
 
@@ -30,10 +31,18 @@ class StudentModel:
         model: The ``SentenceTransformer``.
         shape: What the recipe says of it.
         cache: Where token ids are kept.
+        blend: Students that stay as they are, each with its share of every vector.
     """
 
-    def __init__(self, model: Any, shape: Student, *, cache: Path | None = None) -> None:
-        self.model, self.shape, self.cache = model, shape, cache
+    def __init__(
+        self,
+        model: Any,
+        shape: Student,
+        *,
+        cache: Path | None = None,
+        blend: Sequence[tuple[StudentModel, float]] = (),
+    ) -> None:
+        self.model, self.shape, self.cache, self.blend = model, shape, cache, tuple(blend)
         if shape.prompts.query is not None:
             model.prompts = {"query": shape.prompts.query, "document": shape.prompts.document_prompt}
         self.sides: dict[Form, Side] = {"query": Side(model, "query"), "document": Side(model, "document")}
@@ -44,39 +53,53 @@ class StudentModel:
 
     def tower(self, form: Form, texts: Sequence[str], training: Training) -> TrainedTower:
         """The student as a tower over these texts."""
-        tokens = tokenise(self.sides[form], texts, max_length=self.length(form), cache=self.cache)
-        return TrainedTower(
+        own = TrainedTower(
             self.sides[form],
-            tokens,
+            tokenise(self.sides[form], texts, max_length=self.length(form), cache=self.cache),
             precision=training.precision,
             token_budget=training.token_budget,
             rows_budget=training.chunk,
         )
+        if not self.blend:
+            return own
+        return BlendedTower(own, [(other.tower(form, texts, training), share) for other, share in self.blend])
 
     def encode(self, texts: Sequence[str], form: Form = "query", precision: Precision = "fp32") -> Vectors:
         """Vectors of texts, without gradients."""
         self.model.eval()
-        tower = TrainedTower(
+        alone = TrainedTower(
             self.sides[form], tokenise(self.sides[form], texts, max_length=self.length(form)), precision=precision
         )
         with torch.inference_mode():
             parts = [
-                tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
+                alone.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
                 for start in range(0, len(texts), _ENCODED_AT_ONCE)
             ]
-        found: Vectors = np.concatenate(parts)
-        return found
+        own: Vectors = np.concatenate(parts)
+        if not self.blend:
+            return own
+        own *= 1.0 - sum(share for _, share in self.blend)
+        for other, share in self.blend:
+            own += share * other.encode(texts, form, precision)
+        return unit(own)
 
     def save(self, folder: Path) -> None:
         """Write it as a sentence-transformers folder."""
         self.model.save(str(folder))
 
 
-def open_student(context: Context, name: str, start: str | None) -> StudentModel:
-    """A student of the recipe, with the weights of a stage or its own start."""
-    return StudentModel(
-        context.student(name, start), context.recipe.students[name], cache=(context.shared or context.root) / "tokens"
-    )
+def open_student(
+    context: Context, name: str, start: str | None, blend: Mapping[str, float] | None = None
+) -> StudentModel:
+    """A student of the recipe, with the weights of a stage or its own start, and those that it is blended with."""
+    others = [
+        (open_student(context, getattr(context.recipe.stage(stage), "student"), stage), share)  # noqa: B009 - checked
+        for stage, share in (blend or {}).items()
+    ]
+    for other, _ in others:
+        other.model.eval()
+    cache = (context.shared or context.root) / "tokens"
+    return StudentModel(context.student(name, start), context.recipe.students[name], cache=cache, blend=others)
 
 
 def text_parts(

@@ -21,7 +21,7 @@ from suwen.training.towers import FrozenTower, Tower
 def run_joint(context: Context, stage: JointStage) -> dict[str, float]:
     """Train on labelled rows with hard negatives."""
     inputs = context.data_hashes(rows=stage.rows.sources)
-    for name in {stage.start, stage.document} - {None}:
+    for name in {stage.start, stage.document, *stage.blend} - {None}:
         inputs |= context.stage_hash(str(name))
     folder = context.open(stage, inputs)
     if folder.finished:
@@ -124,8 +124,8 @@ def _alignment(context: Context, stage: JointStage, student: StudentModel) -> Al
 
 
 def _student(context: Context, stage: JointStage) -> StudentModel:
-    student = open_student(context, stage.student, stage.start)
+    student = open_student(context, stage.student, stage.start, stage.blend)
     if not stage.projection:
         return student
     model = with_projection(student.model, context.recipe.dimension_of(stage.document)).to(context.device)
-    return StudentModel(model, student.shape, cache=student.cache)
+    return StudentModel(model, student.shape, cache=student.cache, blend=student.blend)

@@ -1,0 +1,93 @@
+"""Towers: a side that is blended with others learns alone, and stages train and measure the blend that serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from suwen.encoders.pair import Pair
+from suwen.encoders.side import Side
+from suwen.training.batches import tokenise
+from suwen.training.context import Context
+from suwen.training.recipe import load_recipe
+from suwen.training.runner import train
+from suwen.training.settings import Recipe
+from suwen.training.stages.aligned import open_student
+from suwen.training.stand_in import with_builtins
+from suwen.training.students import build_student
+from suwen.training.tokenizer import train_tokenizer
+from suwen.training.towers import BlendedTower, TrainedTower
+
+TEXTS = ["胃痛反酸怎么办", "痛风能吃豆腐吗", "what helps against gout", "头晕"]
+RECIPE = Path(__file__).parents[2] / "recipes" / "care-tiny.yaml"
+BLEND = [
+    "stages.document.training.steps=2",
+    "stages.freeze.measure=false",
+    "stages.align-static.training.steps=20",
+    "stages.retromae.training.steps=1",
+    "stages.align.training.steps=30",
+    "stages.align.training.checkpoint_every=10",
+    "stages.align.blend={align-static: 0.5}",
+    "stages.joint.training.steps=2",
+    "stages.joint.blend={align-static: 0.5}",
+    "stages.export.blends={l2: {static: 0.5}}",
+]
+
+
+def towers() -> list[TrainedTower]:
+    tokenizer = train_tokenizer(TEXTS * 20, size=300)
+    made = [build_student(tokenizer, layers=1, width=16, heads=2, dimension=8, max_length=32)]
+    made.append(build_student(tokenizer, kind="static", dimension=8, max_length=32, seed=1))
+    sides = [Side(model, "query") for model in made]
+    return [TrainedTower(side, tokenise(side, TEXTS), rows_budget=2) for side in sides]
+
+
+def test_a_blend_is_the_weighted_mean_and_only_its_own_side_learns() -> None:
+    own, other = towers()
+    blended = BlendedTower(own, [(other, 0.3)])
+    rows = np.array([2, 0, 3])
+    found = blended.vectors(rows)
+    mixed = 0.7 * own.vectors(rows).detach().numpy() + 0.3 * other.vectors(rows).detach().numpy()
+    np.testing.assert_allclose(found.detach().numpy(), mixed / np.linalg.norm(mixed, axis=1)[:, None], atol=1e-6)
+    pieces = [piece() for piece in blended.pieces(rows)]
+    assert [len(piece) for piece in pieces] == [2, 1]
+    torch.testing.assert_close(torch.cat(pieces), found)
+    found.sum().backward()  # type: ignore[no-untyped-call]
+    learns = [
+        any(p.grad is not None and p.grad.abs().sum() > 0 for p in t.side.modules[0].parameters()) for t in (own, other)
+    ]
+    assert learns == [True, False]
+
+
+@pytest.fixture(scope="module")
+def blended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recipe]:
+    root = tmp_path_factory.mktemp("blended")
+    recipe = load_recipe(RECIPE, BLEND)
+    report = train(recipe, root, device="cpu")
+    assert report.complete
+    return root, with_builtins(recipe, root / "builtin")
+
+
+def test_a_stage_trains_measures_and_exports_the_blend(blended: tuple[Path, Recipe]) -> None:
+    root, recipe = blended
+    context = Context(recipe, root / "care-tiny" / "s0", shared=root)
+    student = open_student(context, "student", "joint", {"align-static": 0.5})
+    alone, still = open_student(context, "student", "joint"), open_student(context, "static", "align-static")
+    mixed = alone.encode(TEXTS) + still.encode(TEXTS)
+    mixed /= np.linalg.norm(mixed, axis=1, keepdims=True)
+    np.testing.assert_allclose(student.encode(TEXTS), mixed, atol=1e-5)
+    served = Pair.load(context.model_of("export")).encoder("l2").encode_queries(TEXTS)
+    assert float((served * mixed).sum(1).min()) > 0.99
+
+
+def test_a_changed_share_is_another_stage(blended: tuple[Path, Recipe], tmp_path: Path) -> None:
+    root, _ = blended
+    other = [
+        line.replace("{align-static: 0.5}", "{align-static: 0.4}").replace("static: 0.5}}", "static: 0.4}}")
+        for line in BLEND
+    ]
+    with pytest.raises(Exception, match=r"blend\.align-static: 0\.5 before, 0\.4 now"):
+        train(load_recipe(RECIPE, other), root, device="cpu", resume=True)
