@@ -1,6 +1,7 @@
 """Documents per second of the document encoders the papers use, as a share of what the GPU's matrix units can do.
 
-Run: python benchmarks/document_throughput.py [--shapes 0.3B,0.6B,4B,8B --seconds 3 --tokens 32768 --out FILE.json]
+Run: python benchmarks/document_throughput.py [--shapes 0.3B,0.6B,4B,8B --seconds 3 --limit 100 --out FILE.json]
+     python benchmarks/document_throughput.py --merge A.json B.json…   (the tables of several runs, to stdout)
      python benchmarks/document_throughput.py --tiny   (a CPU, in seconds: does it run, and are the vectors right)
 
 Weights are random, in the exact shapes of Qwen3-0.6B, 4B and 8B and of a 12x768 encoder (gte-multilingual-base's), made
@@ -16,18 +17,26 @@ width a layer where causal, twice that where not). Padding, and what fills a row
 
 Ceiling: the best bf16 matrix product of a few shapes, in the same run on random data, before and after everything else.
 
-Ways to encode, on the same documents:
+Ways to encode, on the same documents (the last is what is claimed, and runs longest; the others on a third of them):
   padded    plain transformers: sdpa, batches of about one length with padding and a mask (tokens per batch: --tokens)
   packed    the same model, texts end to end (what `Side` does on a GPU, in training too)
   fused     queries, keys and values in one matrix product, and both matrices into the MLP
   compiled  fused, and compiled between the matrix products (`DocumentEncoder.load(..., compile=True)`)
+
+Vectors: 32 of the timed documents beside plain transformers, once in bf16 and once in fp32 with the same weights. Plain
+bf16 rounds too: its own distance to fp32 is the row `padded`, and a way that rounds less is no nearer to plain bf16.
+
+Layers fresh from transformers (all matrices of one spread, small embeddings) amplify every rounding as they add up, so
+that plain bf16 itself falls below a cosine of 0.999 to fp32. The vectors are therefore compared a second time, untimed,
+with calmer weights: what layers add is divided by 8 (about the root of twice their number, as is common), and
+embeddings are multiplied (8B: 32, 4B: 16, 0.6B: 4) to about half the size of the sum of what layers add. Powers of two
+change no digit of a weight, and speed depends on neither.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import platform
 import statistics
 import sys
@@ -39,6 +48,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from document_throughput_table import page, passed, print_merged, save
 from encoder_shapes import LONGEST, MEAN, SHAPES, SPREAD, TINY, Shape, Texts, build, draw, groups, whole_rows
 
 from suwen.encoders import packed
@@ -46,12 +56,11 @@ from suwen.encoders.fused import FusedDecoder
 from suwen.encoders.side import cast
 
 QUERY = 32
-#: Hours for a million documents on an A100 80GB: CARE, Table 18.
-PAPER = {"0.3B": 0.21, "4B": 2.95, "8B": 3.77}
-#: The A100's dense bf16 rate by its datasheet.
-A100 = 312e12
-TARGETS = {"0.6B": 0.33, "4B": 0.50, "8B": 0.60}
-LEAST_COSINE = 0.999
+#: Documents whose vectors are compared: in fp32, without tensor cores, they take as long as thousands in bf16.
+COMPARED = 32
+#: The ways of a decoder and of an encoder; what is claimed stands before what it is compared with, should time run out.
+DECODER, ENCODER = ("fused", "compiled", "padded", "packed"), ("packed", "padded")
+BEGUN = time.perf_counter()
 
 
 class Encoder:
@@ -144,39 +153,121 @@ def ceiling(device: str, dtype: torch.dtype, tiny: bool) -> dict[str, float]:
     return found
 
 
-def measure(name: str, shape: Shape, options: argparse.Namespace, best: float) -> dict[str, Any]:
-    """One shape: every way on the same documents, and short queries."""
-    dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
-    model = build(shape, options.device, dtype)
-    encoder = Encoder(model, options.device, options.tokens, options.backend)
+def tell(line: str) -> None:
+    """To stderr, at once: a run that is cut off has still told what it knew."""
+    print(f"{time.perf_counter() - BEGUN:6.1f} s  {line}", file=sys.stderr, flush=True)
+
+
+class Measurement:
+    """One shape: every way on the same documents, and short queries. ``keep`` is called whenever there is news."""
+
+    def __init__(self, shape: Shape, options: argparse.Namespace, best: float, keep: Callable[[], None]) -> None:
+        self.shape, self.options, self.best, self.keep = shape, options, best, keep
+        self.begun = time.perf_counter()
+        self.found: dict[str, Any] = {"rows": [], "failed": {}, "skipped": {}}
+
+    def run(self) -> None:
+        """Measure, what is claimed first."""
+        options = self.options
+        dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
+        model = build(self.shape, options.device, dtype)
+        tell(f"{self.found['name']}: built")
+        self.encoder = Encoder(model, options.device, options.tokens, options.backend)
+        self.texts = documents(self.shape, options, self.best)
+        self.expected = references(self.encoder, self.texts.take(np.arange(min(COMPARED, len(self.texts.lengths)))))
+        exact = self.expected["fp32"]
+        self.found |= {
+            "documents": len(self.texts.lengths),
+            "mean_tokens": float(self.texts.lengths.mean()),
+            "cosine_of_different_texts": float(cosines(exact, exact.roll(1, 0)).mean()),
+        }
+        tell(f"{self.found['name']}: {self.found['documents']} documents, references made")
+        for way in DECODER if self.shape.decoder else ENCODER:
+            self.one_way(way)
+        self.found["seconds"] = time.perf_counter() - self.begun
+
+    def one_way(self, way: str) -> None:
+        """Time a way; where compiling fails, the uncompiled way stands in for it and is timed as long."""
+        main = "compiled" if self.shape.decoder else "packed"
+        spent = time.perf_counter() - self.begun
+        if way not in ("fused", main) and spent > self.options.limit:
+            self.found["skipped"][way] = f"{spent:.0f} of {self.options.limit:.0f} s were spent"
+            return
+        done = self.timed(way, self.texts if way == main else third(self.texts, self.options.tokens))
+        if way == "compiled" and not done:
+            self.found["rows"] = [row for row in self.found["rows"] if row["way"] != "fused"]
+            main, done = "fused", self.timed("fused", self.texts)
+        self.keep()
+        if done and main in (way, "fused"):
+            self.found["queries_per_second"] = query_rate(getattr(self.encoder, main), self.options)
+            tell(f"{self.found['name']} {main}: {self.found['queries_per_second']:.0f} queries/s")
+            if self.shape.decoder:
+                self.found["calm"] = self.with_calm_weights(main)
+            self.keep()
+
+    def with_calm_weights(self, way: str) -> dict[str, Any]:
+        """Vectors of a way and of plain bf16 beside plain fp32, with weights that amplify no rounding."""
+        model, sample = self.encoder.model, self.texts.take(np.arange(len(self.expected["fp32"])))
+        embeddings = 2.0 ** round(np.log2(32 * (self.shape.hidden / 4096) ** 1.5))
+        scale_weights(model, added=1 / 8, embeddings=embeddings)
+        head = self.texts.take(next(groups(self.texts.lengths, self.options.tokens)))
+        # Before the references: a cast to fp32 and back parts the model from the memory it shares with the decoder.
+        found = getattr(self.encoder, way)(head)
+        plain, exact = references(self.encoder, sample).values()
+        scale_weights(model, added=8.0, embeddings=1 / embeddings)
+        calm = {
+            "way": way,
+            "cosine_with_fp32": spread(cosines(found[: len(exact)], exact[: len(found)])),
+            "cosine_with_padded": spread(cosines(found[: len(plain)], plain[: len(found)])),
+            "plain_with_fp32": spread(cosines(plain, exact)),
+            "cosine_of_different_texts": float(cosines(exact, exact.roll(1, 0)).mean()),
+        }
+        tell(f"{self.found['name']}, calm weights: {calm}")
+        return calm
+
+    def timed(self, way: str, texts: Texts) -> bool:
+        """Add a way's row, or the reason there is none: it must not take the others' numbers with it."""
+        start, name = time.perf_counter(), self.found["name"]
+        try:
+            row = {"way": way, **time_way(getattr(self.encoder, way), texts, self.expected, self.shape, self.options)}
+        except Exception as error:
+            took = time.perf_counter() - start
+            self.found["failed"][way] = f"after {took:.0f} s, {type(error).__name__}: {str(error)[:500]}"
+            tell(f"{name} {way} failed {self.found['failed'][way]}")
+            return False
+        self.found["rows"].append(row)
+        tell(
+            f"{name} {way}: {row['documents_per_second']:.1f} documents/s, "
+            f"{row['operations_per_second'] / self.best:.1%} of the ceiling, "
+            f"first run {row['first_run_seconds']:.0f} s, least cosine with plain fp32 "
+            f"{row['cosine_with_fp32']['least']:.5f}, with plain bf16 {row['cosine_with_padded']['least']:.5f}"
+        )
+        return True
+
+
+def documents(shape: Shape, options: argparse.Namespace, best: float) -> Texts:
+    """Enough for --seconds at half the ceiling, and for six rows."""
     rng = np.random.default_rng(1)
     probe = draw(2000, rng)
-    # Enough for --seconds at half the ceiling, and for six rows.
     wanted = options.documents or int(options.seconds * best / 2 / shape.work(probe.lengths) * 2000)
-    texts = whole_rows(draw(max(wanted, int(6 * options.tokens / probe.lengths.mean())), rng), options.tokens)
-    sample = texts.take(np.arange(min(64, len(texts.lengths))))
-    expected = {
-        "padded": encoder.padded(sample),
-        "fp32": in_fp32(encoder, sample.take(np.arange(min(8, len(sample.lengths)))), dtype),
-    }
-    facts = {
-        "parameters": shape.parameters,
-        "documents": len(texts.lengths),
-        "mean_tokens": float(texts.lengths.mean()),
-    }
-    found: dict[str, Any] = {"name": name, **facts, "rows": [], "failed": {}}
-    ways = ["padded", "packed", "fused", "compiled"] if shape.decoder else ["padded", "packed"]
-    for way in ways:
-        try:  # a way that fails here must not take the others' numbers with it
-            row = {"way": way, **time_way(getattr(encoder, way), texts, expected, shape, options)}
-        except Exception as error:
-            found["failed"][way] = f"{type(error).__name__}: {error}"
-            print(f"{name} {way} failed: {found['failed'][way]}", file=sys.stderr, flush=True)
-            continue
-        found["rows"].append(row)
-        report_progress(name, row, best)
-    run = getattr(encoder, found["rows"][-1]["way"])
-    return found | {"queries_per_second": query_rate(run, options)}
+    return whole_rows(draw(max(wanted, int(6 * options.tokens / probe.lengths.mean())), rng), options.tokens)
+
+
+def third(texts: Texts, budget: int) -> Texts:
+    """The first third of the rows, and two at least."""
+    rows = list(groups(texts.lengths, budget))
+    kept = rows[: max(2, len(rows) // 3)]
+    return texts.take(np.concatenate(kept))
+
+
+def references(encoder: Encoder, texts: Texts) -> dict[str, torch.Tensor]:
+    """The vectors of plain transformers: as it runs here, and of the same weights in fp32."""
+    plain = encoder.padded(texts)
+    dtype = encoder.model.dtype
+    cast(encoder.model, torch.float32)
+    exact = encoder.padded(texts)
+    cast(encoder.model, dtype)
+    return {"padded": plain, "fp32": exact}
 
 
 def query_rate(run: Callable[[Texts], torch.Tensor], options: argparse.Namespace) -> float:
@@ -184,15 +275,7 @@ def query_rate(run: Callable[[Texts], torch.Tensor], options: argparse.Namespace
     count = options.tokens // QUERY
     queries = draw(count, np.random.default_rng(2), np.full(count, QUERY))
     run(queries)
-    return count / statistics.median(seconds(lambda: run(queries), options.device) for _ in range(5))
-
-
-def in_fp32(encoder: Encoder, texts: Texts, dtype: torch.dtype) -> torch.Tensor:
-    """The vectors of the same weights in fp32: what every way is an approximation of."""
-    cast(encoder.model, torch.float32)
-    found = encoder.padded(texts)
-    cast(encoder.model, dtype)
-    return found
+    return count / statistics.median(seconds(lambda: run(queries), options.device) for _ in range(3))
 
 
 def time_way(
@@ -202,85 +285,54 @@ def time_way(
     shape: Shape,
     options: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Twice after a warm-up; the vectors compared are those of the very run that is timed."""
-    head = texts.take(np.arange(min(len(texts.lengths), int(1.3 * options.tokens / texts.lengths.mean()))))
+    """Twice after a warm-up on one row; the vectors compared are those of the very run that is timed."""
+    head = texts.take(next(groups(texts.lengths, options.tokens)))
     first, again = (seconds(lambda: run(head), options.device) for _ in range(2))
     found: list[torch.Tensor] = []
     times = [seconds(lambda: found.append(run(texts)) or found[-1], options.device) for _ in range(2)]
-    took, plain, exact = min(times), expected["padded"], expected["fp32"]
-    cosine = torch.nn.functional.cosine_similarity
+    took = min(times)
+    near = {
+        name: cosines(found[-1][: len(vectors)], vectors[: len(texts.lengths)]) for name, vectors in expected.items()
+    }
     return {
+        "documents": len(texts.lengths),
         "documents_per_second": len(texts.lengths) / took,
         "tokens_per_second": float(texts.lengths.sum()) / took,
         "operations_per_second": shape.work(texts.lengths) / took,
         "seconds": times,
         "first_run_seconds": max(0.0, first - again),
-        "least_cosine_with_padded": float(cosine(found[-1][: len(plain)], plain).min()),
-        "least_cosine_with_fp32": float(cosine(found[-1][: len(exact)], exact).min()),
-        "mean_cosine_of_different_texts": float(cosine(plain, plain.roll(1, 0)).mean()),
+        **{f"cosine_with_{name}": spread(at) for name, at in near.items()},
         "finite": bool(torch.isfinite(found[-1]).all()),
     }
 
 
-def report_progress(name: str, row: dict[str, Any], best: float) -> None:
-    """A line to stderr: a run that is cut off has still told what it knew."""
-    print(
-        f"{name} {row['way']}: {row['documents_per_second']:.1f} documents/s, "
-        f"{row['operations_per_second'] / best:.1%} of the ceiling, first run {row['first_run_seconds']:.0f} s, "
-        f"cosine {row['least_cosine_with_padded']:.5f}",
-        file=sys.stderr,
-        flush=True,
-    )
+def scale_weights(model: Any, *, added: float, embeddings: float) -> None:
+    """Multiply what layers add to the sum, and the embeddings it begins with, in place."""
+    model.embed_tokens.weight.mul_(embeddings)
+    for layer in model.layers:
+        layer.self_attn.o_proj.weight.mul_(added)
+        layer.mlp.down_proj.weight.mul_(added)
 
 
-def table(result: dict[str, Any]) -> str:
-    """The results in Markdown."""
-    best = result["ceiling"]
-    head = ["shape", "way", "documents/s", "% of ceiling", "target", "h per 1M", "A100 (paper)", "compile s", "cosine"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for shape in result["shapes"]:
-        for row in shape["rows"]:
-            name, last = shape["name"], row is shape["rows"][-1]
-            cells = [name, row["way"], f"{row['documents_per_second']:,.1f}"]
-            cells += [f"{row['operations_per_second'] / best:.1%}", f"{TARGETS[name]:.0%}" if name in TARGETS else ""]
-            cells += [f"{1e6 / row['documents_per_second'] / 3600:.2f}", f"{PAPER[name]}" if name in PAPER else ""]
-            cells += [f"{row['first_run_seconds']:.0f}", f"{row['least_cosine_with_padded']:.5f}"]
-            lines.append("| " + " | ".join(f"**{cell}**" if last and cell else cell for cell in cells) + " |")
-    lines += ["", f"| shape | queries/s ({QUERY} tokens) | against the smallest |", "|---|---|---|"]
-    light = result["shapes"][0]["queries_per_second"]
-    for shape in result["shapes"]:
-        rate = shape["queries_per_second"]
-        lines.append(f"| {shape['name']} | {rate:,.0f} | 1/{light / rate:.1f} |")
-    return "\n".join(lines)
+def spread(found: torch.Tensor) -> dict[str, float]:
+    """The least and the mean."""
+    return {"least": float(found.min()), "mean": float(found.mean())}
 
 
-def remarks(result: dict[str, Any]) -> list[str]:
-    """What a reader must know before comparing."""
-    said = [
-        f"{shape['name']} {way} failed: {error}" for shape in result["shapes"] for way, error in shape["failed"].items()
-    ]
-    said += [
-        f"{result['device']}, torch {result['torch']}, transformers {result['transformers']}; {result['attention']}; "
-        f"rows of {result['tokens']} tokens; ceiling {result['ceiling'] / 1e12:.0f} TFLOP/s "
-        f"({', '.join(f'{key}: {value / 1e12:.0f}' for key, value in result['ceilings'].items())})",
-        f"documents of {result['shapes'][0]['mean_tokens']:.0f} tokens on average, cut to {LONGEST}",
-    ]
-    for name, hours in PAPER.items():
-        if name in SHAPES and SHAPES[name].decoder:
-            most = A100 * hours * 3600 / 1e6 / (2 * SHAPES[name].parameters)
-            said.append(f"the paper's {name} hours leave an A100, at its full rate, {most:.0f} tokens a document")
-    return said
+def cosines(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Of each row with its like, in fp64: 0.99999 is to be told from 1."""
+    return torch.nn.functional.cosine_similarity(left.double(), right.double())
 
 
 def main() -> int:
-    """Measure, write, print; 1 if some vector is not what plain transformers gives."""
+    """Measure, write, print; 1 if something failed or some vector is not what plain transformers gives."""
     options = arguments()
+    if options.merge:
+        return print_merged(options.merge, options.out)
     torch.set_grad_enabled(False)
     dtype = torch.bfloat16 if options.device == "cuda" else torch.float32
-    begun = time.perf_counter()
     ceilings = ceiling(options.device, dtype, options.tiny)
-    best = max(ceilings.values())
-    known = TINY if options.tiny else SHAPES
+    tell(f"ceiling {max(ceilings.values()) / 1e12:.0f} TFLOP/s")
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if options.device == "cuda" else platform.machine(),
         "torch": torch.__version__,
@@ -289,33 +341,38 @@ def main() -> int:
         if packed.has_kernel(options.device, dtype, 128)
         else "attention text by text (no flash kernel here)",
         "tokens": options.tokens,
+        "query_tokens": QUERY,
         "lengths": {"mean": MEAN, "spread": SPREAD, "longest": LONGEST},
+        "ceilings": ceilings,
+        "ceiling": max(ceilings.values()),
         "shapes": [],
     }
     for name in options.shapes:
-        result["shapes"].append(measure(name, known[name], options, best))
-        gc.collect()
-        torch.compiler.reset()
-        if options.device == "cuda":
-            torch.cuda.empty_cache()
-        save(result | {"ceilings": ceilings, "ceiling": best}, options.out)
-    after = ceiling(options.device, dtype, options.tiny)
-    ceilings |= {f"{key} after": value for key, value in after.items()}
-    best = max(ceilings.values())
-    result |= {"ceilings": ceilings, "ceiling": best, "total_seconds": time.perf_counter() - begun}
+        measure(name, (TINY if options.tiny else SHAPES)[name], options, result)
+    ceilings |= {f"{key} after": value for key, value in ceiling(options.device, dtype, options.tiny).items()}
+    result |= {"ceiling": max(ceilings.values()), "total_seconds": time.perf_counter() - BEGUN}
     save(result, options.out)
-    print("\n".join([*(f"- {line}" for line in remarks(result)), "", table(result)]))
-    rows = [row for shape in result["shapes"] for row in shape["rows"]]
-    return int(
-        any(shape["failed"] for shape in result["shapes"])
-        or not all(row["finite"] and row["least_cosine_with_padded"] >= LEAST_COSINE for row in rows)
-    )
+    print(page(result))
+    return int(not passed(result))
 
 
-def save(result: dict[str, Any], out: Path | None) -> None:
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(result, indent=1), encoding="utf-8")
+def measure(name: str, shape: Shape, options: argparse.Namespace, result: dict[str, Any]) -> None:
+    """One shape, added to the result and to its file way by way; if it fails, the next ones still run."""
+    one = Measurement(shape, options, result["ceiling"], lambda: save(result, options.out))
+    one.found |= {"name": name, "parameters": shape.parameters, "decoder": shape.decoder}
+    result["shapes"].append(one.found)
+    try:
+        one.run()
+    except Exception as error:
+        one.found["failed"]["shape"] = f"{type(error).__name__}: {str(error)[:500]}"
+        tell(f"{name} failed: {one.found['failed']['shape']}")
+    result["total_seconds"] = time.perf_counter() - BEGUN
+    save(result, options.out)
+    del one
+    gc.collect()
+    torch.compiler.reset()
+    if options.device == "cuda":
+        torch.cuda.empty_cache()
 
 
 def arguments() -> argparse.Namespace:
@@ -323,14 +380,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shapes", help=f"of {', '.join(SHAPES)}, with commas; all by default")
     parser.add_argument("--documents", type=int, help="how many; by default as many as --seconds asks for")
     parser.add_argument("--seconds", type=float, default=3, help="of measured encoding, at half the ceiling")
+    parser.add_argument(
+        "--limit", type=float, default=100, help="after so many seconds a shape's baselines are left out"
+    )
     parser.add_argument("--tokens", type=int, help="in a row, or with padding in a batch; 32768 by default")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, help="a JSON file for all numbers")
+    parser.add_argument("--backend", help="what compiles: inductor by default, eager with --tiny")
+    parser.add_argument("--out", type=Path, help="a JSON file for all numbers, whole after every way")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="measure nothing: files of --out")
     parser.add_argument("--tiny", action="store_true", help="small shapes and nothing compiled to machine code")
     options = parser.parse_args()
-    options.backend = "eager" if options.tiny else "inductor"
+    options.backend = options.backend or ("eager" if options.tiny else "inductor")
     options.tokens = options.tokens or (1024 if options.tiny else 32_768)
-    options.shapes = options.shapes.split(",") if options.shapes else list(TINY if options.tiny else SHAPES)
+    known = TINY if options.tiny else SHAPES
+    options.shapes = [name.strip().upper() for name in options.shapes.split(",")] if options.shapes else list(known)
+    if not set(options.shapes) <= set(known):
+        parser.error(f"--shapes takes {', '.join(known)}")
     if options.tiny:
         options.device, options.documents = "cpu", options.documents or 1
     return options

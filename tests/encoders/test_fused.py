@@ -11,6 +11,7 @@ from suwen.encoders import fused, packed
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.fused import FusedDecoder, FuseError
 from suwen.encoders.probe import row_cosines
+from suwen.encoders.side import cast
 
 SHAPE = {
     "vocab_size": 60,
@@ -73,6 +74,32 @@ def test_compiled_and_filled_up_it_gives_the_same(name):
     assert torch.allclose(packed.pool(found, row, "last"), expected[[2, 3, 12, 16]], atol=1e-5)
     means = torch.stack([part.mean(0) for part in expected.split(LENGTHS.tolist())])
     assert torch.allclose(packed.pool(found, row, "mean"), means, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+@pytest.mark.parametrize("tokens", [None, 64])
+def test_in_bf16_it_is_nearer_to_fp32_than_the_model_itself(name, tokens):
+    torch.manual_seed(6)
+    config, kind = {"qwen2": (Qwen2Config, Qwen2Model), "qwen3": (Qwen3Config, Qwen3Model)}[name]
+    heads = {"head_dim": 16} if name == "qwen3" else {}
+    model = kind(config(**SHAPE | {"num_hidden_layers": 24, "hidden_size": 64, "initializer_range": 0.16}, **heads))
+    cast(model.eval(), torch.bfloat16)
+    lengths = np.array([30, 14, 20])
+    flat = np.random.default_rng(7).integers(0, 60, 64)
+    texts = torch.from_numpy(flat).split(lengths.tolist())
+
+    def plain() -> torch.Tensor:
+        with torch.no_grad():
+            return torch.cat([model(input_ids=text[None]).last_hidden_state[0] for text in texts]).double()
+
+    own = plain()
+    cast(model, torch.float32)
+    exact = plain()
+    cast(model, torch.bfloat16)
+    found = FusedDecoder(model, tokens=tokens, backend="eager")(packed.pack(flat, lengths, device="cpu"))
+    assert found.dtype == torch.bfloat16
+    off, own_off = ((1 - torch.cosine_similarity(states.double(), exact)).mean() for states in (found, own))
+    assert 0 < off < 0.8 * own_off
 
 
 def test_a_row_is_filled_up_only_when_little_is_missing():

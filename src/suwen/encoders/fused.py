@@ -44,6 +44,9 @@ class FusedDecoder:
     The projections to queries, keys and values become one matrix product, and so do the two into the MLP. The model
     keeps working, in the same memory: its weights become views of the joined ones.
 
+    Only what enters or leaves a matrix product is in the model's precision. The sum that layers add to, the norms and
+    the rotation are in fp32, so that a bf16 model comes nearer to its fp32 vectors than by its own ``forward``.
+
     Args:
         model: A ``Qwen2Model`` or ``Qwen3Model`` without adapters, in evaluation mode.
         tokens: Compile for rows of exactly this many tokens; shorter ones are filled up, or run uncompiled. None
@@ -76,7 +79,8 @@ class FusedDecoder:
         import torch
 
         with torch.no_grad():
-            hidden = self._embed(row.ids)
+            # In fp32 from here on: rounded to bf16 twice a layer, the sum would cost a deep model most of its accuracy.
+            hidden = self._embed(row.ids).float()
             cos, sin = (part[0] for part in self._rotary(hidden[None], row.positions[None]))
             before, after = self._compiled if len(row.ids) == self.tokens else self._plain
             for layer in self._layers:
@@ -85,7 +89,7 @@ class FusedDecoder:
                     query, key, value, row.bounds, row.longest, causal=self._causal, scale=self._scale
                 )
                 hidden = after(hidden, found.flatten(1), layer)
-            return _rms_norm(hidden, self._norm, self._eps)
+            return _rms_norm(hidden, self._norm, self._eps).to(self._norm.dtype)
 
 
 def supports(model: Any) -> bool:
@@ -150,12 +154,13 @@ def _before_attention(heads: tuple[int, int, int], eps: float) -> Callable[..., 
     queries, keys, width = heads
 
     def before(hidden: torch.Tensor, layer: _Layer, cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        states = torch.nn.functional.linear(_rms_norm(hidden, layer.norm, eps), layer.states, layer.states_bias)
+        normed = _rms_norm(hidden, layer.norm, eps).to(layer.states.dtype)
+        states = torch.nn.functional.linear(normed, layer.states, layer.states_bias)
         whole = states.view(-1, queries + 2 * keys, width)
         query, key, value = torch.split(whole, [queries, keys, keys], dim=1)
         if layer.query_norm is not None and layer.key_norm is not None:
             query, key = _rms_norm(query, layer.query_norm, eps), _rms_norm(key, layer.key_norm, eps)
-        return _rotate(query, cos, sin), _rotate(key, cos, sin), value
+        return _rotate(query, cos, sin).to(states.dtype), _rotate(key, cos, sin).to(states.dtype), value
 
     return before
 
@@ -166,8 +171,8 @@ def _after_attention(eps: float) -> Callable[..., Any]:
 
     def after(hidden: torch.Tensor, found: torch.Tensor, layer: _Layer) -> torch.Tensor:
         hidden = hidden + torch.nn.functional.linear(found, layer.out, layer.out_bias)
-        both = torch.nn.functional.linear(_rms_norm(hidden, layer.mlp_norm, eps), layer.gate_up)
-        gate, up = both.chunk(2, dim=-1)
+        normed = _rms_norm(hidden, layer.mlp_norm, eps).to(layer.gate_up.dtype)
+        gate, up = torch.nn.functional.linear(normed, layer.gate_up).chunk(2, dim=-1)
         return hidden + torch.nn.functional.linear(torch.nn.functional.silu(gate) * up, layer.down)
 
     return after
@@ -185,9 +190,9 @@ def _compiled(part: Callable[..., Any], backend: Any) -> Callable[..., Any]:
 
 
 def _rms_norm(hidden: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """In fp32, for the caller to round once."""
     wide = hidden.float()
-    wide = wide * (wide.pow(2).mean(-1, keepdim=True) + eps).rsqrt()
-    return weight * wide.to(hidden.dtype)
+    return wide * (wide.pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight.float()
 
 
 def _rotate(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
