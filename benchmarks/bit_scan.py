@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/performance"))
     options = parser.parse_args()
     pair = Pair.load(options.pair)
-    encoder = pair.encoder()
+    encoder = pair.encoder(pair.fastest)
     texts, questions = read_spans(options.data, options.spans), read_queries(options.data, 500)
     measured = measure(encoder.encode_documents(texts), encoder.encode_queries(questions))
     report: dict[str, Any] = {

@@ -4,7 +4,7 @@
 
 FOLDER holds public medical texts as .jsonl.gz (see docs/performance.md); SCRATCH needs about 12 GB of disk.
 
-1. Recall: real spans, encoded by a real tier of the default pair at its own dimension, against exact search.
+1. Recall: real spans, encoded by the fastest tier of the default pair at its own dimension, against exact search.
 2. Speed and memory, 768 dimensions, streamed: the real vectors, laid into 768 dimensions by a fixed orthonormal map,
    plus noise of matched covariance. Queries are encoded by a 6 x 384 encoder with 768 outputs and random weights, by
    torch for the peer and by its own export for us; its vectors mean nothing, so both sides search with the real ones.
@@ -65,7 +65,7 @@ def documents(texts: list[str], vectors: Vectors, first: int) -> list[EncodedDoc
 
 def measure_recall(data: Path, work: Path, texts: list[str], questions: list[str]) -> dict[str, Any]:
     pair = Pair.load()
-    encoder = pair.encoder()
+    encoder = pair.encoder(pair.fastest)
     vectors = encoder.encode_documents(texts)
     asked = encoder.encode_queries(questions)
     engine = EmbeddedEngine.create(work / "recall", space=pair.space.id, dimension=pair.space.dimension)
@@ -188,9 +188,9 @@ print(json.dumps(dict(anonymous=anonymous(), imports=before, open=opened, open_c
 
 
 def measure_scale(work: Path, texts: list[str], questions: list[str], largest: int) -> list[dict[str, Any]]:
-    tokenizer = next((Pair.load().path / "query").glob("*/tokenizer.json"))
-    peer, encoder = make_encoder(work, tokenizer)
-    real = Pair.load().encoder()
+    pair = Pair.load()
+    peer, encoder = make_encoder(work, pair.path / pair.manifest.tiers[pair.fastest].path / "tokenizer.json")
+    real = pair.encoder(pair.fastest)
     base, asked = lifted(real.encode_documents(texts[:8192])), lifted(real.encode_queries(questions[:50]))
     np.save(work / "queries.npy", asked)
     matrix = np.lib.format.open_memmap(work / "vectors.npy", mode="w+", dtype=np.float32, shape=(largest, WIDTH))

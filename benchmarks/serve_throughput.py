@@ -29,7 +29,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,8 @@ from suwen.retrieve.retriever import Index
 
 TARGET = 1.0
 HITS = 10
+#: A table lookup: what the service adds would be lost beside a transformer.
+TIER = "static"
 KINDS = ("hybrid", "dense", "embed")
 
 
@@ -79,7 +81,8 @@ def make_index(folder: Path, passages: int) -> None:
     texts = ["".join(draw.sample(sentences, 2)) for _ in range(passages)]
     (folder / "texts.json").write_bytes(orjson.dumps(texts))
     with Index.create(folder / "index") as index:
-        ingest(index, (Document(f"d{number}", text) for number, text in enumerate(texts)))
+        documents = (Document(f"d{number}", text) for number, text in enumerate(texts))
+        ingest(index, documents, encoder=index.pair.encoder(TIER))
         index.calibrate()
         assert index.engine.stats().passages == passages, "a text was split: the peer would hold other passages"
 
@@ -93,11 +96,9 @@ def queries() -> list[str]:
 def requests(kind: str) -> list[tuple[str, bytes]]:
     """Path and body of one request per query."""
     if kind == "embed":
-        return [
-            ("/v1/embeddings", orjson.dumps({"input": text, "input_type": "query", "encoding_format": "base64"}))
-            for text in queries()
-        ]
-    return [("/search", orjson.dumps({"query": text, "k": HITS, "mode": kind})) for text in queries()]
+        asked = {"input_type": "query", "encoding_format": "base64"}
+        return [("/v1/embeddings", orjson.dumps({"input": text, "model": TIER} | asked)) for text in queries()]
+    return [("/search", orjson.dumps({"query": text, "k": HITS, "mode": kind, "tier": TIER})) for text in queries()]
 
 
 # -- the rivals, each in a process of its own -------------------------------------------------------------------------
@@ -117,18 +118,25 @@ def serve_bare(port: int, folder: Path) -> None:
     uvicorn.run(app, port=port, log_level="error", access_log=False)
 
 
-def peer_model(pair: Pair) -> Any:
-    """The pair's static tier as a sentence-transformers model."""
+def peer_model(pair: Pair) -> Callable[[list[str], int], Any]:
+    """The pair's static tier as a sentence-transformers model: vectors of texts as queries (0) or documents (1)."""
     import torch
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
     from tokenizers import Tokenizer
 
-    tier = pair.path / pair.manifest.tiers[pair.default_tier].path
+    tier = pair.path / pair.manifest.tiers[TIER].path
     rows = np.load(tier / "embeddings.npy").astype(np.float32) * np.load(tier / "scales.npy")[:, None]
     tokenizer = Tokenizer.from_file(str(tier / "tokenizer.json"))
     embedding = StaticEmbedding(tokenizer, embedding_weights=torch.from_numpy(rows))
-    return SentenceTransformer(modules=[embedding, Normalize()], device="cpu")
+    model = SentenceTransformer(modules=[embedding], device="cpu")
+    forms = np.load(tier / "form.npy") if (tier / "form.npy").is_file() else np.zeros((2, rows.shape[1]), np.float32)
+
+    def encode(texts: list[str], form: int) -> Any:
+        found = model.encode(texts, convert_to_numpy=True, show_progress_bar=False) + forms[form]
+        return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+    return encode
 
 
 def serve_peer(port: int, folder: Path) -> None:
@@ -136,10 +144,10 @@ def serve_peer(port: int, folder: Path) -> None:
     import uvicorn
     from fastapi import FastAPI
 
-    model = peer_model(Pair.load())
+    encode = peer_model(Pair.load())
     texts = orjson.loads((folder / "texts.json").read_bytes())
-    vectors = model.encode(texts, convert_to_numpy=True)
-    ours = Pair.load().encoder().encode_documents(texts[:64])
+    vectors = encode(texts, 1)
+    ours = Pair.load().encoder(TIER).encode_documents(texts[:64])
     assert (np.sum(ours * vectors[:64], axis=1) > 0.9999).all(), "the peer's weights are not the pair's"
     exact = faiss.IndexFlatIP(vectors.shape[1])
     exact.add(vectors)
@@ -148,7 +156,7 @@ def serve_peer(port: int, folder: Path) -> None:
 
     @app.post("/search")
     def search(asked: Asked) -> dict[str, Any]:
-        scores, places = exact.search(model.encode([asked.query], show_progress_bar=False), asked.k)
+        scores, places = exact.search(encode([asked.query], 0), asked.k)
         found = zip(scores[0].tolist(), places[0].tolist(), strict=True)
         return {"hits": [{"id": place, "score": score, "text": texts[place]} for score, place in found]}
 
@@ -204,10 +212,10 @@ def measure(process: subprocess.Popen[bytes], port: int, kind: str, seconds: flo
 def library(folder: Path, kind: str, seconds: float) -> float:
     """CPU milliseconds of one call of the library, in this process, in one thread."""
     with Index.open(folder / "index") as index:
-        encoder = index.pair.encoder()
+        encoder = index.pair.encoder(TIER)
 
         def call(text: str) -> object:
-            return encoder.encode_queries([text]) if kind == "embed" else index.search(text, HITS, mode=kind)
+            return encoder.encode_queries([text]) if kind == "embed" else index.search(text, HITS, mode=kind, tier=TIER)
 
         asked = queries()
         for text in asked:

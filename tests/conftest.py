@@ -32,6 +32,13 @@ def models() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def static_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pair whose one tier, ``static``, encodes queries and documents: whatever pair comes inside the package."""
+    small_pair = _module(Path(__file__).parent / "retrieve" / "small_pair.py")
+    return small_pair.make_static_pair(tmp_path_factory.mktemp("static") / "pair")
+
+
+@pytest.fixture(scope="session")
 def bert_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer sentence-transformers BERT with prompts, of 24 dimensions."""
     prompts = {"query": "查询: ", "document": ""}

@@ -1,4 +1,4 @@
-"""Make the starter pair of the package: one static tier, trained on a CPU in minutes. Larger pairs come from recipes.
+"""Make a starter pair: one static tier, trained on a CPU in minutes. The pair of the package comes from a recipe.
 
 The pair is a token table: a text's vector is the weighted mean of its tokens' rows. A Chinese dictionary word is mostly
 one row. The rows begin as random directions weighted by idf, which already match text as a lexical index does, and are
@@ -8,7 +8,7 @@ nDCG@10 on consultation QA / query-title / cMedQA / NFCorpus was 25.6 / 73.8 / 1
 
 Needs the ``train`` extra. Example::
 
-    python tools/make_starter_pair.py --data DATA --out src/suwen/models/default
+    python tools/make_starter_pair.py --data DATA --out starter
 """
 
 from __future__ import annotations

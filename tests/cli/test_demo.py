@@ -67,6 +67,22 @@ def test_the_demo_with_a_pair_whose_tier_encodes_documents(suwen: Suwen, tmp_pat
     assert [len(answer["hits"]) for answer in done["answers"]] == [3, 3, 3, 3]
 
 
+def test_the_pair_of_the_package(suwen: Suwen, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUWEN_PAIR")
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    told = suwen("info", "--json").json
+    assert [tier.partition(":")[0] for tier in told["tiers"]] == ["l6 (0.5 static) (default)", "static"]
+    done = suwen("demo", tmp_path / "demo", "--json").json
+    assert done["encoder"] == "document" and "queries by the tier 'l6'" in done["note"]
+    assert {answer["tier"] for answer in done["answers"]} == {"l6"}
+    assert "zh-kidney-stone-03" in {hit["document_id"] for hit in done["answers"][0]["hits"]}
+    made = suwen("index", tmp_path / "index", source, "--json").json
+    assert made["encoder"] == "l6" and f"SUWEN_BASE naming {told['base']}" in made["note"]
+    for tier in ("l6", "static"):
+        found = suwen("search", tmp_path / "index", "尿酸结石怎么碱化尿液", "--tier", tier, "--json").json
+        assert (found["hits"][0]["document_id"], found["tier"]) == ("stone", tier)
+
+
 def test_index_makes_do_without_the_base_and_says_how_to_do_better(
     light: Callable[..., str],
     suwen: Suwen,

@@ -40,16 +40,9 @@ def test_assemble_refuses_another_base(suwen: Suwen, adapter_pair: Path, models:
 def test_encode_takes_an_adapter_with_its_base(
     suwen: Suwen, adapter_pair: Path, base_folder: Path, source: Path, tmp_path: Path
 ) -> None:
-    asked = (
-        "encode",
-        source,
-        "--document-encoder",
-        adapter_pair,
-        "--pair",
-        adapter_pair,
-        "--out",
-        tmp_path / "vectors",
-    )
+    asked = ("encode", source, "--pair", adapter_pair, "--out", tmp_path / "vectors")
+    done = suwen(*asked, "--document-encoder", adapter_pair)
+    assert done.code == 1 and "--base or SUWEN_BASE" in done.err
     done = suwen(*asked)
     assert done.code == 1 and "suwen assemble" in done.err and "SUWEN_BASE" in done.err
     done = suwen(*asked, "--base", base_folder)

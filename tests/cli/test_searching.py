@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from suwen.encoders.space import Manifest, load_manifest, save_manifest
 
 Suwen = Callable[..., Any]
 
@@ -90,7 +93,21 @@ def test_info_of_a_pair(suwen: Suwen, small: Path) -> None:
         told = suwen("info", *arguments, "--json").json
         assert told["pair"] == "small" and told["dimension"].startswith("48")
         assert told["tiers"][0].startswith("static (default)") and told["tiers"][1].startswith("rough")
+        assert told["documents"] == "encoded by the tier static"
     assert "static (default): static int8" in suwen("info", small).out
+
+
+def test_info_of_a_pair_with_an_adapter_and_a_blend(
+    suwen: Suwen, adapter_pair: Path, light_pair: Path, tmp_path: Path
+) -> None:
+    told = suwen("info", adapter_pair, "--json").json["documents"]
+    assert told.startswith("encoded by org/base with the pair's adapter") and "SUWEN_BASE" in told
+    folder = shutil.copytree(light_pair, tmp_path / "blended")
+    fields = load_manifest(folder).model_dump()
+    fields["tiers"]["l2-fp32"]["blend"] = {"static": 0.25}
+    save_manifest(folder, Manifest.model_validate(fields | {"default_tier": "l2-fp32"}))
+    tiers = suwen("info", folder, "--json").json["tiers"]
+    assert [tier.partition(":")[0] for tier in tiers] == ["l2", "l2-fp32 (0.25 static) (default)", "static"]
 
 
 def test_long_lines_stay_whole_for_programs(suwen: Suwen, index: Path) -> None:

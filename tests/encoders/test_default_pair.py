@@ -1,21 +1,22 @@
-"""The pair inside the package, as a user without a model of their own meets it; whichever pair that is."""
+"""The pair inside the package, as a user without a model of their own meets it; whatever its weights are."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from suwen.corpora.sample import sample_passages
 from suwen.encoders.pair import Pair, default_pair_path
-from suwen.encoders.space import AdapterDocument, TierDocument, sha256_of_files, verify_files
+from suwen.encoders.space import AdapterDocument, sha256_of_files, verify_files
+from suwen.encoders.static import unit
+from suwen.retrieve.encoding import choose_encoder
 from suwen.retrieve.sample import FOLDER, stored_vectors
 
 #: What a package may carry: all files together, and any one of them.
 ALL, LARGEST = 45_000_000, 16 << 20
-#: No base install can run another kind of document side, so the default pair has none.
-SIDES = (AdapterDocument, TierDocument)
 
 TRIPLES = [
     ("高血压患者平时要注意什么", "血压偏高的病人饮食应当清淡少盐", "孩子牙齿长得不整齐要不要矫正"),
@@ -53,8 +54,21 @@ def encoder(pair, request):
 def test_every_file_is_the_one_the_manifest_names(pair):
     verify_files(pair.path, pair.manifest)
     assert {tier.aligned_to for tier in pair.manifest.tiers.values()} == {pair.space.id}
-    assert "static" in pair.tiers and pair.default_tier in pair.tiers
-    assert isinstance(pair.manifest.document, SIDES)
+
+
+def test_a_transformer_blended_with_a_table_and_a_table_alone(pair):
+    assert (pair.tiers, pair.default_tier, pair.fastest) == (["l6", "static"], "l6", "static")
+    l6, static = pair.manifest.tiers["l6"], pair.manifest.tiers["static"]
+    assert (l6.kind, l6.precision, l6.layers, l6.blend) == ("onnx", "int8", 6, {"static": 0.5})
+    assert (static.kind, static.precision, static.blend) == ("static", "int8", {})
+    plain = Pair(pair.path, pair.manifest.model_copy(update={"tiers": {**pair.manifest.tiers, "l6": _alone(l6)}}))
+    for form in ("encode_queries", "encode_documents"):
+        parts = [getattr(plain.encoder(tier), form)(["布洛芬伤肾吗"]) for tier in ("l6", "static")]
+        assert np.allclose(getattr(pair.encoder(), form)(["布洛芬伤肾吗"]), unit(sum(parts) / 2), atol=1e-6)
+
+
+def _alone(tier):
+    return tier.model_copy(update={"blend": {}})
 
 
 def test_it_is_small_enough_to_ship(pair):
@@ -67,23 +81,28 @@ def test_the_card_says_what_it_is(pair):
     card = (pair.path / "README.md").read_text(encoding="utf-8")
     for words in ("research preview", "not medical advice", "licence", "apache-2.0", "none stated", "## limits"):
         assert words in card.lower()
-    assert "{{" not in card and pair.name in card
-    assert pair.manifest.licence
+    assert "{{" not in card and pair.name in card and pair.space.id in card
+    sources = re.split(r"^Sources of the training text", card, flags=re.M)[1]
+    assert len(re.findall(r"^\| [^-].* \| .+ \|$", sources, re.M)) > 10
+    assert pair.manifest.licence and "research preview" in pair.manifest.notes.lower()
 
 
-def test_an_adapter_brings_its_probe_and_the_samples_vectors(pair):
-    """What a pair whose documents are encoded by a tier has no need of."""
+def test_the_adapter_comes_with_its_probe_and_the_samples_vectors(pair):
     document = pair.manifest.document
-    parts = {name: (pair.path / name).exists() for name in ("adapter", "probe.json", "probe.npy", FOLDER)}
-    assert set(parts.values()) == {isinstance(document, AdapterDocument)}
-    if not isinstance(document, AdapterDocument):
-        return
+    assert isinstance(document, AdapterDocument) and document.base == pair.space.base.hub_id
     names = [file.name for file in (pair.path / document.path).glob("*.safetensors")]
     assert pair.space.adapter is not None
     assert sha256_of_files(pair.path / document.path, names) == pair.space.adapter.sha256
     assert np.load(pair.path / "probe.npy").shape == (32, pair.space.dimension)
     assert json.loads((pair.path / FOLDER / "vectors.json").read_text(encoding="utf-8"))["space"] == pair.space.id
     stored_vectors(pair, sample_passages(pair.count_tokens)).close()
+
+
+def test_without_the_base_the_default_tier_encodes_documents_and_says_how_to_do_better(pair, monkeypatch):
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    choice = choose_encoder(pair)
+    assert choice.encoder.name == "l6"
+    assert "searched at once" in choice.said and f"SUWEN_BASE naming {pair.space.base.hub_id}" in choice.said
 
 
 @pytest.mark.parametrize(("query", "related", "unrelated"), TRIPLES)

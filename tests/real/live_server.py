@@ -19,6 +19,10 @@ from typing import Any
 import httpx
 import psutil
 
+# The pair is that of the retriever's tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
+from small_pair import make_static_pair
+
 import suwen
 from suwen.corpora.records import Document
 from suwen.retrieve.ingest import ingest
@@ -80,7 +84,8 @@ def live_server(documents: list[Document] | None = None, **settings: object) -> 
     """Start a server over an index of its own, in memory where there is such a place; it must end well."""
     with tempfile.TemporaryDirectory(dir=RAM) as folder:
         index = Path(folder) / "notes"
-        with Index.create(index) as made:
+        # Not the pair of the package, whose default tier is a transformer: what is tried here is the service.
+        with Index.create(index, pair=make_static_pair(Path(folder) / "pair")) as made:
             ingest(made, notes() if documents is None else documents)
         with _running(index, settings) as server:
             yield server

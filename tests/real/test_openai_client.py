@@ -19,7 +19,7 @@ import numpy as np
 import openai
 import pytest
 
-from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.pair import Pair
 from suwen.encoders.space import Space, load_manifest, save_manifest
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import new_key
@@ -65,10 +65,10 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(static_pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with keys, over a Matryoshka space whose tier tells queries from documents."""
     folder = tmp_path_factory.mktemp("openai")
-    shutil.copytree(default_pair_path(), folder / "pair")
+    shutil.copytree(static_pair, folder / "pair")
     manifest = load_manifest(folder / "pair")
     space = Space.mint(**(manifest.space.model_dump(exclude={"id"}) | {"full_dimension": 512}))
     prompts = {"query": "提问：", "document": ""}

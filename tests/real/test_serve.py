@@ -25,6 +25,7 @@ import suwen
 from suwen.corpora.records import Document
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.sample import index_sample
 from suwen.service.keys import new_key
 
 COMMAND = [sys.executable, "-c", "from suwen.cli.main import run; run()"]
@@ -283,6 +284,28 @@ def test_the_log_is_json_and_holds_no_text(index: Path) -> None:
     asked = [line for line in lines if line.get("route") == "/search"]
     assert [(line["status"], line.get("code")) for line in asked] == [(200, None), (422, "empty_query")]
     assert "布洛芬" not in "".join(server.said)
+
+
+# -- the pair of the package ------------------------------------------------------------------------------------
+
+
+def test_with_the_pair_of_the_package_a_posted_document_is_fresh_and_found(tmp_path: Path) -> None:
+    """Its document encoder has no base here: the sample comes by ready vectors, what is posted by a tier."""
+    with Index.create(tmp_path / "sample") as made:
+        index_sample(made)
+    with serving(tmp_path / "sample") as server:
+        about = httpx.get(f"{server.address}/info").json()
+        assert (about["pair"]["default_tier"], about["pair"]["document"]) == ("l6", "adapter")
+        assert (about["index"]["encoders"], about["freshness"]["worker"]) == ({"document": 360}, "none")
+        note = {"id": "note-7", "text": "纽扣电池卡在食管里两小时就会灼伤，不要催吐，立即就医。"}
+        stored = httpx.post(f"{server.address}/documents", json={"documents": [note]}, timeout=60).json()
+        assert stored["documents"][0]["state"] == "fresh"
+        for tier in about["pair"]["tiers"]:
+            asked = {"query": "孩子误吞了纽扣电池", "mode": "dense", "tier": tier}
+            hit = httpx.post(f"{server.address}/search", json=asked, timeout=60).json()["hits"][0]
+            assert (hit["document_id"], hit["encoder"], hit["state"]) == ("note-7", "l6", "fresh")
+        told = httpx.get(f"{server.address}/info").json()
+        assert (told["freshness"]["fresh_passages"], told["index"]["encoders"]["l6"]) == (1, 1)
 
 
 # -- starting ---------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks
 
-from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.pair import Pair
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
 from suwen.service.settings import ServeSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
-from live_server import LiveServer, live_server, notes
+from live_server import LiveServer, live_server, make_static_pair, notes
 
 #: Drawn for each operation, beside its examples and the bounds of every field.
 EXAMPLES = 20
@@ -33,7 +34,9 @@ def narrowed() -> dict[str, Any]:
     """The description with the names of what is there, which it cannot know: else nearly all asked for is unknown."""
     document = copy.deepcopy(DESCRIBED)
     shapes = document["components"]["schemas"]
-    ids, pair = [one.id for one in notes()], Pair.load(default_pair_path())
+    ids = [one.id for one in notes()]
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Pair.load(make_static_pair(Path(folder) / "pair"))
     shapes["Search"]["properties"] |= {
         "query": {"enum": ["布洛芬", "kidney stones", "肾结石 多饮水", "x" * 8000]},
         "k": {"enum": [1, 10, 1000]},

@@ -100,7 +100,8 @@ def test_a_folder_is_indexed_and_searched_offline(
 
     report = suwen("index", "idx", str(notes))
     assert (report["added"], report["encoded"]) == (3, 3)
-    assert "tier" in report["note"]
+    assert report["encoder"] == "l6" and "torch is not installed" in report["note"]
+    assert "pip install 'suwen[train]'" in report["note"] and "SUWEN_BASE" in report["note"]
     found = suwen("search", "idx", "尿酸结石怎么碱化尿液", "-k", "2")
     assert found["hits"][0]["document_id"] == "kidney/stones.md"
     assert found["relevant"] is True
@@ -116,7 +117,8 @@ def test_the_demo_runs_offline(installed: Installed, offline: Callable, tmp_path
     done = offline([str(installed.programs / "suwen"), "demo", "--json"], cwd=tmp_path, path=installed.programs)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["read"] == 360
+    assert (told["read"], told["encoder"]) == (360, "document")
+    assert told["note"].startswith("asymmetric retrieval") and "queries by the tier 'l6'" in told["note"]
     assert "zh-kidney-stone-03" in {hit["document_id"] for hit in told["answers"][0]["hits"]}
     assert [len(answer["hits"]) for answer in told["answers"]] == [3, 3, 3, 3]
 

@@ -39,13 +39,26 @@ NOTES = (
 )
 MORE = "发烧咳嗽感冒心肌梗死阿司匹林胃痛反酸慢性胃炎儿童怎么办什么药吗能不能判断还是碱性编号批文档段版本号"
 WORDS = ("word", "number", "text", "document", "page", "fever", "cough", "kidney", "stones", "the", "of", "and", "a")
+#: Every Chinese character of the first block.
+CHARACTERS = "".join(map(chr, range(0x4E00, 0x9FA6)))
+
+
+def make_static_pair(folder: Path) -> Path:
+    """Write a pair for texts of any kind whose one tier, ``static``, encodes queries and documents."""
+    return make_pair(folder, dimension=256, name="small-static", more=CHARACTERS)
 
 
 def make_pair(
-    folder: Path, *, seed: int = 0, dimension: int = 48, tiers: Sequence[str] = ("static",), name: str = "small"
+    folder: Path,
+    *,
+    seed: int = 0,
+    dimension: int = 48,
+    tiers: Sequence[str] = ("static",),
+    name: str = "small",
+    more: str = "",
 ) -> Path:
     """Write a light pair whose tiers agree up to a little noise; another ``seed`` is another space."""
-    vocabulary = _vocabulary()
+    vocabulary = _vocabulary(more)
     rows = np.random.default_rng(seed).standard_normal((len(vocabulary), dimension))
     base = Base(sha256=hashlib.sha256(f"{seed}/{dimension}".encode()).hexdigest())
     space = Space.mint(
@@ -60,9 +73,9 @@ def make_pair(
     return folder
 
 
-def _vocabulary() -> list[str]:
+def _vocabulary(more: str) -> list[str]:
     notes = "".join(title + text for _, title, text, _ in NOTES if not title.isascii())
-    characters = sorted(set(notes + MORE + "0123456789abcdefghijklmnopqrstuvwxyz。，.#-"))
+    characters = sorted(set(notes + MORE + more + "0123456789abcdefghijklmnopqrstuvwxyz。，.#-"))
     words = {word for _, title, text, _ in NOTES if title.isascii() for word in text.lower().replace(".", " ").split()}
     return ["[UNK]", *characters, *sorted((words | set(WORDS)) - set(characters))]
 

@@ -216,6 +216,23 @@ def test_searches_use_it_before_they_cut(mixed: Index, asymmetric: Pair) -> None
     assert [hit.score for hit in results] == sorted((hit.score for hit in results), reverse=True)
 
 
+def test_what_is_relevant_is_measured_anew_once_passages_are_encoded(asymmetric: Pair, tmp_path: Path) -> None:
+    """The tier's documents score higher than the document encoder's: held against the old measure, nothing would do."""
+    with Index.create(tmp_path / "index", pair=asymmetric) as index:
+        ingest(index, notes(200))
+        assert index.calibrated()
+        before = index.search("碱化尿液可溶解尿酸结石", mode="dense")
+        reencode(index, 80)
+        assert index.calibrated(), "until the two kinds can be compared, plain scores are most like the fresh ones"
+        index.freshness.prepare(index.engine, "static", 80)
+        assert not index.calibrated()
+        after = index.search("碱化尿液可溶解尿酸结石", mode="dense")
+        assert (before.relevant, after.relevant) == (True, True)
+        index.calibrate()
+        assert index.calibrated()
+        assert index.search("碱化尿液可溶解尿酸结石", mode="dense").evidence == after.evidence
+
+
 # -- a sample that is not there, or not to be used ------------------------------------------------------------------
 
 

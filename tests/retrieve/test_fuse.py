@@ -149,11 +149,11 @@ def test_no_row_twice_and_none_lost(first: dict[int, float], second: dict[int, f
 
 def test_the_hybrid_of_this_package() -> None:
     legs = {"dense": ranking({7: 0.9, 3: 0.8, 5: 0.4}), "lexical": ranking({3: 12.0, 9: 6.0})}
-    assert (dict(WEIGHTS), dict(FLOORS)) == ({"dense": 1.0, "lexical": 1.0}, {"dense": None, "lexical": 0.0})
-    by_hand = score_fusion([Leg(legs["dense"]), Leg(legs["lexical"], floor=0.0)], 9)
+    assert (dict(WEIGHTS), dict(FLOORS)) == ({"dense": 2.0, "lexical": 1.0}, {"dense": None, "lexical": 0.0})
+    by_hand = score_fusion([Leg(legs["dense"], 2.0), Leg(legs["lexical"], 1.0, floor=0.0)], 9)
     assert by_row(fuse_hybrid(legs, 9)) == by_row(by_hand)
-    ranks = reciprocal_rank_fusion([(legs["dense"].rows, 2.0), (legs["lexical"].rows, 1.0)], 9)
-    assert by_row(fuse_hybrid(legs, 9, {"dense": 2.0, "lexical": 1.0}, "ranks")) == by_row(ranks)
+    ranks = reciprocal_rank_fusion([(legs["dense"].rows, 3.0), (legs["lexical"].rows, 1.0)], 9)
+    assert by_row(fuse_hybrid(legs, 9, {"dense": 3.0, "lexical": 1.0}, "ranks")) == by_row(ranks)
     assert fuse_hybrid(legs, 9, {"lexical": 0.5}).rows.tolist() == [3, 9]
     assert DEPTH == 200
 

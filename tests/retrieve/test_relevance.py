@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from suwen.corpora.collection import Collection
-from suwen.corpora.readers import read_documents
 from suwen.corpora.sample import sample_path
 from suwen.encoders.pair import default_pair_path
 from suwen.index.engine import Ranking
-from suwen.retrieve.ingest import ingest
-from suwen.retrieve.relevance import Null, judge, off_topic
+from suwen.retrieve.relevance import MIXED, Null, judge, off_topic
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.sample import index_sample
 
 #: Not among the questions an index is calibrated with.
 OFF_TOPIC = (
@@ -35,7 +35,7 @@ NONSENSE = ("qwxz zkjv ppqt", "嗯嗯啊啊哦哦", "lorem ipsum dolor")
 @pytest.fixture(scope="module")
 def sample() -> Iterator[Index]:
     with tempfile.TemporaryDirectory() as folder, Index.create(Path(folder) / "i", pair=default_pair_path()) as index:
-        ingest(index, read_documents(sample_path()), mirror=True)
+        assert index_sample(index).report.encoder == "document"
         yield index
 
 
@@ -79,6 +79,9 @@ def test_heights_are_deviations_above_the_off_topic_median() -> None:
     assert null.height("lexical", 3.0) == pytest.approx(-0.5)
     assert Null.from_json(null.to_json()) == null
     assert null.fits(150) and not null.fits(151)
+    by_tier = replace(null, scale="l6")
+    assert by_tier.fits(150, "l6") and by_tier.fits(150, MIXED) and not by_tier.fits(150, "document")
+    assert Null.from_json('{"dense": [0.3, 0.05], "lexical": [4.0, 2.0], "rows": 100}') == null
 
 
 def test_judging_nothing_is_negative() -> None:

@@ -46,9 +46,9 @@ class Served(NamedTuple):
 Serve = Callable[..., Served]
 
 
-def make_index(folder: Path) -> Path:
+def make_index(folder: Path, pair: Path) -> Path:
     """An index of the notes."""
-    with Index.create(folder) as index:
+    with Index.create(folder, pair=pair) as index:
         ingest(index, [Document(id_, text, title, metadata) for id_, title, text, metadata in NOTES])
     return folder
 
@@ -67,14 +67,14 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Serve]:
+def served(tmp_path: Path, static_pair: Path) -> Iterator[Serve]:
     """Starts services of one index of the notes, with the settings given; stops them at the end."""
     with ExitStack() as stack:
 
         def start(index: Path | None = None, *, wait: bool = True, **settings: Any) -> Served:
             folder = index or tmp_path / "notes"
             if index is None and not folder.exists():
-                make_index(folder)
+                make_index(folder, static_pair)
             holder = Holder(ServeSettings(index=folder, **settings))
             client = stack.enter_context(TestClient(create_app(holder), raise_server_exceptions=False))
             if wait:
@@ -85,9 +85,9 @@ def served(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory, static_pair: Path) -> Iterator[TestClient]:
     """A client of one service that a module's tests share."""
-    folder = make_index(tmp_path_factory.mktemp("index") / "notes")
+    folder = make_index(tmp_path_factory.mktemp("index") / "notes", static_pair)
     with TestClient(create_app(Holder(ServeSettings(index=folder))), raise_server_exceptions=False) as client:
         wait_until_ready(client)
         yield client

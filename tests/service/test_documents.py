@@ -181,10 +181,10 @@ def test_a_post_to_an_index_of_some_size_does_not_measure_it_anew(served, monkey
     assert measured == [1]
 
 
-def test_mirrored_documents_are_listed_too(tmp_path: Path, served) -> None:
+def test_mirrored_documents_are_listed_too(tmp_path: Path, static_pair: Path, served) -> None:
     from suwen.corpora.records import Document
 
-    with Index.create(tmp_path / "other") as index:
+    with Index.create(tmp_path / "other", pair=static_pair) as index:
         ingest(index, [Document("m", "镜像来的文档。")], mirror=True)
     client, _ = served(tmp_path / "other")
     assert client.get("/documents").json() == {"ids": ["m"], "next": None}

@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.pair import Pair
 from suwen.encoders.space import Space, load_manifest, save_manifest
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
@@ -28,10 +29,10 @@ TEXTS = ["肾结石患者每天应饮水两升以上。", "Ibuprofen may harm th
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """The default pair's table as a Matryoshka space with two tiers, which tell queries from documents by a prompt."""
+def pair(static_pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """The static pair's table as a Matryoshka space with two tiers, which tell queries from documents by a prompt."""
     folder = tmp_path_factory.mktemp("pair") / "nested"
-    shutil.copytree(default_pair_path(), folder)
+    shutil.copytree(static_pair, folder)
     manifest = load_manifest(folder)
     space = Space.mint(**(manifest.space.model_dump(exclude={"id"}) | {"full_dimension": 512}))
     prompts = [{"query": "提问：", "document": ""}, {"query": "question: ", "document": ""}]
@@ -125,8 +126,8 @@ def test_more_dimensions_than_there_are_are_refused(client: TestClient) -> None:
     assert problem["param"] == "dimensions" and "256" in problem["message"]
 
 
-def test_only_a_matryoshka_space_is_cut() -> None:
-    plain = Pair.load(default_pair_path())
+def test_only_a_matryoshka_space_is_cut(static_pair: Path) -> None:
+    plain = Pair.load(static_pair)
     assert width_of(plain, None) == width_of(plain, plain.space.dimension) == 256
     with pytest.raises(Problem, match="no Matryoshka") as problem:
         width_of(plain, 128)

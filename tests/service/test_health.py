@@ -17,7 +17,7 @@ def test_info_tells_what_is_served(served) -> None:
     assert told["index"]["fields"] == ["department", "lang", "year"]
     assert told["index"]["bytes_truth"] > 0 and told["index"]["bytes_derived"] > 0
     assert told["pair"] == {
-        "name": "suwen-starter-static",
+        "name": "small-static",
         "tiers": ["static"],
         "default_tier": "static",
         "document": "tier",

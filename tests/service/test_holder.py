@@ -18,8 +18,8 @@ from suwen.service.settings import ServeSettings
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    Index.create(tmp_path / "notes").close()
+def folder(tmp_path: Path, static_pair: Path) -> Path:
+    Index.create(tmp_path / "notes", pair=static_pair).close()
     return tmp_path / "notes"
 
 

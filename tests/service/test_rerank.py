@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,9 +28,14 @@ DOCUMENTS = [
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def pair(static_pair: Path) -> Pair:
+    return Pair.load(static_pair)
+
+
+@pytest.fixture(scope="module")
+def client(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("index") / "notes"
-    Index.create(folder).close()
+    Index.create(folder, pair=pair).close()
     settings = ServeSettings(index=folder, rerank_documents=50, query_characters=100, text_characters=5000)
     with TestClient(create_app(Holder(settings))) as client:
         while client.get("/readyz").status_code != 200:
@@ -49,8 +55,8 @@ def problem_of(client: TestClient, status: int, **body: object) -> dict:
     return reply.json()["error"]
 
 
-def test_scores_are_the_pairs_cosines_best_first(client: TestClient) -> None:
-    encoder = Pair.load().encoder()
+def test_scores_are_the_pairs_cosines_best_first(client: TestClient, pair: Pair) -> None:
+    encoder = pair.encoder()
     cosines = encoder.encode_documents(DOCUMENTS) @ encoder.encode_queries([QUERY])[0]
     results = rerank(client)["results"]
     assert [line["index"] for line in results] == np.argsort(-cosines).tolist()
@@ -58,9 +64,8 @@ def test_scores_are_the_pairs_cosines_best_first(client: TestClient) -> None:
     np.testing.assert_allclose([line["relevance_score"] for line in results], np.sort(cosines)[::-1], atol=1e-6)
 
 
-def test_the_reply_says_who_scored(client: TestClient) -> None:
-    reply = rerank(client, model="suwen-starter-static")
-    pair = Pair.load()
+def test_the_reply_says_who_scored(client: TestClient, pair: Pair) -> None:
+    reply = rerank(client, model=pair.name)
     assert reply["model"] == pair.default_tier
     assert reply["meta"]["scored_by"].startswith("pair: cosine") and "no cross-encoder" in reply["meta"]["scored_by"]
     assert (reply["meta"]["pair"], reply["meta"]["space"]) == (pair.name, pair.space.id)

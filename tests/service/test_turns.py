@@ -20,9 +20,14 @@ from suwen.service.turns import Encoded, Encoding, tokens_read
 TEXTS = [f"肾结石患者第{number}天应饮水两升以上。" for number in range(60)]
 
 
+@pytest.fixture(scope="module")
+def pair(static_pair: Path) -> Pair:
+    return Pair.load(static_pair)
+
+
 @pytest.fixture
-def holding(tmp_path: Path) -> Callable[..., Holder]:
-    Index.create(tmp_path / "notes").close()
+def holding(tmp_path: Path, static_pair: Path) -> Callable[..., Holder]:
+    Index.create(tmp_path / "notes", pair=static_pair).close()
 
     def make(**changes: object) -> Holder:
         holder = Holder(ServeSettings(index=tmp_path / "notes", **changes))
@@ -42,18 +47,18 @@ async def stopped(holder: Holder, work: object) -> object:
 
 @pytest.mark.parametrize("turn", [0.0, 0.002, 10.0])
 def test_turns_change_nothing_about_the_vectors(
-    holding: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch, turn: float
+    holding: Callable[..., Holder], pair: Pair, monkeypatch: pytest.MonkeyPatch, turn: float
 ) -> None:
     monkeypatch.setattr(turns, "TURN", turn)
     holder = holding()
     found = asyncio.run(stopped(holder, Encoding(holder).encode(TEXTS, "static", "document")))
-    np.testing.assert_array_equal(found.vectors, Pair.load().encoder().encode_documents(TEXTS))
-    assert found.tokens == sum(Pair.load().count_tokens(TEXTS))
+    np.testing.assert_array_equal(found.vectors, pair.encoder().encode_documents(TEXTS))
+    assert found.tokens == sum(pair.count_tokens(TEXTS))
 
 
 @pytest.mark.parametrize("turn", [0.0, 10.0])
 def test_short_texts_come_back_whole_too(
-    holding: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch, turn: float
+    holding: Callable[..., Holder], pair: Pair, monkeypatch: pytest.MonkeyPatch, turn: float
 ) -> None:
     """The first batch loads the tier, the second is looked up on the spot."""
     monkeypatch.setattr(turns, "TURN", turn)
@@ -65,7 +70,7 @@ def test_short_texts_come_back_whole_too(
 
     assert sum(map(len, TEXTS[:3])) <= turns.AT_ONCE
     for found in asyncio.run(stopped(holder, twice())):
-        np.testing.assert_array_equal(found.vectors, Pair.load().encoder().encode_queries(TEXTS[:3]))
+        np.testing.assert_array_equal(found.vectors, pair.encoder().encode_queries(TEXTS[:3]))
 
 
 def test_searches_and_short_batches_do_not_wait_for_a_long_one(
@@ -117,8 +122,8 @@ def test_a_batch_ends_with_the_time_of_a_request(
     assert problem.value.code == "timeout"
 
 
-def test_only_what_is_read_is_counted() -> None:
-    encoder = Pair.load().encoder()
+def test_only_what_is_read_is_counted(pair: Pair) -> None:
+    encoder = pair.encoder()
     assert tokens_read(encoder, "血压", 512) == encoder.count_tokens(["血压"])[0]
     assert tokens_read(encoder, "血压高" * 10_000, 512) == 512
     # Fewer tokens than characters would suggest: the first cut is not enough to tell.

@@ -162,8 +162,13 @@ def test_an_encoder_that_fails_the_probe_is_refused(tmp_path: Path) -> None:
             Worker(server.client(), Other(pair)).check()
 
 
-def test_something_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SuwenError, match="--document-encoder"):
+def test_something_must_be_named(static_pair: Path, adapter_pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    monkeypatch.setenv("SUWEN_PAIR", str(static_pair))
+    with pytest.raises(SuwenError, match="holds no document encoder: give --document-encoder"):
+        load_encoder(None, None)
+    monkeypatch.setenv("SUWEN_PAIR", str(adapter_pair))
+    with pytest.raises(SuwenError, match=r"holds an adapter over org/base.*--base or SUWEN_BASE"):
         load_encoder(None, None)
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SuwenError, match=r"suwen\[train\]"):
@@ -173,3 +178,11 @@ def test_something_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_pair_and_an_adapter_pair(router_folder: Path, adapter_pair: Path, base_folder: Path) -> None:
     assert load_encoder(str(router_folder), None).space == Pair.load(router_folder).space
     assert load_encoder(None, adapter_pair, base=str(base_folder)).space == Pair.load(adapter_pair).space
+
+
+def test_the_pair_of_the_installation_needs_no_naming(
+    adapter_pair: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUWEN_PAIR", str(adapter_pair))
+    monkeypatch.setenv("SUWEN_BASE", str(base_folder))
+    assert load_encoder(None, None).space == Pair.load(adapter_pair).space

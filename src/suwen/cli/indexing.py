@@ -217,8 +217,9 @@ def encode(
     sources: Sources,
     to: Annotated[Path, typer.Option("--out", help="The folder for vectors.npy, ids.txt and vectors.json.")],
     document_encoder: Annotated[
-        str, typer.Option("--document-encoder", help="A full pair, a sentence-transformers model, or an adapter pair.")
-    ],
+        str | None,
+        typer.Option("--document-encoder", help="A full pair, a model or an adapter pair; else the pair's own."),
+    ] = None,
     pair: Pair = None,
     base: Annotated[
         str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
@@ -239,14 +240,15 @@ def encode(
     """Encode documents on a GPU machine, for `suwen index --vectors` on the machine that serves (needs suwen[train]).
 
     Interrupt it and run it again: finished shards are kept. `--pair` is the pair that will serve: its tokenizer counts
-    the passages' tokens.
+    the passages' tokens, and its own document encoder is used where none is named (an adapter needs its `--base`).
 
-    Example: `suwen encode articles.jsonl --document-encoder full-pair --pair light-pair --out vectors/`
+    Example: `suwen encode articles.jsonl --base base.gguf --out vectors/`
     """
     from suwen.encoders.vectors import encode_to_folder
 
     serving = LoadedPair.load(pair)
-    encoder = load_document_encoder(document_encoder, serving, dtype, base)  # type: ignore[arg-type]
+    named = serving.path if document_encoder in (None, "own") else document_encoder
+    encoder = load_document_encoder(named, serving, dtype, base)  # type: ignore[arg-type]
     passages = PassageStream(
         lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
         serving.count_tokens,
@@ -330,8 +332,11 @@ def _take(
             progress=progress,
         )
         # Some seconds, once: from then on fresh passages can be compared with encoded ones.
-        for stands_in in opened.freshness.due(opened.engine, _COMPARED):
+        due = opened.freshness.due(opened.engine, _COMPARED)
+        for stands_in in due:
             opened.freshness.prepare(opened.engine, stands_in, _COMPARED)
+        if due and not opened.calibrated():
+            opened.calibrate()
     _tell(opened, report, said, json)
 
 

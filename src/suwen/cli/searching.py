@@ -11,7 +11,7 @@ from rich.text import Text
 
 from suwen.cli.output import NEGATIVE, Json, Pair, err, measuring, out, print_json
 from suwen.encoders.pair import Pair as LoadedPair
-from suwen.encoders.space import manifest_path
+from suwen.encoders.space import AdapterDocument, DocumentSide, TierDocument, manifest_path
 from suwen.errors import SuwenError
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.filters import parse_where
@@ -206,15 +206,26 @@ def _about_pair(pair: LoadedPair) -> dict[str, Any]:
         "query prompt": repr(space.prompts.query),
         "document prompt": repr(space.prompts.document),
         "base": space.base.hub_id or space.base.sha256[:12],
-        "documents": f"encoded by {manifest.document.kind}",
-        "tiers": [
-            f"{name}{' (default)' if name == manifest.default_tier else ''}: {tier.kind} {tier.precision}, "
-            f"{sum((pair.path / tier.path / file).stat().st_size for file in tier.files) / 2**20:.1f} MiB"
-            for name, tier in manifest.tiers.items()
-        ],
+        "documents": f"encoded by {_who_encodes(manifest.document)}",
+        "tiers": [_about_tier(pair, name) for name in pair.tiers],
         "licence": manifest.licence or "not stated",
         "notes": manifest.notes or "none",
     }
+
+
+def _about_tier(pair: LoadedPair, name: str) -> str:
+    """For example ``l6 (0.5 static) (default): onnx int8, 16.3 MiB``."""
+    tier = pair.manifest.tiers[name]
+    blend = ", ".join(f"{share:g} {other}" for other, share in tier.blend.items())
+    size = sum((pair.path / tier.path / file).stat().st_size for file in tier.files)
+    marks = [f"({mark})" for mark in (blend, "default" if name == pair.manifest.default_tier else "") if mark]
+    return f"{' '.join([name, *marks])}: {tier.kind} {tier.precision}, {size / 2**20:.1f} MiB"
+
+
+def _who_encodes(side: DocumentSide) -> str:
+    if isinstance(side, AdapterDocument):
+        return f"{side.base} with the pair's adapter; the base is not in the pair, name it with SUWEN_BASE"
+    return f"the tier {side.tier}" if isinstance(side, TierDocument) else side.kind
 
 
 VERBS = (search, info, recall)

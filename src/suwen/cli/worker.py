@@ -24,10 +24,10 @@ def worker(
     key: Key = None,
     document_encoder: Annotated[
         str | None,
-        typer.Option("--document-encoder", help="A full pair, a sentence-transformers model, or an adapter pair."),
+        typer.Option("--document-encoder", help="A full pair, a model or an adapter pair; else the pair's own."),
     ] = None,
     pair: Annotated[
-        Path | None, typer.Option("--pair", help="The pair of the index, where it holds the document encoder.")
+        Path | None, typer.Option("--pair", help="The pair of the index; else SUWEN_PAIR, the default pair.")
     ] = None,
     base: Annotated[
         str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
@@ -42,7 +42,7 @@ def worker(
     Documents are leased in batches; the server stores the vectors, and refuses those of a document that has changed
     meanwhile. Run several workers if you like. Ctrl-C gives back what is leased; the server may restart meanwhile.
 
-    Example: `suwen worker --server http://search:8000 --document-encoder full-pair`
+    Example: `suwen worker --server http://search:8000 --base base.gguf`
     """
     from suwen.service.client import Client
     from suwen.service.worker import Worker, load_encoder

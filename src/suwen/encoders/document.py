@@ -257,8 +257,8 @@ def _model_folder(path: Path, manifest: Manifest) -> Path:
         if (root / "merged").is_dir():
             return root / "merged"
         raise ModelError(
-            f"{path} holds an adapter over {document.base}: make the full pair first with "
-            f"`suwen assemble {path} --base PATH` and name that, or name the base (SUWEN_BASE, or base=)"
+            f"{path} holds an adapter over {document.base}: name that base (--base or SUWEN_BASE; base= in Python), or "
+            f"make the full pair first with `suwen assemble {path} --base PATH` and name it"
         )
     if isinstance(document, ElsewhereDocument):
         raise ModelError(f"{path} is a light pair; its document encoder is the full pair {document.name}: name that")

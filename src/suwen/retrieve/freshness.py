@@ -28,6 +28,7 @@ from suwen.index.engine import Ranking, Rows, Scale, StoredPassage, Vectors
 from suwen.index.filters import Where
 from suwen.index.snapshot import EmbeddedSnapshot
 from suwen.index.vectors import products
+from suwen.retrieve.relevance import MIXED
 
 log = logging.getLogger("suwen.retrieve")
 State = Literal["encoded", "fresh"]
@@ -120,6 +121,13 @@ class Freshness:
             return {}
         found = {name: self._load(name)[1] for name in encoders if name != self.own}
         return {name: calibration.scale(query) for name, calibration in found.items() if calibration is not None}
+
+    def scale(self, encoders: Sequence[str]) -> str:
+        """Whose scores those of an index with these encoders are like; nobody's before all can be compared."""
+        others = [name for name in encoders if name != self.own]
+        if self.own not in encoders:
+            return "+".join(sorted(others))
+        return self.own if all(self._load(name)[1] is not None for name in others) else MIXED
 
     def due(self, engine: EmbeddedEngine, most: int = SAMPLE, ahead: Sequence[str] = ()) -> list[str]:
         """The tiers whose fresh passages are compared by no sample, or by one that is too small by now.
@@ -257,6 +265,11 @@ class Calibrated:
     def last_row(self) -> int:
         """The highest row given out by this moment."""
         return self._snapshot.last_row
+
+    @property
+    def scale(self) -> str:
+        """Whose scores the dense ones are like."""
+        return self._freshness.scale(self._snapshot.encoders)
 
     def dense(self, vector: Vectors, k: int, where: Where | None = None) -> Ranking:
         """The nearest passages, calibrated before the best are chosen."""

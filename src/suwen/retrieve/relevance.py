@@ -24,6 +24,8 @@ from suwen.index.engine import Ranking, Vectors
 STANDS_OUT = 0.4
 #: The least deviation that counts, for an index where the off-topic questions hardly differ.
 _LEAST = {"dense": 0.01, "lexical": 1.0}
+#: The scale of passages by several encoders that cannot be compared yet: for a while, any measure will do.
+MIXED = "?"
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ class Null:
     lexical: tuple[float, float]
     #: The index's highest row at the time; once it has grown by half, the null is measured again.
     rows: int
+    #: Whose scores the dense ones were: a tier's documents score higher than the document encoder's.
+    scale: str = MIXED
 
-    def fits(self, rows: int) -> bool:
-        """Whether it still speaks for an index of this size."""
-        return self.rows > 0 and rows <= 1.5 * self.rows
+    def fits(self, rows: int, scale: str = MIXED) -> bool:
+        """Whether it still speaks for an index of this size, whose dense scores are on this scale."""
+        return self.rows > 0 and rows <= 1.5 * self.rows and scale in (self.scale, MIXED)
 
     def height(self, leg: str, score: float) -> float:
         """How many deviations a best score stands above the off-topic ones."""
@@ -52,7 +56,8 @@ class Null:
     def from_json(cls, text: str) -> Null:
         """The reverse of :meth:`to_json`."""
         found = json.loads(text)
-        return cls(tuple(found["dense"]), tuple(found["lexical"]), int(found["rows"]))
+        scale = str(found.get("scale", MIXED))
+        return cls(tuple(found["dense"]), tuple(found["lexical"]), int(found["rows"]), scale)
 
 
 class Searched(Protocol):
@@ -65,13 +70,13 @@ class Searched(Protocol):
         """The ``k`` passages with the best BM25 score."""
 
 
-def measure_null(snapshot: Searched, encoder: Encoder, rows: int) -> Null:
+def measure_null(snapshot: Searched, encoder: Encoder, rows: int, scale: str = MIXED) -> Null:
     """Ask the off-topic questions."""
     probes = off_topic()
     vectors = encoder.encode_queries(probes)
     dense = [_top(snapshot.dense(vector, 1)) for vector in vectors]
     lexical = [_top(snapshot.lexical(probe, 1)) for probe in probes]
-    return Null(_summary(dense), _summary(lexical), rows)
+    return Null(_summary(dense), _summary(lexical), rows, scale)
 
 
 def judge(legs: Mapping[str, Ranking], null: Null) -> tuple[bool, dict[str, float]]:

@@ -169,15 +169,15 @@ class Index:
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""
         with self._moment() as snapshot:
-            rows = snapshot.last_row
-            self._nulls = {tier: measure_null(snapshot, self.pair.encoder(tier), rows) for tier in self.pair.tiers}
+            of = snapshot.last_row, snapshot.scale
+            self._nulls = {tier: measure_null(snapshot, self.pair.encoder(tier), *of) for tier in self.pair.tiers}
         self.engine.remember(**{f"null:{tier}": null.to_json() for tier, null in self._nulls.items()})
 
     def calibrated(self) -> bool:
-        """Whether what :meth:`calibrate` measured still speaks for an index of this size."""
-        with self.engine.snapshot() as snapshot:
+        """Whether what :meth:`calibrate` measured still speaks for the index as it is."""
+        with self._moment() as snapshot:
             known = [self._known_null(tier) for tier in self.pair.tiers]
-            return all(null is not None and null.fits(snapshot.last_row) for null in known)
+            return all(null is not None and null.fits(snapshot.last_row, snapshot.scale) for null in known)
 
     def _known_null(self, tier: str) -> Null | None:
         null = self._nulls.get(tier)
@@ -186,8 +186,8 @@ class Index:
         return null
 
     def _null(self, snapshot: Calibrated, tier: str) -> Null:
-        null = self._known_null(tier)
-        if null is not None and null.fits(snapshot.last_row):
+        null, of = self._known_null(tier), (snapshot.last_row, snapshot.scale)
+        if null is not None and null.fits(*of):
             return null
         # One thread measures; the others, where they have an older measure, do not wait for it.
         if not self._measuring.acquire(blocking=null is None):
@@ -195,8 +195,8 @@ class Index:
             return null
         try:
             null = self._nulls.get(tier)
-            if null is None or not null.fits(snapshot.last_row):
-                null = self._nulls[tier] = measure_null(snapshot, self.pair.encoder(tier), snapshot.last_row)
+            if null is None or not null.fits(*of):
+                null = self._nulls[tier] = measure_null(snapshot, self.pair.encoder(tier), *of)
             return null
         finally:
             self._measuring.release()

@@ -17,6 +17,9 @@ from suwen.errors import SuwenError
 from suwen.service.settings import LOOPBACK
 
 _LONGEST_WAIT = 30.0
+#: Small batches wait for the disk too often, large ones keep others waiting; and a tier that is a transformer encodes
+#: about 15 passages a second on one thread, so that this much takes a third of the time a request may.
+_BATCH_BYTES = 64 * 2**10
 
 
 class ServerError(SuwenError):
@@ -188,8 +191,7 @@ def _batches(documents: Iterator[Document], most: int, body_bytes: int) -> Itera
             yield batch
             batch, ids = [], set()
         if not batch:
-            # Small batches wait for the disk too often, large ones keep others waiting.
-            room = min(body_bytes - 1024, 4 * 2**20)
+            room = min(body_bytes - 1024, _BATCH_BYTES)
         batch.append(one)
         ids.add(document.id)
         room -= size

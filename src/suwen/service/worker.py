@@ -22,7 +22,7 @@ import numpy as np
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import LEAST_COSINE, ProbeFailed, row_cosines
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Space, SpaceMismatch
+from suwen.encoders.space import ElsewhereDocument, Space, SpaceMismatch, TierDocument
 from suwen.errors import SuwenError
 from suwen.retrieve.encoding import load_document_encoder
 from suwen.service.client import Client, ServerAway, ServerError, patiently
@@ -50,18 +50,21 @@ def load_encoder(
 
     Args:
         document_encoder: A full pair, a sentence-transformers model, or an adapter pair.
-        pair: The pair of the index: where it holds the document encoder, and whose probe that must pass.
+        pair: The pair of the index: where it holds the document encoder, and whose probe that must pass; where neither
+            is named, ``SUWEN_PAIR`` or the default pair.
         base: The base of an adapter; ``SUWEN_BASE`` by default.
         dtype: The precision to load it in.
     """
     if importlib.util.find_spec("sentence_transformers") is None:
         raise SuwenError("a document encoder needs torch: install it with pip install 'suwen[train]'")
-    if document_encoder is None and pair is None:
-        raise SuwenError("no document encoder is named: give --document-encoder, or --pair with the pair that holds it")
     from suwen.encoders import document
 
-    if pair is not None:
+    if pair is not None or document_encoder is None:
         serving = Pair.load(pair)
+        if document_encoder is None and isinstance(serving.manifest.document, TierDocument | ElsewhereDocument):
+            raise SuwenError(
+                f"pair {serving.name} holds no document encoder: give --document-encoder, or --pair with one that does"
+            )
         return load_document_encoder(document_encoder or serving.path, serving, dtype, base)  # type: ignore[arg-type]
     return document.DocumentEncoder.load(str(document_encoder), dtype=dtype, base=base)  # type: ignore[arg-type]
 

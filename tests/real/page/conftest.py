@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from suwen.corpora.readers import read_documents
-from suwen.corpora.sample import sample_path
-from suwen.encoders.pair import Pair
+from suwen.encoders.pair import default_pair_path
 from suwen.jury.folder import Folder
 from suwen.jury.sampling import Sampled, Stratum, write_sample
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.sample import index_sample
 from suwen.service.keys import new_key
 from suwen.service.settings import ServeSettings
 
@@ -25,39 +22,18 @@ from browser import Browser, Tab
 from visiting import ATTACK, DOCUMENTS, serving, wait_ready
 
 
-class _Later:
-    """The document encoder's stand-in: its passages count as encoded, all others as fresh."""
-
-    name = "document"
-
-    def __init__(self, pair: Pair) -> None:
-        self._encoder = pair.encoder()
-
-    def encode_documents(self, texts):
-        return self._encoder.encode_documents(texts)
-
-
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The default pair with a second tier, and a document encoder that is not here."""
-    folder = tmp_path_factory.mktemp("pairs") / "pair"
-    shutil.copytree(Pair.load(None).path, folder)
-    manifest = json.loads((folder / "suwen.json").read_text(encoding="utf-8"))
-    tier = manifest["tiers"][manifest["default_tier"]]
-    shutil.copytree(folder / tier["path"], folder / "query" / "other")
-    manifest["tiers"]["other"] = tier | {"path": "query/other"}
-    manifest["document"] = {"kind": "elsewhere", "name": "far-away"}
-    (folder / "suwen.json").write_text(json.dumps(manifest), encoding="utf-8")
-    return folder
+def pair() -> Path:
+    """The pair of the package: two tiers, and a document encoder whose base is not here."""
+    return default_pair_path()
 
 
 @pytest.fixture(scope="session")
 def folder(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of the sample, and of documents that are hard to show."""
+    """An index of the sample, by the vectors that come with the pair, and of fresh documents that are hard to show."""
     path = tmp_path_factory.mktemp("indexes") / "notes"
-    loaded = Pair.load(pair)
-    with Index.create(path, pair=loaded) as index:
-        ingest(index, read_documents(sample_path()), encoder=_Later(loaded))
+    with Index.create(path, pair=pair) as index:
+        index_sample(index)
         ingest(index, DOCUMENTS)
     return path
 

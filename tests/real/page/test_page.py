@@ -97,7 +97,7 @@ def test_why_a_hit_is_there(tab, address):
     tab.click(".hit .why summary")
     cells = tab.texts(".why[open] tbody tr:first-child td")
     dense = told["explanation"]["dense"]
-    assert cells[:4] == [str(dense["rank"]), f"{dense['score']:.3f}", f"{dense['value']:.3f}", "1.0"]
+    assert cells[:4] == [str(dense["rank"]), f"{dense['score']:.3f}", f"{dense['value']:.3f}", "2.0"]
     shares = [float(text) for text in tab.texts(".why[open] td.share")]
     assert sum(shares) == pytest.approx(told["score"], abs=0.002)
     assert told["explanation"]["space"] in tab.text(".why[open] .origin")
@@ -166,17 +166,17 @@ def test_a_document_that_cannot_be_stored_stays_in_the_window(tab, address):
 
 
 def test_a_link_holds_the_whole_search(tab, address):
-    visit(tab, address, q="血压", mode="dense", tier="other", where=["lang=zh", "year>=2022"], per="document")
+    visit(tab, address, q="血压", mode="dense", tier="static", where=["lang=zh", "year>=2022"], per="document")
     expected = api(
         address,
         query="血压",
         mode="dense",
-        tier="other",
+        tier="static",
         where={"lang": ["zh"], "year": {"gte": 2022}},
         per_document=True,
     )
     assert tab.texts(".hit .id") == [hit["document_id"] for hit in expected["hits"]]
-    assert tab.see("document.getElementById('tier').value") == "other"
+    assert tab.see("document.getElementById('tier').value") == "static"
     assert tab.see("document.querySelector('[name=mode]:checked').value") == "dense"
     assert len(tab.texts(".chip")) == 2 and tab.see("document.getElementById('per-document').checked")
     tab.go("about:blank")
@@ -211,4 +211,4 @@ def test_filters_and_tiers_are_picked(tab, address):
     tab.until("document.querySelectorAll('.chip').length === 1 && !document.querySelector('#results[aria-busy]')")
     tab.click(".hit .meta button")
     tab.until("document.querySelectorAll('.chip').length === 2")
-    assert tab.texts("#tier option") == ["static (default)", "other"]
+    assert tab.texts("#tier option") == ["l6 (default)", "static"]

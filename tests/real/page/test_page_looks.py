@@ -185,7 +185,7 @@ def test_the_index_page(tab, address):
     for part in (info["space"]["id"], info["pair"]["name"], "department", "not configured"):
         assert part in told
     shares = dict(zip(tab.texts(".shares th"), tab.texts(".shares td:nth-child(3)"), strict=True))
-    assert shares == {"document encoder": "360", "static": str(info["index"]["encoders"]["static"])}
+    assert shares == {"document encoder": "360", "l6": str(info["index"]["encoders"]["l6"])}
     tab.click("#recall-go")
     tab.until("document.querySelector('.verdict')")
     assert "100.0% of the exact top 10 found" in tab.text(".verdict")
