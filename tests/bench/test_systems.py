@@ -387,3 +387,16 @@ def test_scores_of_a_run_keep_their_digits(tmp_path: Path):
     file = trec(tmp_path / "m.run", "q0 Q0 d0 1 0.12345678901 x", "q0 Q0 d1 1 0.12345678902 x")
     assert [row[3] for row in read_run(file)] == [0.12345678901, 0.12345678902]
     assert parse_system(f"run:{file}").rank(ranked(), SETTING, CONTEXT).rows[0].tolist() == [1, 0]
+
+
+def test_a_pair_says_when_a_tier_stands_in_for_its_document_encoder(
+    adapter_pair: Path, base_folder: Path, static_pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    alone = parse_system(f"pair:{adapter_pair}")
+    assert alone.name.endswith(" (documents by l2)")
+    assert "documents by" not in parse_system(f"pair:{adapter_pair}#document").name
+    assert "documents by" not in parse_system(f"pair:{static_pair}").name, "its tier is its document encoder"
+    monkeypatch.setenv("SUWEN_BASE", str(base_folder))
+    with_base = parse_system(f"pair:{adapter_pair}")
+    assert "documents by" not in with_base.name

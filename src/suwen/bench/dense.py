@@ -96,7 +96,12 @@ class PairSystem:
 
     def __init__(self, spec: str, pair: Pair, tier: str | None) -> None:
         self.spec, self.pair, self.tier = spec, pair, tier
-        self.name = f"pair:{pair.name}#{tier or 'query'}"
+        stands_in = (
+            None if tier == "document" or isinstance(pair.manifest.document, TierDocument) else self._document_tier
+        )
+        # Documents by a tier make another system than documents by the document encoder: a report must tell them apart.
+        said = "" if stands_in is None else f" (documents by {stands_in})"
+        self.name = f"pair:{pair.name}#{tier or 'query'}{said}"
 
     @classmethod
     def open(cls, spec: str, path: str, tier: str | None) -> list[PairSystem]:
