@@ -1,10 +1,11 @@
 """What fresh documents cost, and whether their scores can be compared with those of encoded ones.
 
-    python benchmarks/fresh_documents.py COLLECTION... --vectors FOLDER [--pair PAIR --tier TIER] [--draws N]
+    python benchmarks/fresh_documents.py COLLECTION... --vectors FOLDER --pair PAIR [--tier TIER] [--draws N]
 
 A COLLECTION is a folder in BEIR's layout. FOLDER holds, for a collection's name, `NAME-documents.npy` (by the document
 encoder), and `NAME-queries.npy` and `NAME-fresh.npy` (queries and documents, both by the tier), a row for each line of
-`corpus.jsonl` or `queries.jsonl`. The latter two are made by the pair's tier, and kept there, where they are missing.
+`corpus.jsonl` or `queries.jsonl`. The latter two are made by the pair's tier, and kept there, where they are missing;
+what the tier makes of documents as queries is encoded on the way.
 
 Documents are drawn to be fresh so that the same share of the relevant ones is. Queries are halved: what is fitted to
 queries is fitted on one half, and everything is measured on the other. "by the index" is what the product does: a
@@ -28,7 +29,7 @@ from suwen.corpora.records import Document, Passage
 from suwen.encoders.pair import Pair
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import EncodedDocument, Reencoded
-from suwen.retrieve.freshness import SAMPLE, Calibration
+from suwen.retrieve.freshness import PROBES, SAMPLE, Calibration
 
 SHARES = (0.1, 0.5, 0.9)
 K = 10
@@ -46,12 +47,14 @@ class Task(NamedTuple):
     queries: Values
     encoded: Values
     fresh: Values
+    #: The tier's vectors of documents in the form of queries, by their rows.
+    asked: Callable[[Values], Values]
 
 
 # -- data -------------------------------------------------------------------------------------------------------------
 
 
-def read(path: Path, folder: Path, pair: Pair | None, tier: str | None) -> Task:
+def read(path: Path, folder: Path, pair: Pair, tier: str | None) -> Task:
     collection = Collection.open(path)
     documents, qrels = list(collection.documents()), collection.qrels()
     asked = [query for query in collection.queries() if query.id in qrels]
@@ -62,8 +65,8 @@ def read(path: Path, folder: Path, pair: Pair | None, tier: str | None) -> Task:
     def vectors(side: str, texts: Sequence[str]) -> Values:
         file = folder / f"{path.name}-{side}.npy"
         if not file.is_file():
-            if pair is None or side == "documents":
-                raise SystemExit(f"{file} is missing: encode the {side}, or name --pair and --tier")
+            if side == "documents":
+                raise SystemExit(f"{file} is missing: encode the documents with the pair's document encoder")
             encoder = pair.encoder(tier)
             made = encoder.encode_queries(texts) if side == "queries" else encoder.encode_documents(texts)
             np.save(file, made.astype(np.float16))
@@ -73,7 +76,23 @@ def read(path: Path, folder: Path, pair: Pair | None, tier: str | None) -> Task:
         return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
     made = vectors("queries", [query.text for query in asked]), vectors("documents", whole), vectors("fresh", whole)
-    return Task(path.name, [one.id for one in documents], [one.id for one in asked], qrels, relevant, *made)
+    ids = [one.id for one in documents], [one.id for one in asked]
+    return Task(path.name, *ids, qrels, relevant, *made, asking(pair, tier, whole))
+
+
+def asking(pair: Pair, tier: str | None, texts: Sequence[str]) -> Callable[[Values], Values]:
+    """Texts in the form of queries, each encoded when it is first wanted."""
+    known: dict[int, Values] = {}
+
+    def asked(rows: Values) -> Values:
+        missing = [int(row) for row in rows if int(row) not in known]
+        for row, vector in zip(
+            missing, pair.encoder(tier).encode_queries([texts[row] for row in missing]), strict=True
+        ):
+            known[row] = vector
+        return np.stack([known[int(row)] for row in rows])
+
+    return asked
 
 
 def halves(task: Task) -> tuple[Values, Values]:
@@ -125,6 +144,10 @@ def one_map(encoded: Values, fresh: Values) -> Method:
     return lambda queries, _: np.tile([slope, tops[0].mean() - slope * tops[1].mean()], (len(queries), 1))
 
 
+def fit(task: Task, sample: Values) -> Calibration:
+    return Calibration.fit(task.encoded[sample], task.fresh[sample], task.asked(sample[:PROBES]))
+
+
 def slope_of(queries: Values) -> Method:
     """As the index does it, with the slope measured by queries instead of the sample's own texts."""
 
@@ -169,7 +192,7 @@ def mixed(
     """By how many points the fresh share of the top 10 is over that of the relevant documents; nDCG@10."""
     flags = draw(task, measured, share, seed)
     sample = np.random.default_rng(seed).permutation(np.flatnonzero(~flags))[:size]
-    calibration = Calibration.fit(task.encoded[sample], task.fresh[sample])
+    calibration = fit(task, sample)
     scales = method(task.queries[measured], calibration)
     tops = best(np.where(flags, scales[:, :1] * fresh[measured] + scales[:, 1:], encoded[measured]))
     relevant = np.concatenate([flags[task.relevant[query]] for query in measured]).mean()
@@ -193,7 +216,7 @@ def through_the_engine(task: Task) -> None:
                 made = [Reencoded(task.document_ids[row], "1", task.encoded[row][None]) for row in part]
                 assert set(engine.reencode(made, "document").values()) == {"stored"}
             sample = np.random.default_rng(0).permutation(np.flatnonzero(~flags))[:SAMPLE]
-            found.append(searched(task, engine, measured, Calibration.fit(task.encoded[sample], task.fresh[sample])))
+            found.append(searched(task, engine, measured, fit(task, sample)))
         engine.close()
     never = ndcg(task, measured, best(task.queries[measured] @ task.encoded.T))
     print(f"| {task.name} | {' | '.join(f'{value:.2f}' for value in [*found, never])} |", flush=True)
@@ -220,12 +243,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collections", type=Path, nargs="+")
     parser.add_argument("--vectors", type=Path, required=True)
-    parser.add_argument("--pair", type=Path, help="makes the tier's vectors where they are missing")
+    parser.add_argument("--pair", type=Path, required=True, help="whose tier it is")
     parser.add_argument("--tier", help="the pair's default where left out")
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--sample", type=int, default=SAMPLE, help="passages with both vectors")
     options = parser.parse_args()
-    pair = Pair.load(options.pair) if options.pair else None
+    pair = Pair.load(options.pair)
     tasks = [read(path, options.vectors, pair, options.tier) for path in options.collections]
     print("| collection | scores | 10% fresh: gap | nDCG@10 | 50%: gap | nDCG@10 | 90%: gap | nDCG@10 |")
     print("|---|---|---|---|---|---|---|---|")

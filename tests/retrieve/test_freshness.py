@@ -41,7 +41,7 @@ def two_sides(rng: np.random.Generator, count: int, shift: float, dimension: int
 def test_the_best_of_the_sample_meet(seed: int, shift: float, count: int) -> None:
     rng = np.random.default_rng(seed)
     encoded, fresh = two_sides(rng, count, shift)
-    calibration = Calibration.fit(encoded, fresh)
+    calibration = Calibration.fit(encoded, fresh, fresh[:50])
     assert 0.5 <= calibration.slope <= 2.0
     query = unit(rng.standard_normal((1, 32)))[0]
     scale = calibration.scale(query)
@@ -56,7 +56,7 @@ def test_fresh_passages_are_no_longer_favoured() -> None:
     encoded, fresh = two_sides(rng, 4000, 0.6)
     queries = unit(rng.standard_normal((60, 32)) + 0.6)
     flags = rng.random(4000) < 0.5
-    calibration = Calibration.fit(encoded[~flags][:1000], fresh[~flags][:1000])
+    calibration = Calibration.fit(encoded[~flags][:1000], fresh[~flags][:1000], fresh[~flags][:250])
     shares = []
     for mapped in (False, True):
         found = 0.0
@@ -71,13 +71,13 @@ def test_fresh_passages_are_no_longer_favoured() -> None:
 
 def test_equal_encoders_need_no_scale() -> None:
     vectors = unit(np.random.default_rng(1).standard_normal((200, 16)))
-    scale = Calibration.fit(vectors, vectors).scale(vectors[3])
+    scale = Calibration.fit(vectors, vectors, vectors).scale(vectors[3])
     assert scale == pytest.approx((1.0, 0.0), abs=1e-6)
 
 
 def test_texts_that_are_all_alike_are_no_trouble() -> None:
     same = np.tile(unit(np.ones((1, 8))), (80, 1))
-    assert Calibration.fit(same, same).scale(same[0]) == pytest.approx((1.0, 0.0), abs=1e-5)
+    assert Calibration.fit(same, same, same).scale(same[0]) == pytest.approx((1.0, 0.0), abs=1e-5)
 
 
 # -- states -----------------------------------------------------------------------------------------------------------
@@ -233,6 +233,17 @@ def test_what_is_relevant_is_measured_anew_once_passages_are_encoded(asymmetric:
         assert index.search("碱化尿液可溶解尿酸结石", mode="dense").evidence == after.evidence
 
 
+def test_the_sample_asks_some_of_its_texts_as_queries(mixed: Index) -> None:
+    for count in (70, 100):  # the second enlarges the first
+        mixed.freshness.prepare(mixed.engine, "static", count)
+    with np.load(mixed.engine.folder / "freshness-static.npz") as stored:
+        rows, asked = stored["rows"], stored["asked"].astype(np.float32)
+    with mixed.engine.snapshot() as snapshot:
+        texts = [item.passage.content for item in snapshot.fetch(rows.tolist())]
+    assert len(rows) == len(set(rows.tolist())) == len(asked) == 100
+    np.testing.assert_allclose(asked, mixed.pair.encoder("static").encode_queries(texts), atol=1e-3)
+
+
 # -- a sample that is not there, or not to be used ------------------------------------------------------------------
 
 
@@ -249,6 +260,10 @@ def ruin(file: Path, how: str) -> None:
         file.write_bytes(file.read_bytes()[:100])
     elif how == "empty":
         file.write_bytes(b"")
+    elif how == "an older one":
+        with np.load(file) as found:
+            kept = {name: value for name, value in found.items() if name != "asked"}
+        np.savez(file, **kept)
     elif how == "nan":
         with np.load(file) as found:
             kept = dict(found)
@@ -257,7 +272,7 @@ def ruin(file: Path, how: str) -> None:
         file.unlink()
 
 
-@pytest.mark.parametrize("how", ["cut", "empty", "nan", "gone"])
+@pytest.mark.parametrize("how", ["cut", "empty", "nan", "gone", "an older one"])
 def test_a_damaged_sample_is_made_again(mixed: Index, how: str) -> None:
     mixed.freshness.prepare(mixed.engine, "static", 100)
     ruin(mixed.engine.folder / "freshness-static.npz", how)

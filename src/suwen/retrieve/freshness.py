@@ -41,7 +41,7 @@ _LEAST = 64
 #: scores fall. What is ranked lies just above.
 _TOP, _REACH = 0.01, 0.1
 #: Of the sample, so many serve as queries to measure how steeply scores fall.
-_PROBES = 250
+PROBES = 250
 _STEEPEST = 2.0
 _ENCODE_AT_ONCE = 16
 _NO_FILE = -1
@@ -73,13 +73,19 @@ class Calibration:
     slope: float
 
     @classmethod
-    def fit(cls, encoded: Vectors, fresh: Vectors) -> Calibration:
-        """Measure the slope, with the tier's vectors of some of the texts as queries for the others."""
-        chosen = np.unique(np.linspace(0, len(fresh) - 1, min(_PROBES, len(fresh))).astype(np.int64))
+    def fit(cls, encoded: Vectors, fresh: Vectors, asked: Vectors) -> Calibration:
+        """Measure the slope, with some of the texts as queries for the others.
+
+        Args:
+            encoded: Vectors of the texts by the document encoder.
+            fresh: By the tier.
+            asked: Of the first of them, by the tier in the form of queries: what is asked is closer to that.
+        """
+        chosen = np.arange(len(asked))
         falls = []
         for vectors in (encoded, fresh):
-            scores = fresh[chosen] @ vectors.T
-            scores[np.arange(len(chosen)), chosen] = -np.inf
+            scores = asked @ vectors.T
+            scores[chosen, chosen] = -np.inf
             falls.append(float((_top_means(scores, _TOP) - _top_means(scores, _REACH)).mean()))
         slope = falls[0] / falls[1] if falls[1] > 1e-6 else 1.0
         return cls(encoded, fresh, float(np.clip(slope, 1 / _STEEPEST, _STEEPEST)))
@@ -161,15 +167,13 @@ class Freshness:
             known = self._load(tier)[0]
             with engine.snapshot() as snapshot:
                 rows, encoded = snapshot.sample(most, self.own)
-                new = ~np.isin(rows, known.rows) if known is not None else np.ones(len(rows), dtype=bool)
+                new = _spread(np.flatnonzero(~np.isin(rows, [] if known is None else known.rows)))
                 texts = [item.passage.content for item in snapshot.fetch(rows[new].tolist())]
-            parts = []
-            for start in range(0, len(texts), _ENCODE_AT_ONCE):
-                if stop():
-                    return self._size(tier)
-                parts.append(self._pair.encoder(tier).encode_documents(texts[start : start + _ENCODE_AT_ONCE]))
-            if parts:
-                made = _Sample(rows[new], encoded[new], np.concatenate(parts))
+            encoder = self._pair.encoder(tier)
+            fresh = _encoded(encoder.encode_documents, texts, stop)
+            asked = None if fresh is None else _encoded(encoder.encode_queries, texts[:PROBES], stop)
+            if fresh is not None and asked is not None:
+                made = _Sample(rows[new], encoded[new], fresh, asked)
                 self._save(tier, made if known is None else known.joined(made, most))
             return self._size(tier)
 
@@ -207,25 +211,49 @@ class Freshness:
         return hashlib.sha256(told.encode()).hexdigest()
 
 
+def _spread(rows: Rows) -> Rows:
+    """The same rows, with those that serve as queries first: from all over."""
+    first = np.unique(np.linspace(0, len(rows) - 1, min(PROBES, len(rows))).astype(np.int64)) if len(rows) else rows
+    return np.concatenate([rows[first], np.delete(rows, first)])
+
+
+def _encoded(
+    encode: Callable[[Sequence[str]], Vectors], texts: Sequence[str], stop: Callable[[], bool]
+) -> Vectors | None:
+    """The vectors of texts, a few at a time; None where there are none, or it was stopped."""
+    parts = []
+    for start in range(0, len(texts), _ENCODE_AT_ONCE):
+        if stop():
+            return None
+        parts.append(encode(texts[start : start + _ENCODE_AT_ONCE]))
+    return np.concatenate(parts) if parts else None
+
+
 def _fitted(sample: _Sample | None) -> Calibration | None:
     enough = sample is not None and len(sample.rows) >= _LEAST
-    return Calibration.fit(sample.encoded, sample.fresh) if sample is not None and enough else None
+    return Calibration.fit(sample.encoded, sample.fresh, sample.asked) if sample is not None and enough else None
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """Passages of the index and their two vectors; a passage that was deleted since is as good as any."""
+    """Passages of the index and their two vectors; a passage that was deleted since is as good as any.
+
+    ``asked`` are the tier's vectors of the first of them in the form of queries.
+    """
 
     rows: Rows
     encoded: Vectors
     fresh: Vectors
+    asked: Vectors
 
     def joined(self, other: _Sample, most: int) -> _Sample:
         """Both, the newer first: it speaks for the index as it is."""
+        whole = len(other.asked) == len(other.rows)  # else what was asked of the older ones has no place at the front
         return _Sample(
             np.concatenate([other.rows, self.rows])[:most],
             np.concatenate([other.encoded, self.encoded])[:most],
             np.concatenate([other.fresh, self.fresh])[:most],
+            np.concatenate([other.asked, *([self.asked] if whole else [])])[: min(PROBES, most)],
         )
 
     @classmethod
@@ -235,20 +263,23 @@ class _Sample:
             with np.load(file, allow_pickle=False) as found:
                 if str(found["maker"]) != maker:
                     return None
-                encoded, fresh = (np.asarray(found[side], dtype=np.float32) for side in ("encoded", "fresh"))
+                sides = [np.asarray(found[side], dtype=np.float32) for side in ("encoded", "fresh", "asked")]
                 rows = np.asarray(found["rows"], dtype=np.int64)
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return None
-        sound = encoded.shape == fresh.shape and encoded.ndim == 2 and len(rows) == len(encoded)
-        return cls(rows, encoded, fresh) if sound and np.isfinite(encoded).all() and np.isfinite(fresh).all() else None
+        encoded, fresh, asked = sides
+        sound = encoded.shape == fresh.shape and encoded.ndim == asked.ndim == 2 and len(rows) == len(encoded)
+        sound = sound and 0 < len(asked) <= len(rows) and asked.shape[1] == fresh.shape[1]
+        return cls(rows, *sides) if sound and all(np.isfinite(side).all() for side in sides) else None
 
     def write(self, file: Path, maker: str) -> None:
         """Store it under its name in one step."""
         unfinished = file.with_suffix(f".{os.getpid()}.new")
-        halves = self.encoded.astype(np.float16), self.fresh.astype(np.float16)
+        names = ("encoded", "fresh", "asked")
+        halves = {name: getattr(self, name).astype(np.float16) for name in names}
         try:
             with unfinished.open("wb") as stream:
-                np.savez(stream, rows=self.rows, maker=np.array(maker), encoded=halves[0], fresh=halves[1])
+                np.savez(stream, rows=self.rows, maker=np.array(maker), **halves)
             unfinished.replace(file)
         except BaseException:
             unfinished.unlink(missing_ok=True)
