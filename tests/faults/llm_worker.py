@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 # Loaded before the first child is forked: it takes seconds.
 import openai  # noqa: F401
+from forked import fork_for_each_line
 
 from suwen.llm.cache import Cache, Call, Stored
 from suwen.llm.client import LLM, Message, Reply, Request
@@ -75,25 +75,6 @@ def live(job: dict[str, Any]) -> None:
     Path(job["out"]).write_text(json.dumps(done), encoding="utf-8")
 
 
-def main() -> None:
-    """Fork a child for each line; say its id when it lives, and how it ended."""
-    asyncio.run(asyncio.sleep(0))
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            try:
-                live(json.loads(line))
-            except BaseException as problem:
-                sys.stderr.write(f"{problem!r}\n")
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        sys.stdout.write(f"{child}\n")
-        sys.stdout.flush()
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    asyncio.run(asyncio.sleep(0))
+    fork_for_each_line(live)

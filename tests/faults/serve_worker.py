@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import json
 import os
 import sqlite3
-import sys
 from pathlib import Path
 from typing import Any
 
 import sentence_transformers  # noqa: F401 - what a child would read first
 from broken import BUILDS
+from forked import fork_for_each_line
 from workload import SEAL, Checkpointing
 
 from suwen.index import embedded, snapshot
@@ -76,24 +75,5 @@ def live(job: dict[str, Any]) -> None:
     serve(settings, listening)
 
 
-def main() -> None:
-    """Fork a child for each line; say its id when it lives, and how it ended."""
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            try:
-                live(json.loads(line))
-            except BaseException as problem:
-                sys.stderr.write(f"{problem!r}\n")
-                sys.stderr.flush()
-                os._exit(1)
-            os._exit(0)
-        sys.stdout.write(f"{child}\n")
-        sys.stdout.flush()
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    fork_for_each_line(live)

@@ -13,13 +13,13 @@ from suwen.encoders.side import Side
 from suwen.training.batches import tokenise
 from suwen.training.context import Context
 from suwen.training.recipe import load_recipe
-from suwen.training.runner import train
+from suwen.training.runner import TrainError, train
 from suwen.training.settings import Recipe
 from suwen.training.stages.aligned import open_student
 from suwen.training.stand_in import with_builtins
 from suwen.training.students import build_student
 from suwen.training.tokenizer import train_tokenizer
-from suwen.training.towers import BlendedTower, TrainedTower
+from suwen.training.towers import TrainedTower
 
 TEXTS = ["胃痛反酸怎么办", "痛风能吃豆腐吗", "what helps against gout", "头晕"]
 RECIPE = Path(__file__).parents[2] / "recipes" / "care-tiny.yaml"
@@ -47,7 +47,7 @@ def towers() -> list[TrainedTower]:
 
 def test_a_blend_is_the_weighted_mean_and_only_its_own_side_learns() -> None:
     own, other = towers()
-    blended = BlendedTower(own, [(other, 0.3)])
+    blended = TrainedTower(own.side, own.tokens, rows_budget=2, blend=[(other, 0.3)])
     rows = np.array([2, 0, 3])
     found = blended.vectors(rows)
     mixed = 0.7 * own.vectors(rows).detach().numpy() + 0.3 * other.vectors(rows).detach().numpy()
@@ -89,5 +89,5 @@ def test_a_changed_share_is_another_stage(blended: tuple[Path, Recipe], tmp_path
         line.replace("{align-static: 0.5}", "{align-static: 0.4}").replace("static: 0.5}}", "static: 0.4}}")
         for line in BLEND
     ]
-    with pytest.raises(Exception, match=r"blend\.align-static: 0\.5 before, 0\.4 now"):
+    with pytest.raises(TrainError, match=r"blend\.align-static: 0\.5 before, 0\.4 now"):
         train(load_recipe(RECIPE, other), root, device="cpu", resume=True)

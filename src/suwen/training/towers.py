@@ -41,6 +41,8 @@ class TrainedTower:
         token_budget: The most tokens in one piece, for gradient caching.
         rows_budget: The most texts in one piece.
         dimension: Cut vectors to this width, then normalise them again.
+        blend: Towers over the same texts that stay as they are, each with its share of every vector; the rest is the
+            side's own, which so learns to be right together with them.
     """
 
     def __init__(
@@ -52,47 +54,26 @@ class TrainedTower:
         token_budget: int | None = None,
         rows_budget: int | None = None,
         dimension: int | None = None,
+        blend: Sequence[tuple[Tower, float]] = (),
     ) -> None:
         self.side, self.tokens, self.precision, self.dimension = side, tokens, precision, dimension
-        self.token_budget, self.rows_budget = token_budget, rows_budget
+        self.token_budget, self.rows_budget, self.blend = token_budget, rows_budget, tuple(blend)
 
     def vectors(self, rows: Ints) -> torch.Tensor:
-        """The vectors of these texts, with gradients."""
+        """The vectors of these texts, with the gradients of the side."""
         with autocast(self.side.device, self.precision):
             found = embed(self.side, self.tokens, rows)
-        return torch.nn.functional.normalize(found.float()[:, : self.dimension], dim=-1)
+        own = torch.nn.functional.normalize(found.float()[:, : self.dimension], dim=-1)
+        if not self.blend:
+            return own
+        with torch.no_grad():
+            others = sum(share * tower.vectors(rows) for tower, share in self.blend)
+        return torch.nn.functional.normalize((1 - sum(share for _, share in self.blend)) * own + others, dim=-1)
 
     def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
         """Pieces within the budgets, in the order of the rows."""
         cuts = chunks(self.tokens.lengths(rows), self.token_budget, self.rows_budget)
         return [lambda part=rows[cut]: self.vectors(part) for cut in cuts]  # type: ignore[misc]
-
-
-class BlendedTower(TrainedTower):
-    """A side that learns to be right together with others, which stay as they are.
-
-    Args:
-        own: The side that is trained.
-        others: Towers over the same texts, each with its share of the vector; the rest is the side's own.
-    """
-
-    def __init__(self, own: TrainedTower, others: Sequence[tuple[TrainedTower, float]]) -> None:
-        super().__init__(
-            own.side,
-            own.tokens,
-            precision=own.precision,
-            token_budget=own.token_budget,
-            rows_budget=own.rows_budget,
-            dimension=own.dimension,
-        )
-        self._others = tuple(others)
-
-    def vectors(self, rows: Ints) -> torch.Tensor:
-        """The blended vectors of these texts, with the gradients of the side alone."""
-        mixed = (1.0 - sum(share for _, share in self._others)) * super().vectors(rows)
-        with torch.no_grad():
-            still = sum(share * tower.vectors(rows) for tower, share in self._others)
-        return torch.nn.functional.normalize(mixed + still, dim=-1)
 
 
 class FrozenTower:

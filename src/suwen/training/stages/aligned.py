@@ -11,7 +11,6 @@ import torch
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form, Side
-from suwen.encoders.static import unit
 from suwen.training.align_task import Part
 from suwen.training.batches import Ints, tokenise
 from suwen.training.context import Context
@@ -19,7 +18,7 @@ from suwen.training.data import table_of
 from suwen.training.options import Kind, Training
 from suwen.training.settings import Student
 from suwen.training.stages.vectors import TeacherVectors, measure_student
-from suwen.training.towers import BlendedTower, FrozenTower, Precision, TrainedTower
+from suwen.training.towers import FrozenTower, Precision, TrainedTower
 
 _ENCODED_AT_ONCE = 512
 
@@ -53,35 +52,40 @@ class StudentModel:
 
     def tower(self, form: Form, texts: Sequence[str], training: Training) -> TrainedTower:
         """The student as a tower over these texts."""
-        own = TrainedTower(
-            self.sides[form],
-            tokenise(self.sides[form], texts, max_length=self.length(form), cache=self.cache),
-            precision=training.precision,
-            token_budget=training.token_budget,
-            rows_budget=training.chunk,
+        return self._tower(
+            form, texts, training.precision, cache=self.cache, tokens=training.token_budget, rows=training.chunk
         )
-        if not self.blend:
-            return own
-        return BlendedTower(own, [(other.tower(form, texts, training), share) for other, share in self.blend])
+
+    def _tower(
+        self,
+        form: Form,
+        texts: Sequence[str],
+        precision: Precision,
+        *,
+        cache: Path | None = None,
+        tokens: int | None = None,
+        rows: int | None = None,
+    ) -> TrainedTower:
+        return TrainedTower(
+            self.sides[form],
+            tokenise(self.sides[form], texts, max_length=self.length(form), cache=cache),
+            precision=precision,
+            token_budget=tokens,
+            rows_budget=rows,
+            blend=[(other._tower(form, texts, precision, cache=cache), share) for other, share in self.blend],
+        )
 
     def encode(self, texts: Sequence[str], form: Form = "query", precision: Precision = "fp32") -> Vectors:
         """Vectors of texts, without gradients."""
         self.model.eval()
-        alone = TrainedTower(
-            self.sides[form], tokenise(self.sides[form], texts, max_length=self.length(form)), precision=precision
-        )
+        tower = self._tower(form, texts, precision)
         with torch.inference_mode():
             parts = [
-                alone.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
+                tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
                 for start in range(0, len(texts), _ENCODED_AT_ONCE)
             ]
-        own: Vectors = np.concatenate(parts)
-        if not self.blend:
-            return own
-        own *= 1.0 - sum(share for _, share in self.blend)
-        for other, share in self.blend:
-            own += share * other.encode(texts, form, precision)
-        return unit(own)
+        found: Vectors = np.concatenate(parts)
+        return found
 
     def save(self, folder: Path) -> None:
         """Write it as a sentence-transformers folder."""
