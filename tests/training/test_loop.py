@@ -69,6 +69,14 @@ def test_the_loss_falls(tmp_path: Path) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
+def test_no_step_runs_the_attention_whose_gradients_may_be_nan(tmp_path: Path) -> None:
+    task, seen = SmallTask(), []
+    task.before = lambda number: seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    train(task, tmp_path / "run", steps=2)
+    assert before and seen == [False, False] and torch.backends.cuda.cudnn_sdp_enabled(), "and it is put back"
+
+
 @pytest.mark.parametrize("step", [0, 1, 3, 7, 12, 19])
 def test_a_stopped_run_goes_on_bit_for_bit(undisturbed, tmp_path: Path, step: int) -> None:
     stop_after(SmallTask(), tmp_path / "run", step)

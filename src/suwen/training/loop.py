@@ -14,6 +14,7 @@ from typing import Any, Literal, NoReturn, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from suwen.errors import SuwenError
@@ -27,6 +28,9 @@ from suwen.training.run_folder import RunError, RunFolder
 Progress = Callable[[int, int, Mapping[str, float]], None]
 #: A loss scale under this means that every step overflows, and that nothing has been learnt for a while.
 _SMALLEST_SCALE = 1e-4
+#: All kernels of attention but cuDNN's: with a mask, at 64 tokens more than a multiple of 128, its gradients may be NaN
+#: on Hopper (torch's issue 196678, in 2.11 to 2.13).
+_SOUND_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 __all__ = ["Optimisation", "Progress", "Task", "TrainingDiverged", "TrainingStopped", "optimise"]
 
 
@@ -147,7 +151,7 @@ def optimise(
     """
     plan = _Plan(steps, budget_seconds, checkpoint_every, log_every, time_limit, on_time_limit)
     loop = _Loop(task, folder, optimisation, plan, progress)
-    with _caught_signals() as caught:
+    with _caught_signals() as caught, sdpa_kernel(_SOUND_ATTENTION):
         loop.run(lambda: (caught[0] if caught else "") or ("it was asked to" if stop is not None and stop() else ""))
     return loop.done
 
