@@ -19,7 +19,7 @@ from suwen.training.stages.aligned import open_student
 from suwen.training.stand_in import with_builtins
 from suwen.training.students import build_student
 from suwen.training.tokenizer import train_tokenizer
-from suwen.training.towers import TrainedTower
+from suwen.training.towers import TrainedTower, vectors_of
 
 TEXTS = ["胃痛反酸怎么办", "痛风能吃豆腐吗", "what helps against gout", "头晕"]
 RECIPE = Path(__file__).parents[2] / "recipes" / "care-tiny.yaml"
@@ -60,6 +60,50 @@ def test_a_blend_is_the_weighted_mean_and_only_its_own_side_learns() -> None:
         any(p.grad is not None and p.grad.abs().sum() > 0 for p in t.side.modules[0].parameters()) for t in (own, other)
     ]
     assert learns == [True, False]
+
+
+def count_passes(side: Side, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    passes: list[int] = []
+    real = side.embed_flat
+    monkeypatch.setattr(side, "embed_flat", lambda flat, lengths: passes.append(len(lengths)) or real(flat, lengths))
+    return passes
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_parts_of_a_batch_share_one_pass_and_give_the_same_vectors(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = train_tokenizer(TEXTS * 20, size=300)
+    model = build_student(tokenizer, layers=1, width=16, heads=2, dimension=8, max_length=32)
+    still = build_student(tokenizer, kind="static", dimension=8, max_length=32, seed=1)
+    pieces = []
+    for form, length, rows in (("query", 6, [2, 0]), ("document", 32, [3, 1, 2])):
+        side, other = Side(model, form), Side(still, form)  # type: ignore[arg-type]
+        side.packed = True
+        blend = [(TrainedTower(other, tokenise(other, TEXTS)), share)] if share else []
+        pieces.append((TrainedTower(side, tokenise(side, TEXTS, max_length=length), blend=blend), np.array(rows)))
+    apart = torch.cat([tower.vectors(rows) for tower, rows in pieces])
+    passes = count_passes(pieces[0][0].side, monkeypatch)
+    together = vectors_of(pieces)
+    assert passes == [5], "one pass over all five texts"
+    torch.testing.assert_close(together, apart)
+    gradients = [
+        torch.autograd.grad(found.square().matmul(torch.arange(8.0)).sum(), list(model.parameters()), allow_unused=True)
+        for found in (together, apart)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_models_that_differ_and_texts_that_would_be_padded_keep_passes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, other = towers()
+    rows = np.array([1, 0])
+    passes = count_passes(own.side, monkeypatch)
+    found = vectors_of([(own, rows), (other, rows), (own, rows)])
+    assert passes == [2, 2] and not own.runs_with(own), "a short text beside a long one would be mostly padding"
+    torch.testing.assert_close(found[2:4], other.vectors(rows))
 
 
 @pytest.fixture(scope="module")

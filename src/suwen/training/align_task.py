@@ -17,7 +17,14 @@ from suwen.training.losses.info_nce import InfoNCE, similarities
 from suwen.training.losses.leaf import Leaf
 from suwen.training.losses.squared_l2 import SquaredL2
 from suwen.training.losses.weighted import Weighted
-from suwen.training.towers import FrozenTower, TrainedTower, load_trainable, parameter_groups, trainable_state
+from suwen.training.towers import (
+    FrozenTower,
+    TrainedTower,
+    load_trainable,
+    parameter_groups,
+    trainable_state,
+    vectors_of,
+)
 
 
 @dataclass(frozen=True)
@@ -128,13 +135,13 @@ class AlignTask:
 
     def loss(self, number: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss of one step, with its graph."""
-        students, teachers, texts = [], [], []
+        pieces, teachers, texts = [], [], []
         for part, order in zip(self.parts, self._orders, strict=True):
             rows = own_share(order.rows(number))
-            students.append(part.tower.vectors(rows))
+            pieces.append((part.tower, rows))
             teachers.append(part.targets.vectors(part.places[rows]))
             texts.append(part.texts[rows])
-        student, teacher = torch.cat(students), torch.cat(teachers)
+        student, teacher = vectors_of(pieces), torch.cat(teachers)
         ids = to_device(np.concatenate(texts), student.device)
         every, every_id = gather(teacher), gather(ids)
         rank, _ = world()

@@ -63,17 +63,56 @@ class TrainedTower:
         """The vectors of these texts, with the gradients of the side."""
         with autocast(self.side.device, self.precision):
             found = embed(self.side, self.tokens, rows)
+        with torch.no_grad():
+            others = [tower.vectors(rows) for tower, _ in self.blend]
+        return self._blended(found, others)
+
+    def _blended(self, found: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
         own = torch.nn.functional.normalize(found.float()[:, : self.dimension], dim=-1)
         if not self.blend:
             return own
-        with torch.no_grad():
-            others = sum(share * tower.vectors(rows) for tower, share in self.blend)
-        return torch.nn.functional.normalize((1 - sum(share for _, share in self.blend)) * own + others, dim=-1)
+        shares = [share for _, share in self.blend]
+        rest = sum(share * other for share, other in zip(shares, others, strict=True))
+        return torch.nn.functional.normalize((1 - sum(shares)) * own + rest, dim=-1)
+
+    def runs_with(self, other: Tower) -> bool:
+        """Whether texts of both may share one pass: the same modules, used alike, over texts that need no padding."""
+        with autocast(self.side.device, self.precision):  # what packs is decided by the precision of the pass
+            unpadded = self.side.packs or self.side.is_static
+        return (
+            isinstance(other, TrainedTower)
+            and unpadded
+            and all(mine is its for mine, its in zip(self.side.modules, other.side.modules, strict=True))
+            and (self.precision, self.dimension) == (other.precision, other.dimension)
+            and [share for _, share in self.blend] == [share for _, share in other.blend]
+        )
 
     def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
         """Pieces within the budgets, in the order of the rows."""
         cuts = chunks(self.tokens.lengths(rows), self.token_budget, self.rows_budget)
         return [lambda part=rows[cut]: self.vectors(part) for cut in cuts]  # type: ignore[misc]
+
+
+def vectors_of(pieces: Sequence[tuple[Tower, Ints]]) -> torch.Tensor:
+    """The vectors of texts of several towers, one after the other, in one pass where the towers are one model.
+
+    A small model's pass costs more in launches than in work: a pass for each part of a batch would take as much again.
+    """
+    first = pieces[0][0]
+    if not isinstance(first, TrainedTower) or not all(first.runs_with(tower) for tower, _ in pieces):
+        return torch.cat([tower.vectors(rows) for tower, rows in pieces])
+    towers = [tower for tower, _ in pieces if isinstance(tower, TrainedTower)]
+    taken = [tower.tokens.take(rows) for tower, (_, rows) in zip(towers, pieces, strict=True)]
+    with autocast(first.side.device, first.precision):
+        found = first.side.embed_flat(
+            np.concatenate([flat for flat, _ in taken]), np.concatenate([lengths for _, lengths in taken])
+        )
+    with torch.no_grad():
+        others = [
+            vectors_of([(tower.blend[place][0], rows) for tower, (_, rows) in zip(towers, pieces, strict=True)])
+            for place in range(len(first.blend))
+        ]
+    return first._blended(found, others)
 
 
 class FrozenTower:
