@@ -164,6 +164,11 @@ def later_start(raw: Raw) -> None:
     raw["stages"].insert(0, raw["stages"].pop(5))
 
 
+def static_learns_last(raw: Raw) -> None:
+    raw["students"]["student"]["init"] = "table:static"
+    raw["stages"].sort(key=lambda found: found.get("student") == "static")
+
+
 def blend_of_another_space(raw: Raw) -> None:
     tier_of_another_space(raw)
     stage(raw, "align")["blend"] = {"align-static": 0.5}
@@ -185,6 +190,12 @@ def no_vocabulary(raw: Raw) -> None:
         (change("stages", "document", "dimensions", value=[64, 16]), "vectors are cut to 32, which is not among"),
         (change("stages", "freeze", "dimension", value=64), "wider than 'document' gives"),
         (change("students", "student", "start", value="prune:big"), "unknown student 'big'"),
+        (change("students", "student", "init", value="table:big"), "init: unknown student 'big'"),
+        (change("students", "student", "init", value="table:student"), "'student' is no static student"),
+        (change("students", "student", "init", value="table"), "students.student.init"),
+        (change("students", "static", "init", value="table:static"), "starts a transformer from scratch"),
+        (change("students", "static", "train_table", value=False), "leaves nothing to train"),
+        (static_learns_last, "no stage before 'retromae' trains 'static'; move one there"),
         (change("stages", "document", "training", value={"batch": 1}), "training.learning_rate: missing; add it"),
         (later_start, "'retromae' comes later than 'align' itself"),
         (narrow_student, "student 'student' gives 64 dimensions, teacher 'freeze' 32"),

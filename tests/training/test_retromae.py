@@ -132,6 +132,22 @@ def test_the_decoder_leans_on_the_sentence_vector(student, models, monkeypatch):
     assert without["decoder"] > whole["decoder"] + 0.2
 
 
+def test_a_student_that_pools_by_the_mean_is_read_by_the_mean(tokenizer, monkeypatch):
+    student = build_student(tokenizer, layers=1, width=32, heads=4, dimension=24, max_length=40, pooling="mean")
+    model = RetroMAE(student).eval()
+    ids, attention = batch(student, ["血压高吗", "发烧"])
+    read = []
+    real = model.decode
+    monkeypatch.setattr(model, "decode", lambda sentence, *rest: read.append(sentence) or real(sentence, *rest))
+    seen = []
+    whole = model.encode
+    monkeypatch.setattr(model, "encode", lambda *given: seen.append(whole(*given)) or seen[-1])
+    with torch.no_grad():
+        model.loss(ids, attention, dice())
+    for row, length in enumerate(attention.sum(dim=1)):
+        assert torch.allclose(read[0][row], seen[0][row, :length].mean(dim=0), atol=1e-5), "padding is no part of it"
+
+
 def test_the_encoder_in_training_is_the_students_own(student, models):
     names = set(student.state_dict())
     before = {name: value.clone() for name, value in student.state_dict().items()}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from suwen.encoders.side import load_model
 from suwen.training.complaints import RecipeError
@@ -16,20 +18,27 @@ from suwen.training.recipe import load_recipe
 from suwen.training.runner import train
 from suwen.training.settings import Recipe
 from suwen.training.stages.aligned import StudentModel
-from suwen.training.tokenizer import token_texts, train_tokenizer
+from suwen.training.students import build_student
+from suwen.training.tokenizer import SPECIAL, token_texts, train_tokenizer
 
 SHIPPED = Path(__file__).parents[2] / "recipes" / "care-tiny.yaml"
 TRAINING = {"steps": 0, "batch": 32, "learning_rate": 1e-3}
 
 
 def recipe_of(tmp: Path, students: dict[str, dict[str, Any]], sets: Sequence[str] = ()) -> Recipe:
-    """The tiny recipe's teacher, hardly trained, and students that are aligned in no step."""
+    """The tiny recipe's teacher, hardly trained, and students that are aligned in no step, or in few."""
     import yaml
 
     raw = load_recipe(SHIPPED, sets).model_dump(mode="json")
     kept = [stage for stage in raw["stages"] if stage["name"] in ("document", "freeze", "vectors")]
     aligned = [
-        {"stage": "align", "name": f"align-{name}", "student": name, "vectors": "vectors", "training": TRAINING}
+        {
+            "stage": "align",
+            "name": f"align-{name}",
+            "student": name,
+            "vectors": "vectors",
+            "training": TRAINING | ({"steps": 3} if name == "fixed" else {}),
+        }
         for name in students
     ]
     file = tmp / "starts.yaml"
@@ -47,6 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, Path]:
         "half": {"start": "layers-of-document", "layers": 1},
         "random": {"kind": "static", **forms},
         "tokens": {"kind": "static", "init": "vectors", **forms},
+        "fixed": {"layers": 1, "width": 32, "heads": 4, "init": "table:tokens", "train_table": False, **forms},
     }
     recipe = recipe_of(folder, students, ["stages.document.training.steps=12"])
     report = train(recipe, folder / "runs", device="cpu")
@@ -69,6 +79,37 @@ def cosines(run: tuple[Recipe, Path], student: str) -> Any:
 
 def mean_cosine(found: Any, taught: Any) -> float:
     return float((found * taught).sum(axis=1).mean())
+
+
+def test_a_table_that_is_not_trained_stays_a_static_students_while_the_rest_learns(run: tuple[Recipe, Path]) -> None:
+    recipe, folder = run
+    fixed, _ = load_model(folder / "align-fixed" / "model", device="cpu")
+    source, _ = load_model(folder / "align-tokens" / "model", device="cpu")
+    rows = source[0].embedding.weight.detach().numpy()[len(SPECIAL) :]
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    found = fixed[0].model.get_input_embeddings().weight.detach().numpy()[len(SPECIAL) :]
+    # Narrower than the space: the angles are those of the main components.
+    rng = np.random.default_rng(0)
+    one, other = (rng.integers(len(rows), size=2000) for _ in range(2))
+    wanted = ((unit[one] - unit[other]) ** 2).sum(axis=1)
+    kept = ((found[one] - found[other]) ** 2).sum(axis=1)
+    assert np.corrcoef(wanted, kept)[0, 1] > 0.95
+    start = build_student(
+        Tokenizer.from_file(str(next(folder.parents[1].glob("tokenizer-*.json")))),
+        layers=1,
+        width=32,
+        heads=4,
+        dimension=recipe.dimension,
+        seed=0,
+    )
+    moved = fixed[0].model.encoder.layer[0].output.dense.weight - start[0].model.encoder.layer[0].output.dense.weight
+    assert float(moved.detach().abs().max()) > 1e-4, "the rest has learnt"
+
+
+def test_a_stage_that_takes_a_table_knows_whose(run: tuple[Recipe, Path]) -> None:
+    _, folder = run
+    inputs = json.loads((folder / "align-fixed" / "inputs.json").read_text(encoding="utf-8"))
+    assert "stage.align-tokens" in inputs
 
 
 def test_all_layers_of_the_teacher_are_the_teacher(run: tuple[Recipe, Path]) -> None:

@@ -16,7 +16,7 @@ from suwen.training.students import (
     save_student,
     with_projection,
 )
-from suwen.training.tokenizer import train_tokenizer
+from suwen.training.tokenizer import SPECIAL, train_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,26 @@ def test_weights_depend_on_the_seed_alone(tokenizer, tiny):
     states = [student.state_dict() for student in (tiny, again, other)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not torch.equal(states[0]["2.linear.weight"], states[2]["2.linear.weight"])
+
+
+def test_mean_pooling_is_the_mean_of_the_states(tokenizer):
+    shape = {"layers": 1, "width": 32, "heads": 4, "dimension": 24, "max_length": 20, "seed": 3}
+    student = build_student(tokenizer, **shape, pooling="mean")
+    side = Side(student, "query")
+    given = features(student, "血压")
+    with torch.inference_mode():
+        mean = side.modules[0].model(**given).last_hidden_state[0].mean(dim=0)
+        expected = torch.nn.functional.normalize(side.modules[2].linear(mean), dim=-1)
+    assert np.allclose(vectors(student, ["血压"])[0], expected.numpy(), atol=1e-5)
+    assert not np.allclose(vectors(student, ["血压"]), vectors(build_student(tokenizer, **shape), ["血压"]), atol=1e-2)
+
+
+def test_dropout_is_on_while_it_learns_and_off_afterwards(tokenizer):
+    student = build_student(tokenizer, layers=1, width=32, heads=4, dimension=24, max_length=20, dropout=0.5)
+    student.train()
+    assert not np.allclose(vectors(student, ["血压"]), vectors(student, ["血压"]))
+    student.eval()
+    assert np.array_equal(vectors(student, ["血压"]), vectors(student, ["血压"]))
 
 
 def test_a_long_text_is_cut_to_the_length_and_keeps_its_ends(tiny):
@@ -182,11 +202,13 @@ def test_a_table_starts_from_the_teachers_vectors(tokenizer, tiny):
     init_from_vectors(tiny, given)
     unit = given / np.linalg.norm(given, axis=1, keepdims=True)
     centred = unit - unit.mean(axis=0)
-    found = table.detach().numpy()[1:, :16]
-    gram, expected = found @ found.T, centred[1:] @ centred[1:].T
+    special = len(SPECIAL)
+    found = table.detach().numpy()[special:, :16]
+    gram, expected = found @ found.T, centred[special:] @ centred[special:].T
     assert np.allclose(gram / np.trace(gram), expected / np.trace(expected), atol=1e-5), "angles are the teacher's"
     assert 0.5 < float(table.detach().std() / before.std()) < 2 and not table[0].any()
-    assert torch.equal(table[1:, 16:], before[1:, 16:]), "columns the teacher has no word for keep their dice"
+    assert torch.equal(table[:, 16:], before[:, 16:]), "columns the teacher has no word for keep their dice"
+    assert torch.equal(table[:special], before[:special]), "what a teacher makes of [CLS] means nothing"
 
 
 def test_a_wide_teacher_is_cut_to_its_main_components(tokenizer, tiny):
@@ -194,7 +216,8 @@ def test_a_wide_teacher_is_cut_to_its_main_components(tokenizer, tiny):
     rng = np.random.default_rng(0)
     given = rng.normal(size=(count, 4)) @ rng.normal(size=(4, 90)) + 0.001 * rng.normal(size=(count, 90))
     init_from_vectors(tiny, given.astype(np.float32))
-    spread = np.linalg.svd(tiny[0].model.embeddings.word_embeddings.weight.detach().numpy(), compute_uv=False)
+    table = tiny[0].model.embeddings.word_embeddings.weight.detach().numpy()[len(SPECIAL) :]
+    spread = np.linalg.svd(table, compute_uv=False)
     assert spread[3] > 20 * spread[4]
 
 

@@ -89,6 +89,8 @@ def _students(recipe: Recipe) -> Iterator[str]:
     for name, student in recipe.students.items():
         if student.start.startswith("prune:"):
             yield from _pruned(recipe, name, student)
+        if student.table_of is not None:
+            yield from _table(recipe, name, student.table_of)
         layers = student.start == "layers-of-document"
         if layers and not any(isinstance(stage, DocumentStage) for stage in recipe.stages):
             yield f"students.{name}.start: there is no document stage to take layers of; add one, or say scratch"
@@ -119,6 +121,19 @@ def _pruned(recipe: Recipe, name: str, student: Student) -> Iterator[str]:
         yield f"students.{name}.start: unknown student '{source}'{nearest(source, recipe.students)}"
     elif student.layers > recipe.students[source].layers:
         yield f"students.{name}.layers: {student.layers} is more than '{source}' has; take at most that many"
+
+
+def _table(recipe: Recipe, name: str, source: str) -> Iterator[str]:
+    if source not in recipe.students:
+        yield f"students.{name}.init: unknown student '{source}'{nearest(source, recipe.students)}"
+        return
+    if recipe.students[source].kind != "static":
+        yield f"students.{name}.init: '{source}' is no static student; name one whose table can be taken, or say random"
+    learnt = [n for n, stage in enumerate(recipe.stages) if getattr(stage, "student", None) == source]
+    wanted = [n for n, stage in enumerate(recipe.stages) if getattr(stage, "student", None) == name]
+    if wanted and (not learnt or learnt[0] > wanted[0]):
+        first = recipe.stages[wanted[0]].name
+        yield f"students.{name}.init: no stage before '{first}' trains '{source}'; move one there"
 
 
 def _references(recipe: Recipe) -> Iterator[str]:

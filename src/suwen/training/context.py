@@ -23,7 +23,7 @@ from suwen.training.measure import Measured, load_measures
 from suwen.training.options import Training
 from suwen.training.run_folder import RunFolder
 from suwen.training.settings import DocumentStage, FreezeStage, Recipe, Stage
-from suwen.training.students import build_student, first_layers, prune_layers, with_projection
+from suwen.training.students import build_student, first_layers, init_from_vectors, prune_layers, with_projection
 from suwen.training.tokenizer import train_tokenizer
 
 #: Called with the stage's name, the steps done and in all (0 where the clock decides), and the curves' last values.
@@ -182,6 +182,13 @@ class Context:
         ]
         return {f"stage.{name}": sha256_of_files(folder, names)} if names else {}
 
+    def student_hash(self, name: str, start: str | None) -> dict[str, str]:
+        """The hash of the stage that a student takes its weights from, or its table; none where it takes nothing."""
+        table = self.recipe.students[name].table_of
+        if start is None and table is not None:
+            start = self.student_stage(table)
+        return self.stage_hash(start) if start is not None else {}
+
     def tokenizer(self) -> Any:
         """The students' tokenizer, trained once on the data and shared by all runs over them."""
         settings = self.recipe.tokenizer
@@ -202,6 +209,12 @@ class Context:
 
     def student(self, name: str, start: str | None) -> Any:
         """A student to train: the weights of a stage, or its own start."""
+        student = self._student(name, start)
+        if not self.recipe.students[name].train_table:
+            student[0].model.get_input_embeddings().weight.requires_grad_(False)
+        return student
+
+    def _student(self, name: str, start: str | None) -> Any:
         if start is not None:
             return load_model(self.model_of(start), device=self.device)[0]
         shape = self.recipe.students[name]
@@ -221,8 +234,13 @@ class Context:
             intermediate=shape.intermediate,
             dimension=self.recipe.dimension,
             max_length=max(shape.max_length, shape.document_length or 0),
+            pooling=shape.pooling,
+            dropout=shape.dropout,
             seed=self.seed,
         )
+        if shape.table_of is not None:
+            learnt = load_model(self.model_of(self.student_stage(shape.table_of)), device="cpu")[0]
+            init_from_vectors(made, learnt[0].embedding.weight.detach().numpy())
         return made.to(self.device)
 
     def _decoder(self) -> Any:
@@ -244,5 +262,5 @@ class Context:
             if getattr(stage, "student", None) == student and (self.folder_of(stage.name) / "model").is_dir()
         ]
         if not names:
-            raise DataError(f"no finished stage holds the student {student!r}: put one before the stage that prunes it")
+            raise DataError(f"no finished stage holds the student {student!r}: put one before the stage that needs it")
         return names[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -115,16 +116,20 @@ def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
     earlier = recipe.stages[: recipe.stages.index(stage)]
     if student.base is not None:
         found["base"] = files_of(student.base)
+    if student.table_of is not None:
+        found["table_of"] = _stages_of(recipe, student.table_of, earlier, seed)
     if student.start.startswith("prune:"):
-        source = student.start.removeprefix("prune:")
-        names = [other.name for other in earlier if getattr(other, "student", None) == source]
-        found["pruned"] = [digest(identity(recipe, name, seed)) for name in names]
+        found["pruned"] = _stages_of(recipe, student.start.removeprefix("prune:"), earlier, seed)
     elif student.start == "layers-of-document":
         names = [other.name for other in earlier if isinstance(other, DocumentStage | FreezeStage)]
         found["layers_of"] = [digest(identity(recipe, name, seed)) for name in names]
     else:
         found |= _vocabulary(recipe)
     return found
+
+
+def _stages_of(recipe: Recipe, student: str, stages: Sequence[AnyStage], seed: int) -> list[str]:
+    return [digest(identity(recipe, one.name, seed)) for one in stages if getattr(one, "student", None) == student]
 
 
 def _vocabulary(recipe: Recipe) -> dict[str, Any]:

@@ -108,7 +108,8 @@ class RetroMAE(nn.Module):
     """Masked auto-encoding of a student's transformer, which stays itself: nothing is wrapped or added inside it.
 
     The encoder reads a text with some tokens hidden and predicts them. The decoder predicts *every* ordinary token from
-    the sentence vector (the hidden state of ``[CLS]``), its position, and a random half of the other tokens.
+    the sentence vector (the hidden state of ``[CLS]``, or the mean where the student pools so), its position, and a
+    random half of the other tokens.
 
     Args:
         student: A ``SentenceTransformer`` that begins with a transformer, or that transformer module.
@@ -133,6 +134,7 @@ class RetroMAE(nn.Module):
         self.encoder = transformer.model
         self.encoder_mask, self.decoder_mask = encoder_mask, decoder_mask
         self._mask_id = tokenizer.mask_token_id
+        self._mean = any(getattr(module, "pooling_mode", "") == "mean" for module in student.modules())
         self.register_buffer("special", torch.tensor(sorted(set(tokenizer.all_special_ids))), persistent=False)
         width, vocabulary = config.hidden_size, config.vocab_size
         with torch.random.fork_rng(devices=[]):
@@ -167,9 +169,16 @@ class RetroMAE(nn.Module):
         states = self.encode(ids.masked_fill(masked, self._mask_id), attention)
         encoder = self._predicted(self.encoder_head, states, ids, hidden_places)
         visible = visible_to_decoder(ordinary, self.decoder_mask, self._on_device(generator))
-        decoded = self.decode(states[:, 0], ids, visible)
+        decoded = self.decode(self._sentence(states, attention), ids, visible)
         decoder = self._predicted(self.decoder_head, decoded, ids, all_places)
         return {"loss": encoder + decoder, "encoder": encoder, "decoder": decoder}
+
+    def _sentence(self, states: Tensor, attention: Tensor) -> Tensor:
+        if not self._mean:
+            return states[:, 0]
+        seen = attention[..., None].to(states.dtype)
+        mean: Tensor = (states * seen).sum(dim=1) / seen.sum(dim=1)
+        return mean
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Hidden states of the last layer, ``[texts, tokens, width]``."""

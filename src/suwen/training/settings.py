@@ -261,8 +261,17 @@ class Student(Settings):
     max_length: int = Field(default=64, ge=4, description="tokens of a query")
     document_length: int | None = Field(default=None, ge=4, description="tokens in document form; null = max_length")
     projection: bool = Field(default=True, description="a linear layer from its width to the space's dimension")
-    init: Literal["random", "vectors"] = Field(
-        default="random", description="a static student's table; vectors = the teacher's vector of every token"
+    pooling: Literal["cls", "mean"] = Field(default="cls", description="how the states of tokens become one vector")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="of hidden states and attention, while it learns")
+    init: str = Field(
+        default="random",
+        pattern=r"^(random|vectors|table:[a-z0-9._-]+)$",
+        description="the start of its table; vectors = the teacher's vector of every token (static students), "
+        "table:STUDENT = the main components of a static student's learnt table (transformers)",
+    )
+    train_table: bool = Field(
+        default=True,
+        description="false: the table of tokens stays as it started, and what is learnt must go through it",
     )
     prompts: Prompts = Field(default_factory=Prompts, description="what tells its query form from its document form")
 
@@ -275,7 +284,16 @@ class Student(Settings):
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
         if self.init == "vectors" and (self.kind, self.start, self.base) != ("static", "scratch", None):
             raise ValueError("`init: vectors` starts the table of a static student from scratch: say `init: random`")
+        if not self.train_table and self.kind == "static":
+            raise ValueError("a static student is its table: `train_table: false` leaves nothing to train")
+        if self.table_of is not None and not scratch:
+            raise ValueError("`init: table:STUDENT` starts a transformer from scratch: say `init: random`")
         return self
+
+    @property
+    def table_of(self) -> str | None:
+        """The static student whose table it starts from."""
+        return self.init.removeprefix("table:") if self.init.startswith("table:") else None
 
 
 class Tokenizer(Settings):

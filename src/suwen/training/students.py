@@ -44,6 +44,7 @@ def build_student(
     intermediate: int | None = None,
     dimension: int = 512,
     max_length: int = 256,
+    pooling: Literal["cls", "mean"] = "cls",
     dropout: float = 0.0,
     projection: bool = True,
     prompts: Prompts = PROMPTS,
@@ -53,14 +54,15 @@ def build_student(
 
     Args:
         tokenizer: A ``tokenizers.Tokenizer`` of :func:`~suwen.training.tokenizer.train_tokenizer`, or its file.
-        kind: A transformer with a linear layer behind its ``[CLS]``, or a table of token rows (``static``).
+        kind: A transformer with a linear layer behind its pooling, or a table of token rows (``static``).
         layers: Transformer layers.
         width: Their width.
         heads: Attention heads.
         intermediate: The width inside a layer; 4 x ``width`` by default.
         dimension: The space's dimension.
         max_length: The most tokens of a text, special ones included.
-        dropout: Of hidden states and attention. None by default: alignment is far from overfitting its texts.
+        pooling: The state of ``[CLS]``, or the mean of all.
+        dropout: Of hidden states and attention.
         projection: Put the linear layer; without it the width must be the dimension.
         prompts: What tells the two forms apart.
         seed: Of the weights.
@@ -86,7 +88,9 @@ def build_student(
             )
         shape = _shape(tokenizer, layers, width, heads, intermediate or 4 * width, max_length, dropout)
         transformer = _transformer(shape, tokenizer, max_length)
-        return _assemble([transformer, _cls(width), *_head(width, dimension if projection else None)], prompts)
+        return _assemble(
+            [transformer, _pooling(width, pooling), *_head(width, dimension if projection else None)], prompts
+        )
 
 
 def _read(tokenizer: Any) -> Any:
@@ -146,10 +150,10 @@ def _transformer(config: Any, tokenizer: Any, max_length: int) -> Any:
         return Transformer(folder, max_seq_length=max_length)
 
 
-def _cls(width: int) -> Any:
+def _pooling(width: int, how: str) -> Any:
     from sentence_transformers.sentence_transformer.modules import Pooling
 
-    return Pooling(width, "cls")
+    return Pooling(width, how)
 
 
 def _head(width: int, dimension: int | None) -> list[Any]:
@@ -256,7 +260,8 @@ def init_from_vectors(
 ) -> None:
     """Start a student's table from the teacher's vector of each token: a rare token then knows what it means.
 
-    A transformer's table gets their main components, at the scale it had. A static student's gets the vectors without
+    A transformer's table gets their main components, at the scale it had; its special tokens stay as they are, for what
+    a teacher makes of their names means nothing. A static student's gets the vectors without
     what they share, each weighted down by its frequency.
 
     Args:
@@ -300,9 +305,8 @@ def _start_table(table: torch.Tensor, centred: Vectors) -> None:
     _, axes = torch.linalg.eigh(vectors.T @ vectors)
     main = (vectors @ axes.flip(1)[:, : table.shape[1]]).float()
     scale = table.std() / main.std().clamp_min(1e-12)
-    table[:, : main.shape[1]] = (main * scale).to(table)
-    padding = SPECIAL.index("[PAD]")
-    table[padding] = 0
+    ordinary = slice(len(SPECIAL), None)
+    table[ordinary, : main.shape[1]] = (main * scale).to(table)[ordinary]
 
 
 def save_student(

@@ -23,8 +23,9 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
     """Train a student towards the stored vectors of the document encoder; the document encoder never runs."""
     vectors = TeacherVectors(context.folder_of(stage.vectors))
     inputs = {"space": vectors.space} | context.data_hashes(texts=True)
-    for name in (stage.start, *stage.blend):
-        inputs |= context.stage_hash(name) if name is not None else {}
+    inputs |= context.student_hash(stage.student, stage.start)
+    for name in stage.blend:
+        inputs |= context.stage_hash(name)
     folder = context.open(stage, inputs)
     if folder.finished:
         return folder.metrics

@@ -21,8 +21,9 @@ from suwen.training.towers import FrozenTower, Tower
 def run_joint(context: Context, stage: JointStage) -> dict[str, float]:
     """Train on labelled rows with hard negatives."""
     inputs = context.data_hashes(rows=stage.rows.sources)
-    for name in {stage.start, stage.document, *stage.blend} - {None}:
-        inputs |= context.stage_hash(str(name))
+    inputs |= context.student_hash(stage.student, stage.start)
+    for name in {stage.document, *stage.blend}:
+        inputs |= context.stage_hash(name)
     folder = context.open(stage, inputs)
     if folder.finished:
         return folder.metrics

@@ -70,7 +70,7 @@ class RetromaeTask:
 
 def run_retromae(context: Context, stage: RetromaeStage) -> dict[str, float]:
     """Pre-train a student on unlabelled texts."""
-    folder = context.open(stage, context.data_hashes(texts=True))
+    folder = context.open(stage, context.data_hashes(texts=True) | context.student_hash(stage.student, None))
     if folder.finished:
         return folder.metrics
     student = open_student(context, stage.student, None)
