@@ -70,6 +70,31 @@ def test_each_loss_alone_brings_the_student_nearer(losses):
     assert after > before + 0.3
 
 
+def test_ranking_is_the_divergence_over_each_texts_own_documents_and_leaves_other_parts_alone():
+    student, rng = Table(), np.random.default_rng(4)
+    bank = rng.normal(size=(7, WIDTH)).astype(np.float32)
+    near = rng.integers(7, size=(COUNT, 3))
+    places, targets = np.arange(COUNT), FrozenTower(teacher(), "cpu")
+    parts = [
+        Part("document", student, targets, places, places, 0.4),
+        Part("query", student, targets, places, places, 0.6, near),
+    ]
+    losses = AlignLosses(0.0, 0.0, ranking=2.0, temperature=0.5)
+    task = AlignTask(student, parts, 10, losses, seed=0, bank=FrozenTower(bank, "cpu"))
+    expected = []
+    for row in task._orders[1].rows(0):
+        with torch.no_grad():
+            own = student.vectors(np.array([row]))[0].double().numpy()
+        mine, its = (np.exp(bank[near[row]] @ vector / 0.5) for vector in (own, teacher()[row].astype(np.float64)))
+        mine, its = mine / mine.sum(), its / its.sum()
+        expected.append((its * np.log(its / mine)).sum())
+    found = task.step(0)
+    assert float(found["ranking"]) == pytest.approx(np.mean(expected), rel=1e-5)
+    assert float(found["loss"]) == pytest.approx(2 * np.mean(expected), rel=1e-5)
+    moved = set(np.flatnonzero(student.rows.grad.abs().sum(dim=1).numpy()))
+    assert moved <= set(task._orders[1].rows(0)), "a text in document form has no order to learn"
+
+
 def test_two_forms_share_a_batch_and_one_text_is_not_its_own_negative():
     student = Table()
     places = np.arange(COUNT)

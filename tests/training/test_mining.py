@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from suwen.corpora.training_rows import TrainingRow
 from suwen.training.data import table_of
-from suwen.training.mining import mine_rows
+from suwen.training.mining import mine_rows, nearest_documents
 from suwen.training.options import Mine
 
 
@@ -47,3 +47,13 @@ def test_a_copy_of_the_positive_is_no_negative():
     queries = np.array([[0.8, 0.6], [0, 1], [0, 1]], np.float16)
     mined = mine_rows(table, queries, documents, Mine(first_rank=1, margin=1.0), device="cpu")
     assert 1 not in mined.sources["a"][0][2]
+
+
+def test_nearest_documents_are_those_of_a_plain_sort(monkeypatch):
+    monkeypatch.setattr("suwen.training.mining._AT_ONCE", 4)
+    rng = np.random.default_rng(3)
+    queries, documents = unit(rng, 9), unit(rng, 30)
+    found = nearest_documents(queries, documents, 5, device="cpu")
+    scores = queries.astype(np.float32) @ documents.astype(np.float32).T
+    assert np.array_equal(found, np.argsort(-scores, axis=1, kind="stable")[:, :5])
+    assert nearest_documents(queries, documents[:3], 5, device="cpu").shape == (9, 3), "fewer where there are fewer"

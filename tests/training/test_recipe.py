@@ -169,6 +169,10 @@ def static_learns_last(raw: Raw) -> None:
     raw["stages"].sort(key=lambda found: found.get("student") == "static")
 
 
+def supervised_ranking(raw: Raw) -> None:
+    stage(raw, "align").update(ranking=1.0, supervised=True)
+
+
 def blend_of_another_space(raw: Raw) -> None:
     tier_of_another_space(raw)
     stage(raw, "align")["blend"] = {"align-static": 0.5}
@@ -190,6 +194,8 @@ def no_vocabulary(raw: Raw) -> None:
         (change("stages", "document", "dimensions", value=[64, 16]), "vectors are cut to 32, which is not among"),
         (change("stages", "freeze", "dimension", value=64), "wider than 'document' gives"),
         (change("students", "student", "start", value="prune:big"), "unknown student 'big'"),
+        (change("stages", "align", "ranking", value=-1), "stages.align.ranking"),
+        (supervised_ranking, "`ranking` is for unlabelled texts"),
         (change("students", "student", "init", value="table:big"), "init: unknown student 'big'"),
         (change("students", "student", "init", value="table:student"), "'student' is no static student"),
         (change("students", "student", "init", value="table"), "students.student.init"),

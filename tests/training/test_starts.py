@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +38,8 @@ def recipe_of(tmp: Path, students: dict[str, dict[str, Any]], sets: Sequence[str
             "name": f"align-{name}",
             "student": name,
             "vectors": "vectors",
-            "training": TRAINING | ({"steps": 3} if name == "fixed" else {}),
+            "training": TRAINING | ({"steps": 3} if name in ("fixed", "ranked") else {}),
+            **({"ranking": 1.0, "neighbours": 4} if name == "ranked" else {}),
         }
         for name in students
     ]
@@ -56,6 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, Path]:
         "half": {"start": "layers-of-document", "layers": 1},
         "random": {"kind": "static", **forms},
         "tokens": {"kind": "static", "init": "vectors", **forms},
+        "ranked": {"kind": "static", **forms},
         "fixed": {"layers": 1, "width": 32, "heads": 4, "init": "table:tokens", "train_table": False, **forms},
     }
     recipe = recipe_of(folder, students, ["stages.document.training.steps=12"])
@@ -104,6 +107,16 @@ def test_a_table_that_is_not_trained_stays_a_static_students_while_the_rest_lear
     )
     moved = fixed[0].model.encoder.layer[0].output.dense.weight - start[0].model.encoder.layer[0].output.dense.weight
     assert float(moved.detach().abs().max()) > 1e-4, "the rest has learnt"
+
+
+def test_a_stage_may_learn_the_order_of_the_nearest_documents(run: tuple[Recipe, Path]) -> None:
+    _, folder = run
+    with (folder / "align-ranked" / "curves.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert all(float(row["ranking"]) > 0 for row in rows)
+    assert float(rows[-1]["loss"]) == pytest.approx(
+        sum(float(rows[-1][name]) for name in ("contrastive", "squared_l2", "ranking")), rel=1e-4
+    )
 
 
 def test_a_stage_that_takes_a_table_knows_whose(run: tuple[Recipe, Path]) -> None:

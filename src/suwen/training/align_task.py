@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from suwen.encoders.packed import to_device
@@ -38,6 +39,8 @@ class Part:
         places: For each text of the part, its row in ``targets``.
         texts: For each text of the part, a number that is equal where texts are equal, over all parts.
         share: Of the batch.
+        neighbours: For each text of the part, the rows of its nearest documents in the bank, ``[texts, count]``; None
+            where their order is not learnt.
     """
 
     form: str
@@ -46,6 +49,7 @@ class Part:
     places: Ints
     texts: Ints
     share: float
+    neighbours: npt.NDArray[np.integer[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class AlignLosses:
     squared_l2: float = 1.0
     distil: float = 0.0
     leaf: float = 0.0
+    ranking: float = 0.0
     temperature: float = 0.03
 
 
@@ -69,6 +74,7 @@ class AlignTask:
         losses: What is minimised.
         seed: Of the order.
         rates: Factors of the learning rate by part of the student (embeddings, encoder, projection).
+        bank: The teacher's vectors of the documents that ``neighbours`` of the parts name.
     """
 
     def __init__(
@@ -80,8 +86,10 @@ class AlignTask:
         *,
         seed: int,
         rates: Mapping[str, float] | None = None,
+        bank: FrozenTower | None = None,
     ) -> None:
         self.model, self.parts, self.losses, self._rates = model, list(parts), losses, dict(rates or {})
+        self._bank = bank
         shares = np.array([part.share for part in parts])
         sizes = np.maximum(1, np.round(batch * shares / shares.sum())).astype(int)
         self._orders = [
@@ -95,6 +103,7 @@ class AlignTask:
                 "squared_l2": losses.squared_l2,
                 "distil": losses.distil,
                 "leaf": losses.leaf,
+                "ranking": losses.ranking,
             }
         )
         self.scaler: Any = None
@@ -155,9 +164,30 @@ class AlignTask:
                     similarities(student, every), similarities(teacher, every)
                 ),
                 "leaf": lambda: Leaf()(student, teacher),
+                "ranking": lambda: self._ranking(student, teacher, [rows for _, rows in pieces]),
             }
         )
         return found.total, {name: value.detach() for name, value in found.parts.items()}
+
+    def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, rows: Sequence[Ints]) -> torch.Tensor:
+        """How far the student's order of each text's nearest documents is from the teacher's.
+
+        A distance between vectors counts all directions alike; a search only those in which near documents differ.
+        """
+        assert self._bank is not None
+        loss = DistilKL(self.losses.temperature)
+        found, count, start = student.new_zeros(()), 0, 0
+        for part, mine in zip(self.parts, rows, strict=True):
+            span = slice(start, start + len(mine))
+            start += len(mine)
+            if part.neighbours is None:
+                continue
+            places = part.neighbours[mine]
+            near = self._bank.vectors(places.reshape(-1).astype(np.int64)).view(*places.shape, -1)
+            mine_scores, its_scores = (torch.einsum("td,tnd->tn", side[span], near) for side in (student, teacher))
+            found = found + len(mine) * loss(mine_scores, its_scores)
+            count += len(mine)
+        return found / max(1, count)
 
 
 def own_share(rows: Ints) -> Ints:

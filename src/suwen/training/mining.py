@@ -1,4 +1,4 @@
-"""Hard negatives straight from teacher vectors that are in memory. Mining from an index is in ``curate.mine``."""
+"""Hard negatives and nearest documents from teacher vectors in memory. Mining from an index is in ``curate.mine``."""
 
 from __future__ import annotations
 
@@ -53,6 +53,28 @@ def mine_rows(
                     fresh = fresh[np.sort(rng.choice(len(fresh), settings.count, replace=False))]
                 kept.append((row[0], row[1], list(dict.fromkeys([*row[2], *fresh.tolist()]))))
     return mined
+
+
+def nearest_documents(
+    queries: npt.NDArray[np.float16], documents: npt.NDArray[np.float16], count: int, *, device: str
+) -> npt.NDArray[np.int32]:
+    """The rows of each query's nearest documents by the teacher, nearest first; ``[queries, count]``.
+
+    Args:
+        queries: The teacher's vectors of texts in query form; may be memory-mapped.
+        documents: Those of the documents, in document form.
+        count: How many; all where there are fewer.
+        device: Where to multiply.
+    """
+    matrix = torch.from_numpy(np.asarray(documents)).to(device)
+    matrix = matrix.float() if matrix.device.type == "cpu" else matrix  # half precision is slow on a CPU
+    count = min(count, len(documents))
+    found = np.empty((len(queries), count), np.int32)
+    for start in range(0, len(queries), _AT_ONCE):
+        asked = torch.from_numpy(np.ascontiguousarray(queries[start : start + _AT_ONCE])).to(matrix)
+        best = torch.topk(asked @ matrix.T, count, dim=1).indices
+        found[start : start + len(asked)] = best.cpu().numpy()
+    return found
 
 
 def _candidates(

@@ -133,6 +133,10 @@ class AlignStage(Stage):
     squared_l2: float = Field(default=1.0, ge=0, description="weight of the squared L2 distance")
     distil: float = Field(default=0.0, ge=0, description="weight of the KL loss towards the teacher's in-batch scores")
     leaf: float = Field(default=0.0, ge=0, description="weight of the LEAF loss (L2 distance alone)")
+    ranking: float = Field(
+        default=0.0, ge=0, description="weight of the KL loss towards the teacher's order of a text's nearest documents"
+    )
+    neighbours: int = Field(default=32, ge=2, description="how many nearest documents, for `ranking`")
     temperature: float = Field(default=0.03, gt=0, description="of the contrastive and KL losses")
     supervised: bool = Field(default=False, description="align on labelled rows in place of unlabelled texts")
     rows: Rows = Field(default_factory=Rows, description="the rows, when supervised")
@@ -147,8 +151,12 @@ class AlignStage(Stage):
 
     @model_validator(mode="after")
     def _some_loss(self) -> AlignStage:
-        if not self.contrastive + self.squared_l2 + self.distil + self.leaf:
-            raise ValueError("no loss is left: give one of contrastive, squared_l2, distil and leaf a weight above 0")
+        if not self.contrastive + self.squared_l2 + self.distil + self.leaf + self.ranking:
+            raise ValueError(
+                "no loss is left: give one of contrastive, squared_l2, distil, leaf and ranking a weight above 0"
+            )
+        if self.ranking and self.supervised:
+            raise ValueError("`ranking` is for unlabelled texts: say `supervised: false`, or a joint stage's `distil`")
         return self
 
 
