@@ -14,8 +14,9 @@ from suwen.training.batches import tokenise
 from suwen.training.context import Context
 from suwen.training.recipe import load_recipe
 from suwen.training.runner import TrainError, train
-from suwen.training.settings import Recipe
+from suwen.training.settings import JointStage, Recipe
 from suwen.training.stages.aligned import open_student
+from suwen.training.stages.joint import _alignment
 from suwen.training.stand_in import with_builtins
 from suwen.training.students import build_student
 from suwen.training.tokenizer import train_tokenizer
@@ -113,6 +114,22 @@ def blended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recipe]:
     report = train(recipe, root, device="cpu")
     assert report.complete
     return root, with_builtins(recipe, root / "builtin")
+
+
+def test_stage_two_keeps_the_losses_of_the_stage_it_starts_from(blended: tuple[Path, Recipe]) -> None:
+    root, _ = blended
+    kept = ["stages.align.ranking=0.5", "stages.align.neighbours=3", "stages.align.contrastive=0.25"]
+    kept += ["stages.joint.keep_alignment=1.0", "stages.joint.vectors=vectors"]
+    recipe = with_builtins(load_recipe(RECIPE, [*BLEND, *kept]), root / "builtin")
+    context = Context(recipe, root / "care-tiny" / "s0", shared=root)
+    stage = recipe.stage("joint")
+    assert isinstance(stage, JointStage)
+    task = _alignment(context, stage, open_student(context, "student", "align", {"align-static": 0.5}))
+    assert (task.losses.ranking, task.losses.contrastive, task.losses.squared_l2) == (0.5, 0.25, 1.0)
+    assert task.parts[0].neighbours is not None and task.parts[0].neighbours.shape == (len(task.parts[0].places), 3)
+    total, parts = task.loss(0)
+    weighed = 0.5 * parts["ranking"] + 0.25 * parts["contrastive"] + parts["squared_l2"]
+    torch.testing.assert_close(total.detach(), weighed)
 
 
 def test_a_stage_trains_measures_and_exports_the_blend(blended: tuple[Path, Recipe]) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from suwen.encoders.query import Vectors
-from suwen.training.align_task import AlignLosses, AlignTask, Part
+from suwen.training.align_task import AlignTask, Part
 from suwen.training.context import Context
 from suwen.training.data import table_of
-from suwen.training.mining import nearest_documents
 from suwen.training.settings import AlignStage
-from suwen.training.stages.aligned import StudentModel, finish_student, open_student, text_parts
+from suwen.training.stages.aligned import (
+    StudentModel,
+    finish_student,
+    losses_of,
+    open_student,
+    text_parts,
+    with_neighbours,
+)
 from suwen.training.stages.vectors import TOKENS, TeacherVectors
 from suwen.training.students import init_from_vectors
 from suwen.training.tokenizer import DOCUMENT, QUERY
@@ -35,16 +39,14 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
     student = open_student(context, stage.student, stage.start, stage.blend)
     seed = context.seed_of(stage)
     parts = (_supervised if stage.supervised else _texts)(context, stage, student, vectors)
-    bank = None
-    if stage.ranking > 0:
-        parts, bank = _with_neighbours(context, stage, parts, vectors)
+    parts, bank = with_neighbours(context, stage, parts, vectors)
     if stage.start is None and student.shape.init == "vectors":
         _start_table(student, parts[0], vectors)
     task = AlignTask(
         student.model,
         parts,
         stage.training.batch,
-        AlignLosses(stage.contrastive, stage.squared_l2, stage.distil, stage.leaf, stage.ranking, stage.temperature),
+        losses_of(stage),
         seed=seed,
         rates=stage.learning_rates,
         bank=bank,
@@ -52,22 +54,6 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
     student.model.train()
     context.optimise(task, folder, stage.training, per_epoch=task.per_epoch)
     return finish_student(context, folder, student, vectors)
-
-
-def _with_neighbours(
-    context: Context, stage: AlignStage, parts: list[Part], vectors: TeacherVectors
-) -> tuple[list[Part], FrozenTower]:
-    """Tell each text in query form its nearest documents: of the rows, and of the texts that have a document form."""
-    names = [name for name in ("rows-document", "document") if vectors.has(name)]
-    documents = np.concatenate([vectors.array(name) for name in names or ["rows-document"]])
-    found = []
-    for part in parts:
-        if part.form == "query":
-            asked = vectors.array("query")[part.places]
-            near = nearest_documents(asked, documents, stage.neighbours, device=context.device)
-            part = replace(part, neighbours=near)
-        found.append(part)
-    return found, FrozenTower(documents, context.device)
 
 
 def _start_table(student: StudentModel, part: Part, vectors: TeacherVectors) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import torch
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form, Side
-from suwen.training.align_task import Part
+from suwen.training.align_task import AlignLosses, Part
 from suwen.training.batches import Ints, tokenise
 from suwen.training.context import Context
 from suwen.training.data import table_of
+from suwen.training.mining import nearest_documents
 from suwen.training.options import Kind, Training
-from suwen.training.settings import Student
+from suwen.training.settings import AlignStage, Student
 from suwen.training.stages.vectors import TeacherVectors, measure_student
 from suwen.training.towers import FrozenTower, Precision, TrainedTower
 
@@ -154,6 +156,31 @@ def _row_documents(
     targets = FrozenTower(vectors.array("rows-document"), context.device)
     # Numbered apart from the texts: the few that are both only lose a mask.
     return Part("document", student.tower("document", documents, training), targets, places, places + (1 << 40), share)
+
+
+def losses_of(stage: AlignStage) -> AlignLosses:
+    """What an align stage minimises."""
+    return AlignLosses(stage.contrastive, stage.squared_l2, stage.distil, stage.leaf, stage.ranking, stage.temperature)
+
+
+def with_neighbours(
+    context: Context, stage: AlignStage, parts: Sequence[Part], vectors: TeacherVectors
+) -> tuple[list[Part], FrozenTower | None]:
+    """Where an align stage learns their order, tell each text in query form its nearest documents, and give all those.
+
+    They are the documents of the rows, and the texts that have a document form.
+    """
+    if not stage.ranking:
+        return list(parts), None
+    names = [name for name in ("rows-document", "document") if vectors.has(name)]
+    documents = np.concatenate([vectors.array(name) for name in names or ["rows-document"]])
+    queries = vectors.array("query")
+
+    def near(part: Part) -> Any:
+        return nearest_documents(queries[part.places], documents, stage.neighbours, device=context.device)
+
+    found = [replace(part, neighbours=near(part)) if part.form == "query" else part for part in parts]
+    return found, FrozenTower(documents, context.device)
 
 
 def finish_student(

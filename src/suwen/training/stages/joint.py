@@ -10,7 +10,14 @@ from suwen.training.data import PairTable
 from suwen.training.pair_task import PairLosses, PairTask, Teacher
 from suwen.training.run_folder import RunFolder
 from suwen.training.settings import AlignStage, JointStage
-from suwen.training.stages.aligned import StudentModel, finish_student, open_student, text_parts
+from suwen.training.stages.aligned import (
+    StudentModel,
+    finish_student,
+    losses_of,
+    open_student,
+    text_parts,
+    with_neighbours,
+)
 from suwen.training.stages.documents import TrainedDocument
 from suwen.training.stages.pairs import mined, read_table, row_batches, vectors_of
 from suwen.training.stages.vectors import TeacherVectors
@@ -110,18 +117,22 @@ def _alignment(context: Context, stage: JointStage, student: StudentModel) -> Al
     """The Stage-I task of the stage this one starts from, kept in the mix so that the space is not forgotten."""
     before = context.recipe.stage(str(stage.start)) if stage.start is not None else None
     shape = before if isinstance(before, AlignStage) else None
+    vectors = TeacherVectors(context.folder_of(str(stage.vectors)))
     parts = text_parts(
         context,
         student,
-        TeacherVectors(context.folder_of(str(stage.vectors))),
+        vectors,
         stage.training,
         limit=shape.limit if shape else None,
         kinds=shape.kinds if shape else None,
         document_share=shape.document_share if shape else 0.0,
         seed=context.seed_of(stage),
     )
-    losses = AlignLosses(temperature=shape.temperature if shape else 0.03)
-    return AlignTask(student.model, parts, stage.training.batch, losses, seed=context.seed_of(stage) + 1)
+    losses, bank = AlignLosses(), None
+    if shape is not None and not shape.supervised:
+        losses = losses_of(shape)
+        parts, bank = with_neighbours(context, shape, parts, vectors)
+    return AlignTask(student.model, parts, stage.training.batch, losses, seed=context.seed_of(stage) + 1, bank=bank)
 
 
 def _student(context: Context, stage: JointStage) -> StudentModel:
