@@ -27,16 +27,11 @@ from typing import Any
 import numpy as np
 
 from suwen.encoders.pair import Pair
+from suwen.encoders.static import unit
 from suwen.training.measure import Measured, load_measures, ndcg
 
 _DEFAULT = Path(__file__).parents[1] / "src" / "suwen" / "models" / "default"
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
-
-
-def unit(rows: Matrix) -> Matrix:
-    """Rows of length one."""
-    found: Matrix = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return found
 
 
 def across(directions: Matrix, from_: Matrix) -> Matrix:

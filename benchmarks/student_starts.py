@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from suwen.encoders.side import Side
+from suwen.encoders.static import unit
 from suwen.training.align_task import AlignLosses, AlignTask, Part
 from suwen.training.batches import tokenise
 from suwen.training.measure import load_measures
@@ -76,10 +77,9 @@ def read_texts(dev: Path, vectors: Path, left_out: str, limit: int | None) -> Te
         file = vectors / f"{task.name}-documents.npy"
         if not file.is_file():
             continue
-        texts, found = list(task.data.documents), np.load(file, allow_pickle=False).astype(np.float32)
+        texts, found = list(task.data.documents), unit(np.load(file, allow_pickle=False).astype(np.float32))
         if len(texts) != len(found):
             raise SystemExit(f"{file} has {len(found)} vectors for {len(texts)} documents: take those of this folder")
-        found /= np.linalg.norm(found, axis=1, keepdims=True)
         order = draw.permutation(len(texts))[:limit]
         cut = 0 if task.name == left_out else int(len(order) * 0.9)
         train[0].extend(texts[place] for place in order[:cut])

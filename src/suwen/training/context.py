@@ -182,9 +182,9 @@ class Context:
         ]
         return {f"stage.{name}": sha256_of_files(folder, names)} if names else {}
 
-    def student_hash(self, name: str, start: str | None) -> dict[str, str]:
-        """The hash of the stage that a student takes its weights from, or its table; none where it takes nothing."""
-        table = self.recipe.students[name].table_of
+    def student_hash(self, name: str | None, start: str | None) -> dict[str, str]:
+        """The hash of the stage that weights are taken from, or a student's table; none where nothing is taken."""
+        table = self.recipe.students[name].table_of if name is not None else None
         if start is None and table is not None:
             start = self.student_stage(table)
         return self.stage_hash(start) if start is not None else {}

@@ -261,8 +261,8 @@ def init_from_vectors(
     """Start a student's table from the teacher's vector of each token: a rare token then knows what it means.
 
     A transformer's table gets their main components, at the scale it had; its special tokens stay as they are, for what
-    a teacher makes of their names means nothing. A static student's gets the vectors without
-    what they share, each weighted down by its frequency.
+    a teacher makes of their names means nothing. A static student's gets the vectors without what they share, each
+    weighted down by its frequency.
 
     Args:
         student: Changed in place.

@@ -5,18 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from suwen.encoders.query import Vectors
-from suwen.training.align_task import AlignTask, Part
+from suwen.training.align_task import Part
 from suwen.training.context import Context
 from suwen.training.data import table_of
 from suwen.training.settings import AlignStage
-from suwen.training.stages.aligned import (
-    StudentModel,
-    finish_student,
-    losses_of,
-    open_student,
-    text_parts,
-    with_neighbours,
-)
+from suwen.training.stages.aligned import StudentModel, alignment_task, finish_student, open_student, text_parts
 from suwen.training.stages.vectors import TOKENS, TeacherVectors
 from suwen.training.students import init_from_vectors
 from suwen.training.tokenizer import DOCUMENT, QUERY
@@ -39,18 +32,9 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
     student = open_student(context, stage.student, stage.start, stage.blend)
     seed = context.seed_of(stage)
     parts = (_supervised if stage.supervised else _texts)(context, stage, student, vectors)
-    parts, bank = with_neighbours(context, stage, parts, vectors)
     if stage.start is None and student.shape.init == "vectors":
         _start_table(student, parts[0], vectors)
-    task = AlignTask(
-        student.model,
-        parts,
-        stage.training.batch,
-        losses_of(stage),
-        seed=seed,
-        rates=stage.learning_rates,
-        bank=bank,
-    )
+    task = alignment_task(context, stage, student, parts, vectors, batch=stage.training.batch, seed=seed)
     student.model.train()
     context.optimise(task, folder, stage.training, per_epoch=task.per_epoch)
     return finish_student(context, folder, student, vectors)

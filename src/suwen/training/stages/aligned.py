@@ -12,7 +12,7 @@ import torch
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form, Side
-from suwen.training.align_task import AlignLosses, Part
+from suwen.training.align_task import AlignLosses, AlignTask, Part
 from suwen.training.batches import Ints, tokenise
 from suwen.training.context import Context
 from suwen.training.data import table_of
@@ -158,20 +158,33 @@ def _row_documents(
     return Part("document", student.tower("document", documents, training), targets, places, places + (1 << 40), share)
 
 
-def losses_of(stage: AlignStage) -> AlignLosses:
-    """What an align stage minimises."""
-    return AlignLosses(stage.contrastive, stage.squared_l2, stage.distil, stage.leaf, stage.ranking, stage.temperature)
+def alignment_task(
+    context: Context,
+    stage: AlignStage,
+    student: StudentModel,
+    parts: Sequence[Part],
+    vectors: TeacherVectors,
+    *,
+    batch: int,
+    seed: int,
+) -> AlignTask:
+    """What an align stage optimises, for itself or inside a Stage II that keeps it in the mix."""
+    parts, bank = _with_neighbours(context, stage, parts, vectors)
+    losses = AlignLosses(
+        stage.contrastive, stage.squared_l2, stage.distil, stage.leaf, stage.ranking, stage.temperature
+    )
+    return AlignTask(student.model, parts, batch, losses, seed=seed, rates=stage.learning_rates, bank=bank)
 
 
-def with_neighbours(
+def _with_neighbours(
     context: Context, stage: AlignStage, parts: Sequence[Part], vectors: TeacherVectors
-) -> tuple[list[Part], FrozenTower | None]:
+) -> tuple[Sequence[Part], FrozenTower | None]:
     """Where an align stage learns their order, tell each text in query form its nearest documents, and give all those.
 
     They are the documents of the rows, and the texts that have a document form.
     """
     if not stage.ranking:
-        return list(parts), None
+        return parts, None
     names = [name for name in ("rows-document", "document") if vectors.has(name)]
     documents = np.concatenate([vectors.array(name) for name in names or ["rows-document"]])
     queries = vectors.array("query")

@@ -10,14 +10,7 @@ from suwen.training.data import PairTable
 from suwen.training.pair_task import PairLosses, PairTask, Teacher
 from suwen.training.run_folder import RunFolder
 from suwen.training.settings import AlignStage, JointStage
-from suwen.training.stages.aligned import (
-    StudentModel,
-    finish_student,
-    losses_of,
-    open_student,
-    text_parts,
-    with_neighbours,
-)
+from suwen.training.stages.aligned import StudentModel, alignment_task, finish_student, open_student, text_parts
 from suwen.training.stages.documents import TrainedDocument
 from suwen.training.stages.pairs import mined, read_table, row_batches, vectors_of
 from suwen.training.stages.vectors import TeacherVectors
@@ -128,11 +121,11 @@ def _alignment(context: Context, stage: JointStage, student: StudentModel) -> Al
         document_share=shape.document_share if shape else 0.0,
         seed=context.seed_of(stage),
     )
-    losses, bank = AlignLosses(), None
+    batch, seed = stage.training.batch, context.seed_of(stage) + 1
     if shape is not None and not shape.supervised:
-        losses = losses_of(shape)
-        parts, bank = with_neighbours(context, shape, parts, vectors)
-    return AlignTask(student.model, parts, stage.training.batch, losses, seed=context.seed_of(stage) + 1, bank=bank)
+        return alignment_task(context, shape, student, parts, vectors, batch=batch, seed=seed)
+    losses = AlignLosses(temperature=shape.temperature if shape else 0.03)
+    return AlignTask(student.model, parts, batch, losses, seed=seed)
 
 
 def _student(context: Context, stage: JointStage) -> StudentModel:

@@ -21,9 +21,8 @@ from suwen.training.towers import FrozenTower, TrainedTower
 def run_pairs(context: Context, stage: ContrastiveStage | FinetuneStage) -> dict[str, float]:
     """Train a student, or go on with a document encoder, on pairs."""
     inputs = context.data_hashes(rows=stage.rows.sources)
-    if stage.student is not None:
-        inputs |= context.student_hash(stage.student, stage.start)
-    for name in {stage.start, stage.document, stage.teacher} - {None}:
+    inputs |= context.student_hash(stage.student, stage.start)
+    for name in {stage.document, stage.teacher} - {None}:
         inputs |= context.stage_hash(str(name))
     folder = context.open(stage, inputs)
     if folder.finished:
