@@ -164,30 +164,29 @@ class AlignTask:
                     similarities(student, every), similarities(teacher, every)
                 ),
                 "leaf": lambda: Leaf()(student, teacher),
-                "ranking": lambda: self._ranking(student, teacher, [rows for _, rows in pieces]),
+                "ranking": lambda: self._ranking(student, teacher, number),
             }
         )
         return found.total, {name: value.detach() for name, value in found.parts.items()}
 
-    def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, rows: Sequence[Ints]) -> torch.Tensor:
-        """How far the student's order of each text's nearest documents is from the teacher's.
+    def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, number: int) -> torch.Tensor:
+        """How far the student's order of the nearest documents of all texts of the batch is from the teacher's.
 
-        A distance between vectors counts all directions alike; a search only those in which near documents differ.
+        A distance between vectors counts all directions alike; a search only those in which near documents differ. Those
+        of other texts are what a student may wrongly put first: the teacher's own first ones cannot tell it.
         """
         assert self._bank is not None
-        loss = DistilKL(self.losses.temperature)
-        found, count, start = student.new_zeros(()), 0, 0
-        for part, mine in zip(self.parts, rows, strict=True):
-            span = slice(start, start + len(mine))
-            start += len(mine)
-            if part.neighbours is None:
-                continue
-            places = part.neighbours[mine]
-            near = self._bank.vectors(places.reshape(-1).astype(np.int64)).view(*places.shape, -1)
-            mine_scores, its_scores = (torch.einsum("td,tnd->tn", side[span], near) for side in (student, teacher))
-            found = found + len(mine) * loss(mine_scores, its_scores)
-            count += len(mine)
-        return found / max(1, count)
+        ranked, near, start = [], [], 0
+        for part, order in zip(self.parts, self._orders, strict=True):
+            rows = order.rows(number)
+            size = len(own_share(rows))
+            if part.neighbours is not None:
+                ranked.append(torch.arange(start, start + size, device=student.device))
+                near.append(part.neighbours[rows].reshape(-1))  # of all processes
+            start += size
+        documents = self._bank.vectors(np.unique(np.concatenate(near)).astype(np.int64))
+        mine, its = (similarities(side[torch.cat(ranked)], documents) for side in (student, teacher))
+        return DistilKL(self.losses.temperature)(mine, its)
 
 
 def own_share(rows: Ints) -> Ints:
