@@ -97,6 +97,24 @@ def test_ranking_is_the_divergence_over_the_documents_near_the_batch_and_leaves_
     assert moved <= set(task._orders[1].rows(0)), "a text in document form has no order to learn"
 
 
+def test_the_order_is_learnt_over_the_documents_of_all_processes(monkeypatch):
+    rng, places = np.random.default_rng(4), np.arange(COUNT)
+    bank, near = rng.normal(size=(60, WIDTH)).astype(np.float32), rng.integers(60, size=(COUNT, 3))
+
+    def loss() -> float:
+        student, targets = Table(), FrozenTower(teacher(), "cpu")
+        part = Part("query", student, targets, places, places, 1.0, near)
+        losses = AlignLosses(0.0, 0.0, ranking=1.0)
+        return float(AlignTask(student, [part], 6, losses, seed=0, bank=FrozenTower(bank, "cpu")).step(0)["loss"])
+
+    whole, halves = loss(), []
+    for rank in range(2):
+        monkeypatch.setattr("suwen.training.align_task.world", lambda rank=rank: (rank, 2))
+        halves.append(loss())
+    assert halves[0] != pytest.approx(whole, rel=1e-3)
+    assert np.mean(halves) == pytest.approx(whole, rel=1e-5)
+
+
 def test_two_forms_share_a_batch_and_one_text_is_not_its_own_negative():
     student = Table()
     places = np.arange(COUNT)
