@@ -172,8 +172,8 @@ class AlignTask:
     def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, number: int) -> torch.Tensor:
         """How far the student's order of the nearest documents of all texts of the batch is from the teacher's.
 
-        A distance between vectors counts all directions alike; a search only those in which near documents differ. Those
-        of other texts are what a student may wrongly put first: the teacher's own first ones cannot tell it.
+        A distance between vectors counts all directions alike; a search only those in which near documents differ.
+        Those of other texts are what a student may wrongly put first: the teacher's own first ones cannot tell it.
         """
         assert self._bank is not None
         ranked, near, start = [], [], 0

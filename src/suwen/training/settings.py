@@ -134,7 +134,7 @@ class AlignStage(Stage):
     distil: float = Field(default=0.0, ge=0, description="weight of the KL loss towards the teacher's in-batch scores")
     leaf: float = Field(default=0.0, ge=0, description="weight of the LEAF loss (L2 distance alone)")
     ranking: float = Field(
-        default=0.0, ge=0, description="weight of the KL loss towards the teacher's order of the batch's nearest documents"
+        default=0.0, ge=0, description="weight of the KL loss towards the teacher's order of documents near the batch"
     )
     neighbours: int = Field(default=32, ge=2, description="how many nearest documents of each text, for `ranking`")
     temperature: float = Field(default=0.03, gt=0, description="of the contrastive and KL losses")
