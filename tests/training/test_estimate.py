@@ -44,6 +44,15 @@ def test_the_shape_of_a_folder_is_that_of_its_model(tmp_path: Path, kind: str) -
     assert shape.parameters == pytest.approx(sum(one.numel() for one in model.parameters()), rel=0.15)
 
 
+def test_the_order_of_near_documents_takes_a_table_of_scores(tmp_path: Path, tiny: Path) -> None:
+    plain = load(tmp_path, tiny, "stages.align.training.batch=100")
+    ranked = load(
+        tmp_path, tiny, "stages.align.training.batch=100", "stages.align.ranking=0.5", "stages.align.neighbours=3"
+    )
+    needed = [{one.name: one.memory or 0 for one in estimate(recipe).stages}["align"] for recipe in (plain, ranked)]
+    assert needed[1] - needed[0] == 100 * 300 * 4 * 6
+
+
 def test_known_models_need_no_file_and_unknown_ones_have_no_shape() -> None:
     shape = shape_of("Qwen/Qwen3-4B")
     assert shape is not None and shape.width == 2560

@@ -35,6 +35,8 @@ _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _TRAINED_BYTES = 16
 #: Numbers a layer keeps per token and unit of width for the backward pass; with checkpointing only its input.
 _KEPT, _KEPT_CHECKPOINTED = 34, 2
+#: Copies of the scores of a batch against its near documents: of student and teacher, their softmax, and gradients.
+_RANKED = 6
 #: Tokens of a usual text; a limit on length caps it. Queries are short, documents longer.
 _QUERY_TOKENS, _DOCUMENT_TOKENS = 24, 160
 _SPARE = 0.05
@@ -199,6 +201,8 @@ def _of_stage(recipe: Recipe, stage: AnyStage, rate: float, least: float) -> Sta
     kept = _KEPT_CHECKPOINTED if training.gradient_checkpointing else _KEPT
     size = _BYTES[training.precision]
     memory = shape.parameters * size + trained * _TRAINED_BYTES + piece * max(1, shape.layers) * shape.width * kept
+    if isinstance(stage, AlignStage) and stage.ranking:
+        memory += training.batch**2 * stage.neighbours * 4 * _RANKED
     seconds = (
         training.seconds if training.seconds is not None else None if steps is None else steps * (work / rate + least)
     )
