@@ -19,7 +19,7 @@ from suwen.training.settings import AlignStage, DocumentStage, ExportStage, Join
 from suwen.training.sweep import TABLES
 
 SHIPPED = Path(__file__).parents[2] / "recipes"
-RECIPES = ("care", "care-mini", "care-tiny", "care-ablations")
+RECIPES = ("care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations")
 Raw = dict[str, Any]
 
 
@@ -39,6 +39,16 @@ def test_every_shipped_recipe_and_each_of_its_variants_fits_together(name: str) 
         changed = load_recipe(SHIPPED / f"{name}.yaml", variant=variant)
         assert changed.name == f"{name}.{variant}"
         assert changed.stages != recipe.stages
+
+
+def test_a_third_query_encoder_changes_nothing_of_the_default_pair() -> None:
+    pair, more = (load_recipe(SHIPPED / f"{name}.yaml") for name in ("care-mini", "care-mini-l3"))
+    shared = [stage.name for stage in pair.stages if stage.name != "export"]
+    assert [pair.stage(name) for name in shared] == [more.stage(name) for name in shared]
+    assert all(pair.students[name] == more.students[name] for name in pair.students)
+    assert {stage.name for stage in more.stages} - set(shared) == {"retromae-l3", "align-l3", "joint-l3", "export"}
+    six, three = (more.stage(f"joint-{name}").model_dump() for name in ("l6", "l3"))
+    assert three == six | {"name": "joint-l3", "student": "l3", "start": "align-l3"}
 
 
 @pytest.mark.parametrize("name", ["care", "care-tiny", "care-ablations"])

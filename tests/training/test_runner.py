@@ -204,7 +204,7 @@ def test_the_paper_s_recipe_runs_dry_from_end_to_end(tmp_path: Path) -> None:
     assert list((pair / "query" / "base").glob("*.onnx"))
 
 
-@pytest.mark.parametrize("name", ["care", "care-mini", "care-tiny", "care-ablations"])
+@pytest.mark.parametrize("name", ["care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations"])
 def test_every_shipped_recipe_has_a_stand_in(tmp_path: Path, name: str) -> None:
     recipe = load_recipe(SHIPPED / f"{name}.yaml")
     small = stand_in(recipe, tmp_path)
