@@ -47,6 +47,7 @@ def test_a_third_query_encoder_changes_nothing_of_the_default_pair() -> None:
     assert [pair.stage(name) for name in shared] == [more.stage(name) for name in shared]
     assert all(pair.students[name] == more.students[name] for name in pair.students)
     assert {stage.name for stage in more.stages} - set(shared) == {"retromae-l3", "align-l3", "joint-l3", "export"}
+    assert more.students["l3"] == more.students["l6"].model_copy(update={"layers": 3})
     six, three = (more.stage(f"joint-{name}").model_dump() for name in ("l6", "l3"))
     assert three == six | {"name": "joint-l3", "student": "l3", "start": "align-l3"}
 
@@ -179,6 +180,10 @@ def static_learns_last(raw: Raw) -> None:
     raw["stages"].sort(key=lambda found: found.get("student") == "static")
 
 
+def ranking_without_queries(raw: Raw) -> None:
+    stage(raw, "align").update(ranking=1.0, document_share=1.0)
+
+
 def supervised_ranking(raw: Raw) -> None:
     stage(raw, "align").update(ranking=1.0, supervised=True)
 
@@ -206,6 +211,7 @@ def no_vocabulary(raw: Raw) -> None:
         (change("students", "student", "start", value="prune:big"), "unknown student 'big'"),
         (change("stages", "align", "ranking", value=-1), "stages.align.ranking"),
         (supervised_ranking, "`ranking` is for unlabelled texts"),
+        (ranking_without_queries, "set `document_share` below 1"),
         (change("students", "student", "init", value="table:big"), "init: unknown student 'big'"),
         (change("students", "student", "init", value="table:student"), "'student' is no static student"),
         (change("students", "student", "init", value="table"), "students.student.init"),

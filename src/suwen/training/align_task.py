@@ -144,9 +144,10 @@ class AlignTask:
 
     def loss(self, number: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """The loss of one step, with its graph."""
+        drawn = [order.rows(number) for order in self._orders]
         pieces, teachers, texts = [], [], []
-        for part, order in zip(self.parts, self._orders, strict=True):
-            rows = own_share(order.rows(number))
+        for part, whole in zip(self.parts, drawn, strict=True):
+            rows = own_share(whole)
             pieces.append((part.tower, rows))
             teachers.append(part.targets.vectors(part.places[rows]))
             texts.append(part.texts[rows])
@@ -164,12 +165,12 @@ class AlignTask:
                     similarities(student, every), similarities(teacher, every)
                 ),
                 "leaf": lambda: Leaf()(student, teacher),
-                "ranking": lambda: self._ranking(student, teacher, number),
+                "ranking": lambda: self._ranking(student, teacher, drawn),
             }
         )
         return found.total, {name: value.detach() for name, value in found.parts.items()}
 
-    def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, number: int) -> torch.Tensor:
+    def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, drawn: Sequence[Ints]) -> torch.Tensor:
         """How far the student's order of the nearest documents of all texts of the batch is from the teacher's.
 
         A distance between vectors counts all directions alike; a search only those in which near documents differ.
@@ -177,13 +178,12 @@ class AlignTask:
         """
         assert self._bank is not None
         ranked, near, start = [], [], 0
-        for part, order in zip(self.parts, self._orders, strict=True):
-            rows = order.rows(number)
-            size = len(own_share(rows))
+        for part, whole in zip(self.parts, drawn, strict=True):
+            end = start + len(own_share(whole))
             if part.neighbours is not None:
-                ranked.append(torch.arange(start, start + size, device=student.device))
-                near.append(part.neighbours[rows].reshape(-1))  # of all processes
-            start += size
+                ranked.append(torch.arange(start, end, device=student.device))
+                near.append(part.neighbours[whole].reshape(-1))  # of all processes
+            start = end
         documents = self._bank.vectors(np.unique(np.concatenate(near)).astype(np.int64))
         mine, its = (similarities(side[torch.cat(ranked)], documents) for side in (student, teacher))
         return DistilKL(self.losses.temperature)(mine, its)

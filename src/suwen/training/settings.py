@@ -155,6 +155,8 @@ class AlignStage(Stage):
             raise ValueError(
                 "no loss is left: give one of contrastive, squared_l2, distil, leaf and ranking a weight above 0"
             )
+        if self.ranking and self.document_share == 1:
+            raise ValueError("`ranking` is of texts in query form, and there are none: set `document_share` below 1")
         if self.ranking and self.supervised:
             raise ValueError("`ranking` is for unlabelled texts: say `supervised: false`, or a joint stage's `distil`")
         return self
