@@ -25,6 +25,10 @@ def _module(file: Path) -> ModuleType:
     return sys.modules[name]
 
 
+# Imported by bare name in every room.
+_module(Path(__file__).with_name("in_memory.py"))
+
+
 @pytest.fixture(scope="session")
 def models() -> ModuleType:
     """The builders of ``tests/models_on_the_spot.py``."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from in_memory import folder_in_memory
 
 # The pair and the notes are those of the retriever's tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
@@ -18,8 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
 from small_pair import jsonl, make_pair
 
 from suwen.cli.main import run
-
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Done(NamedTuple):
@@ -45,8 +43,8 @@ Suwen = Callable[..., Done]
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A folder of the test's own, gone after it."""
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
-        yield Path(folder)
+    with folder_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 from jury_worker import BATCHES, JUDGES, PASSAGES, QUERIES, VOTES, prepare
 
+from in_memory import folder_in_memory
 from suwen.jury.batches import draw
 from suwen.jury.records import Vote
 from suwen.jury.votes import Votes
@@ -29,7 +29,6 @@ from server import Body, Server
 
 HERE = Path(__file__).parent
 SLOTS = 4
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 _SHOWN = re.compile(r"【(P\d+)】\ntext (\S+)")
 
 
@@ -121,8 +120,8 @@ def program() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(scope="module")
 def room() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
-        yield Path(folder)
+    with folder_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from in_memory import folder_in_memory
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -21,15 +21,11 @@ SPACE = "sp-0123456789abcdef0123"
 TEXTS = ("高血压患者应低盐饮食", "糖尿病足要每天检查双脚", "Stroke needs care within hours", "肾结石多饮水可预防复发")
 
 
-#: Small indexes live in memory where there is such a folder: every add waits for the disk several times.
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A folder of the test's own, gone after it."""
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
-        yield Path(folder)
+    with folder_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from naive import Naive, encoded, same, unit
 
+from in_memory import new_folder, remove
 from suwen.index import snapshot, vectors
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.filters import FilterError
@@ -58,8 +56,8 @@ class Against(RuleBasedStateMachine):
         self.patch.setattr(snapshot, "EXACT_LIMIT", self.exact_limit)
         self.patch.setattr(vectors, "SCORE_ALL", 3)
         self.rng = np.random.default_rng(seed)
-        self.place = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        self.folder = Path(self.place.name) / "index"
+        self.place = new_folder()
+        self.folder = self.place / "index"
         self.writer = EmbeddedEngine.create(self.folder, space="sp-test", dimension=DIMENSION, seal=5)
         self.reader = EmbeddedEngine.open(self.folder)
         self.model = Naive()
@@ -134,7 +132,7 @@ class Against(RuleBasedStateMachine):
             assert self.writer.verify() == []
             self.reader.close()
             self.writer.close()
-            self.place.cleanup()
+            remove(self.place)
             self.patch.undo()
 
 

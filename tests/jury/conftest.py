@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from in_memory import folder_in_memory
+
 # Tests are imported by file (import-mode=importlib), so a neighbour is not on the path.
 for folder in (".", "../llm", "../retrieve"):
     sys.path.insert(0, str((Path(__file__).parent / folder).resolve()))
-
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A folder of the test's own, gone after it; in memory, since every batch of votes waits for the disk."""
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
-        yield Path(folder)
+    with folder_in_memory() as folder:
+        yield folder

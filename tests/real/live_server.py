@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -19,6 +18,8 @@ from typing import Any
 import httpx
 import psutil
 
+from in_memory import folder_in_memory
+
 # The pair is that of the retriever's tests.
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
 from small_pair import make_static_pair
@@ -28,7 +29,6 @@ from suwen.corpora.records import Document
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SUWEN_")} | {
     "PYTHONPATH": str(Path(suwen.__file__).parents[1])
 }
@@ -82,10 +82,10 @@ def notes(count: int = 40) -> list[Document]:
 @contextmanager
 def live_server(documents: list[Document] | None = None, **settings: object) -> Iterator[LiveServer]:
     """Start a server over an index of its own, in memory where there is such a place; it must end well."""
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
-        index = Path(folder) / "notes"
+    with folder_in_memory() as folder:
+        index = folder / "notes"
         # Not the pair of the package, whose default tier is a transformer: what is tried here is the service.
-        with Index.create(index, pair=make_static_pair(Path(folder) / "pair")) as made:
+        with Index.create(index, pair=make_static_pair(folder / "pair")) as made:
             ingest(made, notes() if documents is None else documents)
         with _running(index, settings) as server:
             yield server

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 
 import suwen
+from in_memory import folder_in_memory
 from suwen.corpora.records import Document, Passage
 from suwen.index import upkeep
 from suwen.index.embedded import EmbeddedEngine
@@ -93,8 +93,8 @@ def child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """In memory where there is such a folder: two processes that wait for one disk hardly meet."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
-        yield Path(folder)
+    with folder_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 
 import suwen
+from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
@@ -119,8 +119,8 @@ class Site:
 
 @pytest.fixture
 def site(adapter_pair: Path, base_folder: Path) -> Iterator[Site]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
-        yield Site(Path(folder), adapter_pair, base_folder)
+    with folder_in_memory() as folder:
+        yield Site(folder, adapter_pair, base_folder)
 
 
 def test_posted_found_encoded_found(site: Site) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from in_memory import folder_in_memory
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -19,15 +19,12 @@ from suwen.encoders.pair import Pair
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
-#: Small indexes live in memory where there is such a folder: every add waits for the disk several times.
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A folder of the test's own, gone after it."""
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
-        yield Path(folder)
+    with folder_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +61,6 @@ def empty(pair: Pair, tmp_path: Path) -> Iterator[Index]:
 @pytest.fixture(scope="session")
 def index(tiered: Pair, notes: list[Document]) -> Iterator[Index]:
     """The notes, with short passages so that some documents have several; not to be changed."""
-    with tempfile.TemporaryDirectory(dir=RAM) as folder, Index.create(Path(folder) / "index", pair=tiered) as made:
+    with folder_in_memory() as folder, Index.create(folder / "index", pair=tiered) as made:
         ingest(made, notes, size=24, overlap=0)
         yield made

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
@@ -14,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from small_pair import make_pair
 
+from in_memory import new_folder, remove
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
@@ -45,12 +43,12 @@ class Interleaved(RuleBasedStateMachine):
 
     @initialize()
     def create(self) -> None:
-        self.place = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        folder = make_pair(Path(self.place.name) / "pair")
+        self.place = new_folder()
+        folder = make_pair(self.place / "pair")
         fields = load_manifest(folder).model_dump() | {"document": ElsewhereDocument(kind="elsewhere", name="big")}
         save_manifest(folder, Manifest.model_validate(fields))
         self.pair = Pair.load(folder)
-        self.index = Index.create(Path(self.place.name) / "index", pair=self.pair)
+        self.index = Index.create(self.place / "index", pair=self.pair)
         self.model: dict[str, Kept] = {}
         self.leased: list[Waiting] = []
 
@@ -130,7 +128,7 @@ class Interleaved(RuleBasedStateMachine):
         if hasattr(self, "model"):
             assert self.index.engine.verify() == []
             self.index.close()
-            self.place.cleanup()
+            remove(self.place)
 
 
 TestInterleaved = Interleaved.TestCase

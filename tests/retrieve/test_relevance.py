@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from in_memory import folder_in_memory
 from suwen.corpora.collection import Collection
 from suwen.corpora.sample import sample_path
 from suwen.encoders.pair import default_pair_path
@@ -34,7 +33,7 @@ NONSENSE = ("qwxz zkjv ppqt", "嗯嗯啊啊哦哦", "lorem ipsum dolor")
 
 @pytest.fixture(scope="module")
 def sample() -> Iterator[Index]:
-    with tempfile.TemporaryDirectory() as folder, Index.create(Path(folder) / "i", pair=default_pair_path()) as index:
+    with folder_in_memory() as folder, Index.create(folder / "i", pair=default_pair_path()) as index:
         assert index_sample(index).report.encoder == "document"
         yield index
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from fastapi.testclient import TestClient
 
+from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
@@ -20,7 +19,6 @@ from suwen.service.app import create_app
 from suwen.service.holder import Holder
 from suwen.service.settings import ServeSettings
 
-RAM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 NOTES = (
     (
         "stone",
@@ -62,8 +60,8 @@ def wait_until_ready(client: TestClient) -> None:
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """A folder of the test's own, in memory where there is such a place."""
-    with tempfile.TemporaryDirectory(dir=RAM) as folder:
-        yield Path(folder)
+    with folder_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture
