@@ -51,6 +51,13 @@ def encoder(pair, request):
     return pair.encoder(request.param)
 
 
+def test_both_scripts_are_read_alike(encoder):
+    for simple, traditional in (("高血压患者吃什么药", "高血壓患者吃什麼藥"), ("儿童发烧头痛", "兒童發燒頭痛")):
+        np.testing.assert_array_equal(encoder.encode_queries([simple]), encoder.encode_queries([traditional]))
+        np.testing.assert_array_equal(encoder.encode_documents([simple]), encoder.encode_documents([traditional]))
+        assert encoder.count_tokens([simple]) == encoder.count_tokens([traditional])
+
+
 def test_every_file_is_the_one_the_manifest_names(pair):
     verify_files(pair.path, pair.manifest)
     assert {tier.aligned_to for tier in pair.manifest.tiers.values()} == {pair.space.id}

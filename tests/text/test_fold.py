@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import suwen.text.fold
-from suwen.text.fold import fold
+from suwen.text.fold import fold, simplified
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,13 @@ from suwen.text.fold import fold
 )
 def test_folds(text, folded):
     assert fold(text) == folded
+
+
+def test_a_simplified_character_stays_and_is_what_folding_gives():
+    table = simplified()
+    assert table["壓"] == "压" and table["薴"] == table["苧"] == "苎"
+    assert not set(table) & set(table.values())
+    assert all(fold(old) == fold(new) == new for old, new in table.items())
 
 
 @given(st.text())

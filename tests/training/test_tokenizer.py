@@ -58,9 +58,16 @@ def test_latin_words_are_marked_where_they_begin_even_beside_chinese(words):
 
 @pytest.mark.parametrize(
     ("text", "same"),
-    [("ＨＢＡ１Ｃ", "hba1c"), ("BLOOD", "blood"), ("blóod", "blood"), ("血\u3000糖", "血 糖"), ("⾎糖", "血糖")],
+    [
+        ("ＨＢＡ１Ｃ", "hba1c"),
+        ("BLOOD", "blood"),
+        ("blóod", "blood"),
+        ("血\u3000糖", "血 糖"),
+        ("⾎糖", "血糖"),
+        ("高血壓", "高血压"),
+    ],
 )
-def test_width_case_and_accents_are_folded(words, text, same):
+def test_width_case_accents_and_traditional_characters_are_folded(words, text, same):
     assert tokens(words, text) == tokens(words, same)
     assert "[UNK]" not in tokens(words, text)
 
@@ -71,7 +78,7 @@ def test_a_power_is_not_a_digit_more():
     assert tokens(tokenizer, "10⁹")[-2:] == ["^", "9"]
 
 
-@given(st.text(alphabet="高血压糖尿病ＨｂＡ１ｃBLOOD blood", max_size=30))
+@given(st.text(alphabet="高血压壓糖尿病療疗ＨｂＡ１ｃBLOOD blood", max_size=30))
 def test_the_folding_is_the_one_texts_are_matched_by(words, text):
     assert tokens(words, text) == tokens(words, fold(text))
 

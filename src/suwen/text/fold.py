@@ -26,6 +26,12 @@ def fold(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_table())
 
 
+def simplified() -> dict[str, str]:
+    """What stands for each traditional character: one simplified character, itself in no need of folding."""
+    steps = _traditional()
+    return {old: _settle(old, steps) for old in steps}
+
+
 @cache
 def _table() -> dict[int, str]:
     steps: dict[str, str] = {"\u3000": " "}

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any, Literal
 
 from suwen.encoders.tokens import well_formed
 from suwen.errors import SuwenError
+from suwen.text.fold import simplified
+from suwen.training.charsmap import charsmap
 
 #: What stands before a text, so that an encoder knows whether it reads a query or a document.
 QUERY, DOCUMENT = "[Q]", "[D]"
@@ -36,7 +39,8 @@ def train_tokenizer(
 ) -> Any:
     """Train a vocabulary. The same texts in the same order give the same file, byte for byte.
 
-    Width and case are folded and accents dropped. A text becomes ``[CLS] text [SEP]``, and both stay when it is cut.
+    Width, case and traditional characters are folded and accents dropped. A text becomes ``[CLS] text [SEP]``, and both
+    stay when it is cut.
 
     Args:
         texts: A stream of texts, read once.
@@ -84,14 +88,19 @@ def _cut(texts: Iterable[str]) -> Iterator[str]:
 
 def _normaliser() -> Any:
     from tokenizers import Regex
-    from tokenizers.normalizers import NFKC, BertNormalizer, Replace, Sequence
+    from tokenizers.normalizers import NFKC, BertNormalizer, Precompiled, Replace, Sequence
 
     # NFKC folds width and look-alikes, but would turn 10⁹ into 109.
     powers = [Replace(power, f"^{digit}") for digit, power in enumerate(_SUPERSCRIPTS)]
     fold = BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=True, lowercase=True)
     # Where a Latin word begins is marked; Chinese has no such place, and a mark would double its characters.
     start = Replace(Regex("(?<![a-z0-9])(?=[a-z])"), _START)
-    return Sequence([*powers, NFKC(), fold, start])
+    return Sequence([*powers, NFKC(), Precompiled(_scripts()), fold, start])
+
+
+@cache
+def _scripts() -> bytes:
+    return charsmap(simplified())
 
 
 def _pre_tokenizer(chinese: Chinese) -> Any:
