@@ -209,6 +209,7 @@ def no_vocabulary(raw: Raw) -> None:
         (change("stages", "document", "dimensions", value=[64, 16]), "vectors are cut to 32, which is not among"),
         (change("stages", "freeze", "dimension", value=64), "wider than 'document' gives"),
         (change("students", "student", "start", value="prune:big"), "unknown student 'big'"),
+        (change("students", "student", "start", value="prune:student"), "no stage before 'retromae' trains 'student'"),
         (change("stages", "align", "ranking", value=-1), "stages.align.ranking"),
         (supervised_ranking, "`ranking` is for unlabelled texts"),
         (ranking_without_queries, "set `document_share` below 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,10 @@ def recipe_of(tmp: Path, students: dict[str, dict[str, Any]], sets: Sequence[str
         }
         for name in students
     ]
+    if "fixed" in students:
+        # Its table is taken before that table's own student is through.
+        later = {"name": "more-tokens", "start": "align-tokens", "training": TRAINING | {"steps": 3}}
+        aligned += [stage | later for stage in aligned if stage["student"] == "tokens"]
     file = tmp / "starts.yaml"
     raw |= {"name": "starts", "students": students, "stages": [*kept, *aligned], "variants": {}}
     file.write_text(yaml.safe_dump(raw, allow_unicode=True), encoding="utf-8")
@@ -117,7 +122,15 @@ def test_a_stage_may_learn_the_order_of_the_nearest_documents(run: tuple[Recipe,
 def test_a_stage_that_takes_a_table_knows_whose(run: tuple[Recipe, Path]) -> None:
     _, folder = run
     inputs = json.loads((folder / "align-fixed" / "inputs.json").read_text(encoding="utf-8"))
-    assert "stage.align-tokens" in inputs
+    assert "stage.align-tokens" in inputs and "stage.more-tokens" not in inputs
+
+
+def test_a_table_is_taken_from_the_same_stage_when_that_student_has_learnt_more_since(run: tuple[Recipe, Path]) -> None:
+    recipe, folder = run
+    before = (folder / "align-fixed" / "inputs.json").read_text(encoding="utf-8")
+    shutil.rmtree(folder / "align-fixed")
+    assert train(recipe, folder.parents[1], device="cpu", resume=True).complete
+    assert (folder / "align-fixed" / "inputs.json").read_text(encoding="utf-8") == before
 
 
 def test_all_layers_of_the_teacher_are_the_teacher(run: tuple[Recipe, Path]) -> None:

@@ -87,10 +87,8 @@ def _names(recipe: Recipe) -> Iterator[str]:
 
 def _students(recipe: Recipe) -> Iterator[str]:
     for name, student in recipe.students.items():
-        if student.start.startswith("prune:"):
-            yield from _pruned(recipe, name, student)
-        if student.table_of is not None:
-            yield from _table(recipe, name, student.table_of)
+        if student.source is not None:
+            yield from _source(recipe, name, student, student.source)
         layers = student.start == "layers-of-document"
         if layers and not any(isinstance(stage, DocumentStage) for stage in recipe.stages):
             yield f"students.{name}.start: there is no document stage to take layers of; add one, or say scratch"
@@ -115,25 +113,22 @@ def _token_start(recipe: Recipe, stage: AnyStage) -> Iterator[str]:
         )
 
 
-def _pruned(recipe: Recipe, name: str, student: Student) -> Iterator[str]:
-    source = student.start.removeprefix("prune:")
+def _source(recipe: Recipe, name: str, student: Student, source: str) -> Iterator[str]:
+    """A student that starts from another one's weights: they must fit, and have been trained before."""
+    where = f"students.{name}." + ("start" if student.table_of is None else "init")
     if source not in recipe.students:
-        yield f"students.{name}.start: unknown student '{source}'{nearest(source, recipe.students)}"
-    elif student.layers > recipe.students[source].layers:
-        yield f"students.{name}.layers: {student.layers} is more than '{source}' has; take at most that many"
-
-
-def _table(recipe: Recipe, name: str, source: str) -> Iterator[str]:
-    if source not in recipe.students:
-        yield f"students.{name}.init: unknown student '{source}'{nearest(source, recipe.students)}"
+        yield f"{where}: unknown student '{source}'{nearest(source, recipe.students)}"
         return
-    if recipe.students[source].kind != "static":
-        yield f"students.{name}.init: '{source}' is no static student; name one whose table can be taken, or say random"
+    other = recipe.students[source]
+    if student.table_of is not None and other.kind != "static":
+        yield f"{where}: '{source}' is no static student; name one whose table can be taken, or say random"
+    if student.table_of is None and student.layers > other.layers:
+        yield f"students.{name}.layers: {student.layers} is more than '{source}' has; take at most that many"
     learnt = [n for n, stage in enumerate(recipe.stages) if getattr(stage, "student", None) == source]
     wanted = [n for n, stage in enumerate(recipe.stages) if getattr(stage, "student", None) == name]
-    if wanted and (not learnt or learnt[0] > wanted[0]):
+    if wanted and (not learnt or learnt[0] >= wanted[0]):
         first = recipe.stages[wanted[0]].name
-        yield f"students.{name}.init: no stage before '{first}' trains '{source}'; move one there"
+        yield f"{where}: no stage before '{first}' trains '{source}'; move one there"
 
 
 def _references(recipe: Recipe) -> Iterator[str]:

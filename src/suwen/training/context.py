@@ -183,10 +183,9 @@ class Context:
         return {f"stage.{name}": sha256_of_files(folder, names)} if names else {}
 
     def student_hash(self, name: str | None, start: str | None) -> dict[str, str]:
-        """The hash of the stage that weights are taken from, or a student's table; none where nothing is taken."""
-        table = self.recipe.students[name].table_of if name is not None else None
-        if start is None and table is not None:
-            start = self.student_stage(table)
+        """The hash of the stage that weights are taken from; none where nothing is taken."""
+        if start is None and name is not None and (source := self.recipe.students[name].source) is not None:
+            start = self._source_stage(source, name)
         return self.stage_hash(start) if start is not None else {}
 
     def tokenizer(self) -> Any:
@@ -220,9 +219,9 @@ class Context:
         shape = self.recipe.students[name]
         if shape.base is not None:
             return load_model(shape.base, device=self.device)[0]
-        if shape.start.startswith("prune:"):
-            source = self.student_stage(shape.start.removeprefix("prune:"))
-            return prune_layers(load_model(self.model_of(source), device=self.device)[0], shape.layers)
+        if shape.pruned_from is not None:
+            source = self.model_of(self._source_stage(shape.pruned_from, name))
+            return prune_layers(load_model(source, device=self.device)[0], shape.layers)
         if shape.start == "layers-of-document":
             return with_projection(first_layers(self._decoder(), shape.layers), self.recipe.dimension, start="cut")
         made = build_student(
@@ -239,7 +238,7 @@ class Context:
             seed=self.seed,
         )
         if shape.table_of is not None:
-            learnt = load_model(self.model_of(self.student_stage(shape.table_of)), device="cpu")[0]
+            learnt = load_model(self.model_of(self._source_stage(shape.table_of, name)), device="cpu")[0]
             init_from_vectors(made, learnt[0].embedding.weight.detach().numpy())
         return made.to(self.device)
 
@@ -254,13 +253,13 @@ class Context:
         model.prompts = {"query": stage.prompts.query_prompt(), "document": stage.prompts.document_prompt}
         return model
 
-    def student_stage(self, student: str) -> str:
-        """The last stage before now that has written this student."""
-        names = [
-            stage.name
-            for stage in self.recipe.stages
-            if getattr(stage, "student", None) == student and (self.folder_of(stage.name) / "model").is_dir()
+    def _source_stage(self, source: str, student: str) -> str:
+        """The last stage that has written a student, of those before the first of another one which starts from it."""
+        stages = [(stage.name, getattr(stage, "student", None)) for stage in self.recipe.stages]
+        first = next((place for place, (_, trained) in enumerate(stages) if trained == student), len(stages))
+        written = [
+            name for name, trained in stages[:first] if trained == source and (self.folder_of(name) / "model").is_dir()
         ]
-        if not names:
-            raise DataError(f"no finished stage holds the student {student!r}: put one before the stage that needs it")
-        return names[-1]
+        if not written:
+            raise DataError(f"no finished stage holds the student {source!r}: put one before the stage that needs it")
+        return written[-1]

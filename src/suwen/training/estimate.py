@@ -160,8 +160,8 @@ def shape_of_student(recipe: Recipe, student: Student) -> Shape | None:
         a_layer = (teacher.parameters - teacher.embeddings) // teacher.layers
         whole = teacher.embeddings + student.layers * a_layer
         return Shape(student.layers, teacher.width, whole, teacher.embeddings)
-    if student.start.startswith("prune:") and student.width is None:
-        source = shape_of_student(recipe, recipe.students[student.start.removeprefix("prune:")])
+    if student.pruned_from is not None and student.width is None:
+        source = shape_of_student(recipe, recipe.students[student.pruned_from])
         if source is None:
             return None
         a_layer = (source.parameters - source.embeddings) // source.layers

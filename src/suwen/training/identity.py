@@ -118,8 +118,8 @@ def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
         found["base"] = files_of(student.base)
     if student.table_of is not None:
         found["table_of"] = _stages_of(recipe, student.table_of, earlier, seed)
-    if student.start.startswith("prune:"):
-        found["pruned"] = _stages_of(recipe, student.start.removeprefix("prune:"), earlier, seed)
+    if student.pruned_from is not None:
+        found["pruned"] = _stages_of(recipe, student.pruned_from, earlier, seed)
     elif student.start == "layers-of-document":
         names = [other.name for other in earlier if isinstance(other, DocumentStage | FreezeStage)]
         found["layers_of"] = [digest(identity(recipe, name, seed)) for name in names]

@@ -305,6 +305,16 @@ class Student(Settings):
         """The static student whose table it starts from."""
         return self.init.removeprefix("table:") if self.init.startswith("table:") else None
 
+    @property
+    def pruned_from(self) -> str | None:
+        """The student whose layers it starts from."""
+        return self.start.removeprefix("prune:") if self.start.startswith("prune:") else None
+
+    @property
+    def source(self) -> str | None:
+        """The student that it takes weights from at its start."""
+        return self.table_of or self.pruned_from
+
 
 class Tokenizer(Settings):
     """The students' own vocabulary, trained on the data."""
