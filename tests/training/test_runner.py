@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
 from suwen.training.complaints import RecipeError
+from suwen.training.data import DataError
 from suwen.training.loop import TrainingStopped
 from suwen.training.recipe import load_recipe
 from suwen.training.runner import TrainError, read_report, train
@@ -242,3 +243,21 @@ def test_builtins_become_paths_that_are_made_once(tmp_path: Path) -> None:
 def test_an_unknown_builtin_is_refused(tmp_path: Path, load: Load) -> None:
     with pytest.raises(RecipeError, match=r"builtin:qwen9-tiny: nothing of that name .* did you mean 'qwen"):
         with_builtins(load("stages.document.base=builtin:qwen9-tiny"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["data.rows=nowhere"], "nowhere is no folder: name that of the rows in data.rows"),
+        (["data.texts=no.jsonl.gz"], r"data.texts: no.jsonl.gz does not exist, and the stage 'vectors' reads it"),
+        (["data.measure=no.toml"], "data.measure: no.toml does not exist"),
+        (["stages.joint.rows.weights={dreams: 2}"], "stages.joint.rows.weights: .* holds no rows called dreams; make"),
+        (["stages.joint.rows.sources=[dreams]"], "stages.joint.rows.sources: .* holds no rows called dreams; make"),
+    ],
+)
+def test_data_that_a_late_stage_would_miss_are_asked_for_at_once(
+    tmp_path: Path, load: Load, stages: Stages, changes: list[str], words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        train(load(*changes), tmp_path / "runs", stages=stages)
+    assert stages.done == []

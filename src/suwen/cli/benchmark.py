@@ -26,9 +26,7 @@ _SYSTEMS = "\n\n".join(f"`{form}`: {what}." for form, what in FORMS.items())
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help=f"One of {', '.join(shipped())}, or a suite file.")]
 DataOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--data", metavar="PATH", help="A folder with <suite>/<task> or <task> in it; or TASK=PATH, repeated."
-    ),
+    typer.Option("--data", metavar="PATH", help="A folder with SUITE/TASK or TASK in it; or TASK=PATH, repeated."),
 ]
 Tasks = Annotated[list[str] | None, typer.Option("--task", help="Only this task; repeat for several.")]
 Revision = Annotated[str | None, typer.Option("--revision", help="A commit of the hub in place of the pinned one.")]

@@ -23,7 +23,7 @@ class Precision(StrEnum):
 def export(
     source: Annotated[Path, typer.Argument(help="A full pair (Router folder) or a sentence-transformers model.")],
     to: Annotated[Path, typer.Argument(metavar="OUT", help="The light pair to write; with --into, to add to.")],
-    tier: Annotated[str | None, typer.Option("--tier", help="The tier's name; l<layers> when left out.")] = None,
+    tier: Annotated[str | None, typer.Option("--tier", help="The tier's name; l6 with 6 layers when left out.")] = None,
     precision: Annotated[Precision, typer.Option("--precision", help="Weights of the tier.")] = Precision.int8,
     static: Annotated[bool, typer.Option("--static", help="Add a static tier (token lookup), the fastest.")] = False,
     texts: Annotated[

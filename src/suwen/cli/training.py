@@ -52,7 +52,7 @@ def train(
 ) -> None:
     """Train by a recipe (needs suwen[train]). Finished stages are kept; interrupt it and go on with --resume.
 
-    A run is ROOT/<recipe>/s<seed>/<stage>/, with report.md beside the stages. On several GPUs:
+    A run is `ROOT/RECIPE/sSEED/STAGE/`, with report.md beside the stages. On several GPUs:
     `accelerate launch --no_python suwen train RECIPE`.
 
     Example: `suwen train care-tiny --out runs`

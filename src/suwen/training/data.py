@@ -68,6 +68,8 @@ class PairTable:
 
 def rows_folder_sources(folder: Path) -> dict[str, Path]:
     """The row files of a folder by source name."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder: name that of the rows in data.rows, or its parent in data.root")
     found = {file.name.split(".")[0]: file for file in sorted(folder.iterdir()) if file.name.endswith(_SUFFIXES)}
     if not found:
         raise DataError(f"{folder} holds no training rows (*.jsonl or *.jsonl.gz): name the folder in data.rows")

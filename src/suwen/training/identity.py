@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from suwen.encoders.space import sha256_of
 from suwen.training.checks import references
-from suwen.training.data import UNSUPERVISED, rows_folder_sources
+from suwen.training.data import UNSUPERVISED, DataError, rows_folder_sources
 from suwen.training.settings import (
     AlignStage,
     AnyStage,
@@ -26,6 +26,9 @@ from suwen.training.settings import (
     Rows,
     VectorsStage,
 )
+
+#: Stands for the hash of a file that is not there.
+_MISSING = "missing"
 
 
 def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
@@ -161,10 +164,32 @@ def _data(recipe: Recipe, stage: AnyStage) -> dict[str, str]:
     return found
 
 
+def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
+    """Refuse data that some of the stages will want and not find: now, and not when their turn comes.
+
+    Raises:
+        DataError: A file that is not there, or a source without rows.
+    """
+    for stage in map(recipe.stage, names):
+        for key, found in _data(recipe, stage).items():
+            if found == _MISSING:
+                raise DataError(
+                    f"data.{key}: {getattr(recipe.data, key)} does not exist, and the stage '{stage.name}' reads it; "
+                    f"make it, or set data.{key}"
+                )
+        rows: Rows | None = getattr(stage, "rows", None)
+        for key, named in (("sources", rows.sources or ()), ("weights", rows.weights)) if rows is not None else ():
+            files = rows_folder_sources(Path(recipe.data.rows))
+            if unknown := sorted(set(named) - set(files)):
+                raise DataError(
+                    f"stages.{stage.name}.rows.{key}: {recipe.data.rows} holds no rows called {', '.join(unknown)}; "
+                    f"make them, or take the names out (there are {', '.join(files)})"
+                )
+
+
 def _hash(path: Path) -> str:
     if not path.is_file():
-        # Whoever reads it says what is missing and how to give it.
-        return "missing"
+        return _MISSING
     stat = path.stat()
     return _hashed(path, stat.st_size, stat.st_mtime_ns)
 

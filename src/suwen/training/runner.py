@@ -15,7 +15,7 @@ from typing import Any
 from suwen.errors import SuwenError
 from suwen.training.complaints import RecipeError, nearest
 from suwen.training.estimate import require_disk
-from suwen.training.identity import differences, digest, identity
+from suwen.training.identity import differences, digest, identity, require_inputs
 from suwen.training.journal import Journal, Report, StageReport, is_finished, metrics_of
 from suwen.training.recipe import require_data
 from suwen.training.settings import Recipe
@@ -73,6 +73,7 @@ def train(
     run = _Run(recipe, root, seed, resume, stop, stages if stages is not None else _product_stages())
     run.context = run.make_context(_join_processes(device), progress)
     require_disk(recipe, run.folder)
+    require_inputs(recipe, wanted)
     done: list[StageReport] = []
     stopped = ""
     for name in wanted:
