@@ -18,7 +18,7 @@ from suwen.bench.specs import FORMS
 from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.tasks import suites as shipped
 from suwen.cli import reporting
-from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, out, print_json, say
+from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, now_and_then, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
 
@@ -205,8 +205,13 @@ def _places(data: list[str] | None) -> Places:
 def _running() -> Iterator[Callable[[str, int, int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        bar = progress.add_task("loading", total=None)
-        yield lambda what, done, total: progress.update(bar, description=what, completed=done, total=total or None)
+        bar, tell = progress.add_task("loading", total=None), now_and_then()
+
+        def told(what: str, done: int, total: int) -> None:
+            progress.update(bar, description=what, completed=done, total=total or None)
+            tell(f"{what}: {done:,}" + (f" of {total:,}" if total else ""))
+
+        yield told
 
 
 def _show(done: SuiteRun) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -26,6 +27,8 @@ err = Console(stderr=True, highlight=False, markup=False)
 
 #: Exit codes beside 0 (done) and 2 (wrong usage).
 FAILED, NEGATIVE, INTERRUPTED = 1, 3, 130
+#: How long a log may stay silent while work goes on.
+QUIET_SECONDS = 60.0
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Pair = Annotated[
@@ -46,15 +49,32 @@ def say(text: str) -> None:
     err.print(text, soft_wrap=True)
 
 
+def now_and_then() -> Callable[[str], None]:
+    """Says a line at most once a minute where no bar is shown: what is left of progress in a log."""
+    last = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal last
+        if not err.is_terminal and time.monotonic() - last >= QUIET_SECONDS:
+            last = time.monotonic()
+            say(text)
+
+    return tell
+
+
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """Progress of a job whose end is not known: documents read and passages encoded."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(what)
-        yield lambda documents, passages: progress.update(
-            task, description=f"{what}: {documents:,} documents read, {passages:,} passages encoded"
-        )
+        task, tell = progress.add_task(what), now_and_then()
+
+        def told(documents: int, passages: int) -> None:
+            text = f"{what}: {documents:,} documents read, {passages:,} passages encoded"
+            progress.update(task, description=text)
+            tell(text)
+
+        yield told
 
 
 @contextmanager
@@ -62,5 +82,10 @@ def measuring(what: str) -> Iterator[Callable[[int, int], None]]:
     """Progress of a job with a known end, with the time left."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total or None)
+        task, tell = progress.add_task(what, total=None), now_and_then()
+
+        def told(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total or None)
+            tell(f"{what}: {done:,}" + (f" of {total:,}" if total else ""))
+
+        yield told

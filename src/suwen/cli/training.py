@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from suwen.cli.output import INTERRUPTED, NEGATIVE, Json, err, out, print_json, say
+from suwen.cli.output import INTERRUPTED, NEGATIVE, Json, err, now_and_then, out, print_json, say
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
@@ -149,11 +149,12 @@ def _device() -> str:
 def _steps() -> Iterator[StageProgress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        bar = progress.add_task("starting", total=None)
+        bar, tell = progress.add_task("starting", total=None), now_and_then()
 
         def told(stage: str, done: int, total: int, values: Mapping[str, float]) -> None:
             loss = f" loss {values['loss']:.4f}" if "loss" in values else ""
             progress.update(bar, description=stage + loss, completed=done, total=total or None)
+            tell(f"{stage}: {done:,}" + (f" of {total:,}" if total else "") + loss)
 
         yield told
 

@@ -1,0 +1,40 @@
+"""Progress where nobody watches a bar: a line now and then, and none for work that is soon done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from suwen.cli import output
+from suwen.cli.benchmark import _running
+from suwen.cli.output import counting, measuring
+from suwen.cli.training import _steps
+
+
+@pytest.mark.parametrize(
+    ("progress", "values", "line"),
+    [
+        (lambda: counting("indexing"), (12_000, 34_000), "indexing: 12,000 documents read, 34,000 passages encoded"),
+        (lambda: measuring("encoding"), (1_000, 2_500), "encoding: 1,000 of 2,500"),
+        (lambda: measuring("encoding"), (1_000, 0), "encoding: 1,000"),
+        (_steps, ("align-l6", 100, 5_000, {"loss": 0.25}), "align-l6: 100 of 5,000 loss 0.2500"),
+        (_running, ("bm25: cmedir", 3, 9), "bm25: cmedir: 3 of 9"),
+    ],
+)
+def test_a_log_gets_a_line_when_it_was_silent_for_long(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    progress: Callable[[], AbstractContextManager[Callable[..., Any]]],
+    values: tuple[Any, ...],
+    line: str,
+) -> None:
+    with progress() as told:
+        told(*values)
+    assert capfd.readouterr().err == ""
+    monkeypatch.setattr(output, "QUIET_SECONDS", 0.0)
+    with progress() as told:
+        told(*values)
+    assert capfd.readouterr().err.splitlines() == [line]
