@@ -21,6 +21,7 @@ from suwen.training.recipe import load_recipe
 from suwen.training.runner import train
 from suwen.training.settings import Recipe
 from suwen.training.stages.aligned import StudentModel
+from suwen.training.stages.vectors import TeacherVectors
 from suwen.training.students import build_student, init_from_vectors
 from suwen.training.tokenizer import token_texts, train_tokenizer
 
@@ -117,6 +118,24 @@ def test_a_stage_may_learn_the_order_of_the_nearest_documents(run: tuple[Recipe,
     assert float(rows[-1]["loss"]) == pytest.approx(
         sum(float(rows[-1][name]) for name in ("contrastive", "squared_l2", "ranking")), rel=1e-4
     )
+
+
+def test_the_nearest_documents_are_found_once_for_all_stages(
+    run: tuple[Recipe, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, folder = run
+    (kept,) = (folder / "vectors" / "nearest").iterdir()
+    teacher = TeacherVectors(folder / "vectors")
+    places = np.arange(len(teacher.array("query")))
+    scores = teacher.array("query").astype(np.float32) @ teacher.documents().astype(np.float32).T
+    found = np.take_along_axis(scores, np.load(kept), axis=1)
+    np.testing.assert_allclose(found, -np.sort(-scores, axis=1)[:, :4], atol=1e-6)
+
+    def again(*_: object, **__: object) -> None:
+        pytest.fail("they were looked for again")
+
+    monkeypatch.setattr("suwen.training.stages.vectors.nearest_documents", again)
+    np.testing.assert_array_equal(teacher.nearest(places, 4, device="cpu"), np.load(kept))
 
 
 def test_a_stage_that_takes_a_table_knows_whose(run: tuple[Recipe, Path]) -> None:

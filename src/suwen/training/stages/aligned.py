@@ -16,7 +16,6 @@ from suwen.training.align_task import AlignLosses, AlignTask, Part
 from suwen.training.batches import Ints, tokenise
 from suwen.training.context import Context
 from suwen.training.data import table_of
-from suwen.training.mining import nearest_documents
 from suwen.training.options import Kind, Training
 from suwen.training.settings import AlignStage, Student
 from suwen.training.stages.vectors import TeacherVectors, measure_student
@@ -179,21 +178,15 @@ def alignment_task(
 def _with_neighbours(
     context: Context, stage: AlignStage, parts: Sequence[Part], vectors: TeacherVectors
 ) -> tuple[Sequence[Part], FrozenTower | None]:
-    """Where an align stage learns their order, tell each text in query form its nearest documents, and give all those.
-
-    They are the documents of the rows, and the texts that have a document form.
-    """
+    """Where an align stage learns their order, tell each text in query form its nearest documents, and give those."""
     if not stage.ranking:
         return parts, None
-    names = [name for name in ("rows-document", "document") if vectors.has(name)]
-    documents = np.concatenate([vectors.array(name) for name in names or ["rows-document"]])
-    queries = vectors.array("query")
 
     def near(part: Part) -> Any:
-        return nearest_documents(queries[part.places], documents, stage.neighbours, device=context.device)
+        return vectors.nearest(part.places, stage.neighbours, device=context.device)
 
     found = [replace(part, neighbours=near(part)) if part.form == "query" else part for part in parts]
-    return found, FrozenTower(documents, context.device)
+    return found, FrozenTower(vectors.documents(), context.device)
 
 
 def finish_student(

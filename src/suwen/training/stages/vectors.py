@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from suwen.bench.cache import publish
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form
@@ -20,6 +21,7 @@ from suwen.encoders.vectors import encode_to_folder
 from suwen.training.context import Context
 from suwen.training.data import DataError, fingerprint, table_of
 from suwen.training.measure import Measured, ndcg
+from suwen.training.mining import nearest_documents
 from suwen.training.settings import VectorsStage
 from suwen.training.stages.documents import document_encoder
 from suwen.training.tokenizer import token_texts
@@ -179,6 +181,27 @@ class TeacherVectors:
                 f"vectors stage the same rows and texts"
             )
         return np.array([known[mark] for mark in marks], np.int64)
+
+    def documents(self) -> npt.NDArray[np.float16]:
+        """All that has a document form: the documents of the rows, then the texts."""
+        names = [name for name in ("rows-document", "document") if self.has(name)]
+        return np.concatenate([self.array(name) for name in names or ["rows-document"]])
+
+    def nearest(self, places: npt.NDArray[np.integer[Any]], count: int, *, device: str) -> npt.NDArray[np.int32]:
+        """The nearest of all documents to some texts in query form, ``[texts, count]``; found once, and kept.
+
+        Args:
+            places: The rows of the texts among the ``query`` vectors.
+            count: How many documents.
+            device: Where to look for them.
+        """
+        named = hashlib.sha256(np.ascontiguousarray(places, np.int64).tobytes()).hexdigest()[:16]
+        file = self.folder / "nearest" / f"{count}-of-{named}.npy"
+        if not file.is_file():
+            found = nearest_documents(self.array("query")[places], self.documents(), count, device=device)
+            publish(file, lambda stream: np.save(stream, found))
+        kept: npt.NDArray[np.int32] = np.load(file, allow_pickle=False)
+        return kept
 
     def documents_of(self, task: Measured) -> Vectors:
         """The document vectors of a development task."""
