@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from small_pair import Counting
 
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
+from suwen.encoders.query import Vectors
 from suwen.index import snapshot, vectors
 from suwen.retrieve import ingest as module
 from suwen.retrieve.ingest import IngestError, IngestReport, ingest
@@ -196,6 +197,21 @@ def test_a_reader_cannot_take_documents_in(library: Library, pair: Pair) -> None
 
     with Index.open(library.index.engine.folder, pair=pair) as reader, pytest.raises(IndexProblem, match="write=True"):
         ingest(reader, three())
+
+
+def test_passages_of_many_documents_are_encoded_together(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    class Sizes(Counting):
+        def encode_documents(self, texts: Sequence[str]) -> Vectors:
+            sizes.append(len(texts))
+            return super().encode_documents(texts)
+
+    monkeypatch.setattr(module, "_ENCODE_AT_ONCE", 5)
+    notes = [Document(f"n{n}", f"第{n}条短文") for n in range(12)]
+    ingest(library.index, notes, encoder=Sizes(library.index.pair.encoder()))
+    assert sizes == [5, 5, 2]
+    assert [library.index.search(f"第{n}条短文", 1)[0].document_id for n in range(12)] == [note.id for note in notes]
 
 
 def test_progress_is_told(library: Library) -> None:

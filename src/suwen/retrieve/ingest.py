@@ -24,7 +24,8 @@ SIZE, OVERLAP = 200, 40
 #: A batch is stored when it has this many passages or has waited this long: bounds memory, and what a kill can cost.
 _BATCH_PASSAGES = 4096
 _BATCH_SECONDS = 5.0
-_ENCODE_AT_ONCE = 64
+#: Enough for every core and for a GPU's batches by length, and still progress that moves.
+_ENCODE_AT_ONCE = 512
 
 #: Told how many documents were read and how many passages encoded so far.
 IngestProgress = Callable[[int, int], None]
@@ -179,31 +180,38 @@ class _Run:
         self._stored_at = time.monotonic()
 
     def _encoded(self) -> Iterator[EncodedDocument]:
-        # Ready vectors are taken for the whole batch: probing them needs more passages than one document has.
-        waiting = [passage for _, passages, _ in self._waiting for passage in passages] if self.ready else []
-        taken = self.ready.take(waiting) if self.ready else None
+        # For the whole batch at once: an encoder is at its best, and ready vectors can be probed, with many passages.
+        vectors = self._taken() if self.ready else self._made()
         start = 0
         for document, passages, digest in self._waiting:
             end = start + len(passages)
-            vectors = self._vectors(document.id, passages) if taken is None else taken[start:end]
-            start = end
+            arrived = None if self.maker == self.own else time.time()
             self.passages += len(passages)
             self._progress(self.read, self.encoded)
-            arrived = None if self.maker == self.own else time.time()
-            yield EncodedDocument(document, passages, vectors, self.maker, digest, self.origin, arrived)
+            yield EncodedDocument(document, passages, vectors[start:end], self.maker, digest, self.origin, arrived)
+            start = end
 
-    def _vectors(self, document_id: str, passages: Sequence[Passage]) -> Vectors:
+    def _taken(self) -> Vectors:
+        assert self.ready is not None
+        return self.ready.take([passage for _, passages, _ in self._waiting for passage in passages])
+
+    def _made(self) -> Vectors:
         """A vector for each passage; one whose content the index has from the same encoder is not encoded again."""
-        known = self.index.engine.stored_vectors(document_id, self.maker)
-        vectors = np.empty((len(passages), self.index.pair.space.dimension), dtype=np.float32)
-        missing = [position for position, passage in enumerate(passages) if passage.content not in known]
-        for position, passage in enumerate(passages):
-            if passage.content in known:
-                vectors[position] = known[passage.content]
+        vectors = np.empty((self._held, self.index.pair.space.dimension), dtype=np.float32)
+        missing: list[tuple[int, str]] = []
+        place = 0
+        for document, passages, _ in self._waiting:
+            known = self.index.engine.stored_vectors(document.id, self.maker)
+            for passage in passages:
+                if passage.content in known:
+                    vectors[place] = known[passage.content]
+                else:
+                    missing.append((place, passage.content))
+                place += 1
         for start in range(0, len(missing), _ENCODE_AT_ONCE):
-            part = missing[start : start + _ENCODE_AT_ONCE]
-            vectors[part] = self.encoder.encode_documents([passages[position].content for position in part])
-            self.encoded += len(part)
+            places, contents = zip(*missing[start : start + _ENCODE_AT_ONCE], strict=True)
+            vectors[list(places)] = self.encoder.encode_documents(contents)
+            self.encoded += len(contents)
             self._progress(self.read, self.encoded)
         return vectors
 

@@ -1,0 +1,51 @@
+"""Many documents at once: a tier's graph runs each text on one core, so several texts take several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from suwen.encoders.query import Encoder, Vectors
+
+#: Pieces a core gets of a batch: texts differ in length, and no core should wait long for the last.
+_PIECES = 4
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class OnAllCores:
+    """An encoder whose documents are shared out among threads. For bulk work: a service that searches keeps its cores.
+
+    Args:
+        encoder: May be used from several threads.
+        workers: How many; a core each by default.
+    """
+
+    def __init__(self, encoder: Encoder, workers: int | None = None) -> None:
+        self.name, self.dimension = encoder.name, encoder.dimension
+        self._encoder, self._workers = encoder, workers or cores()
+        self._pool = ThreadPoolExecutor(self._workers, "suwen-encode")
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode texts in the form of queries, by the encoder itself."""
+        return self._encoder.encode_queries(texts)
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """Encode texts in the form of documents."""
+        size = -(-len(texts) // (self._workers * _PIECES))
+        pieces = [texts[start : start + size] for start in range(0, len(texts), max(1, size))]
+        if self._workers == 1 or len(pieces) < 2:
+            return self._encoder.encode_documents(texts)
+        return np.concatenate(list(self._pool.map(self._encoder.encode_documents, pieces)))
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each whole text has, neither cut nor with special tokens."""
+        return self._encoder.count_tokens(texts)
