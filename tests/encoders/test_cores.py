@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from suwen.encoders.cores import OnAllCores, cores
+from suwen.encoders.cores import OnAllCores, cores, in_bulk
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 
@@ -54,6 +54,12 @@ def test_several_texts_are_encoded_at_once() -> None:
 def test_an_error_of_one_thread_is_everyones() -> None:
     with pytest.raises(ValueError, match="could not convert string to float: 'x'"):
         OnAllCores(Together(2), 2).encode_documents(["1", "2", "3", "x"])
+
+
+def test_a_graph_is_shared_out_and_a_table_is_not() -> None:
+    pair = Pair.load()
+    assert isinstance(in_bulk(pair), OnAllCores) and in_bulk(pair).name == "l6"
+    assert in_bulk(pair, "static") is pair.encoder("static")
 
 
 def test_there_is_a_core() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from suwen.encoders.cores import OnAllCores
+from suwen.encoders.cores import in_bulk
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import AdapterDocument, DocumentSide, ModelDocument, SpaceMismatch, TierDocument
@@ -86,7 +86,7 @@ def choose_encoder(pair: Pair, *, tier: str | None = None, document_encoder: str
     if tier is not None and document_encoder is not None:
         raise SuwenError("both a tier and a document encoder were named: choose one of them to encode the documents")
     if tier is not None:
-        return Choice(_in_bulk(pair, tier), f"documents are encoded by the tier '{tier}', as asked")
+        return Choice(in_bulk(pair, tier), f"documents are encoded by the tier '{tier}', as asked")
     torch = importlib.util.find_spec("sentence_transformers") is not None
     if document_encoder is not None:
         if not torch:
@@ -101,17 +101,11 @@ def _fall_back(pair: Pair, torch: bool) -> Choice:
     name, side = pair.default_tier, pair.manifest.document
     if isinstance(side, TierDocument):
         said = f"documents are encoded by the tier '{side.tier}', the pair's own for them"
-        return Choice(_in_bulk(pair, side.tier), said)
+        return Choice(in_bulk(pair, side.tier), said)
     return Choice(
-        _in_bulk(pair, name),
+        in_bulk(pair, name),
         f"documents are encoded by the tier '{name}', the aligned query encoder, {_why(side, torch)}",
     )
-
-
-def _in_bulk(pair: Pair, tier: str) -> PassageEncoder:
-    """A tier for many documents. A table of tokens is as fast in one thread."""
-    encoder = pair.encoder(tier)
-    return OnAllCores(encoder) if pair.manifest.tiers[tier].kind == "onnx" else encoder
 
 
 def _why(side: DocumentSide, torch: bool) -> str:

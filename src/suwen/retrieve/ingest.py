@@ -14,6 +14,7 @@ import numpy as np
 
 from suwen.corpora.passages import split_document
 from suwen.corpora.records import Document, Passage
+from suwen.encoders.cores import in_bulk
 from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Vectors
 from suwen.retrieve.freshness import own_encoder
@@ -137,7 +138,7 @@ class _Run:
     ) -> None:
         self.keep, self.own = keep, own_encoder(index.pair)
         self.index, self.ready, self.size, self.overlap = index, ready, size, overlap
-        self.encoder: PassageEncoder = encoder or index.pair.encoder()
+        self.encoder: PassageEncoder = encoder or in_bulk(index.pair)
         self.maker = ready.name if ready else self.encoder.name
         self.origin = "index" if mirror else "add"
         self._progress = progress or (lambda documents, passages: None)
