@@ -70,7 +70,9 @@ def write(folder: Path, seed: int) -> None:
 @contextmanager
 def child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The other process, ready to work; it is told to stop at the end and must have ended well."""
-    environment = os.environ | {"PYTHONPATH": str(Path(suwen.__file__).parents[1])}
+    # This very file is the other process: it imports what the tests' own process has from tests/conftest.py.
+    places = (Path(suwen.__file__).parents[1], Path(__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, places))}
     process = subprocess.Popen(
         [sys.executable, __file__, *arguments],
         stdin=subprocess.PIPE,
