@@ -18,7 +18,7 @@ from suwen.bench.specs import FORMS
 from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.tasks import suites as shipped
 from suwen.cli import reporting
-from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, now_and_then, out, print_json, say
+from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, now_and_then, out, print_json, say, so_far
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
 
@@ -209,7 +209,7 @@ def _running() -> Iterator[Callable[[str, int, int], None]]:
 
         def told(what: str, done: int, total: int) -> None:
             progress.update(bar, description=what, completed=done, total=total or None)
-            tell(f"{what}: {done:,}" + (f" of {total:,}" if total else ""))
+            tell(so_far(what, done, total))
 
         yield told
 

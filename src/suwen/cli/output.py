@@ -49,6 +49,11 @@ def say(text: str) -> None:
     err.print(text, soft_wrap=True)
 
 
+def so_far(what: str, done: int, total: int) -> str:
+    """How far a job is, where its end is known; 0 stands for an end that is not."""
+    return f"{what}: {done:,}" + (f" of {total:,}" if total else "")
+
+
 def now_and_then() -> Callable[[str], None]:
     """Says a line at most once a minute where no bar is shown: what is left of progress in a log."""
     last = time.monotonic()
@@ -86,6 +91,6 @@ def measuring(what: str) -> Iterator[Callable[[int, int], None]]:
 
         def told(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total or None)
-            tell(f"{what}: {done:,}" + (f" of {total:,}" if total else ""))
+            tell(so_far(what, done, total))
 
         yield told

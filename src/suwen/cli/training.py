@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from suwen.cli.output import INTERRUPTED, NEGATIVE, Json, err, now_and_then, out, print_json, say
+from suwen.cli.output import INTERRUPTED, NEGATIVE, Json, err, now_and_then, out, print_json, say, so_far
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _steps() -> Iterator[StageProgress]:
         def told(stage: str, done: int, total: int, values: Mapping[str, float]) -> None:
             loss = f" loss {values['loss']:.4f}" if "loss" in values else ""
             progress.update(bar, description=stage + loss, completed=done, total=total or None)
-            tell(f"{stage}: {done:,}" + (f" of {total:,}" if total else "") + loss)
+            tell(so_far(stage, done, total) + loss)
 
         yield told
 

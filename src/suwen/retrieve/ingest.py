@@ -182,7 +182,8 @@ class _Run:
 
     def _encoded(self) -> Iterator[EncodedDocument]:
         # For the whole batch at once: an encoder is at its best, and ready vectors can be probed, with many passages.
-        vectors = self._taken() if self.ready else self._made()
+        waiting = [passage for _, passages, _ in self._waiting for passage in passages]
+        vectors = self.ready.take(waiting) if self.ready else self._made()
         start = 0
         for document, passages, digest in self._waiting:
             end = start + len(passages)
@@ -191,10 +192,6 @@ class _Run:
             self._progress(self.read, self.encoded)
             yield EncodedDocument(document, passages, vectors[start:end], self.maker, digest, self.origin, arrived)
             start = end
-
-    def _taken(self) -> Vectors:
-        assert self.ready is not None
-        return self.ready.take([passage for _, passages, _ in self._waiting for passage in passages])
 
     def _made(self) -> Vectors:
         """A vector for each passage; one whose content the index has from the same encoder is not encoded again."""

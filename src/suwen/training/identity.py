@@ -177,8 +177,10 @@ def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
                     f"data.{key}: {getattr(recipe.data, key)} does not exist, and the stage '{stage.name}' reads it; "
                     f"make it, or set data.{key}"
                 )
-        rows: Rows | None = getattr(stage, "rows", None)
-        for key, named in (("sources", rows.sources or ()), ("weights", rows.weights)) if rows is not None else ():
+        rows: Rows = getattr(stage, "rows", None) or Rows()
+        for key, named in (("sources", rows.sources or ()), ("weights", rows.weights)):
+            if not named:
+                continue
             files = rows_folder_sources(Path(recipe.data.rows))
             if unknown := sorted(set(named) - set(files)):
                 raise DataError(
