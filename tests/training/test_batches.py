@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,6 +34,8 @@ def test_chunks_cover_the_batch_within_both_budgets(lengths, budget, most):
     for piece in pieces:
         assert sum(lengths[piece]) <= budget or piece.stop - piece.start == 1
         assert most is None or piece.stop - piece.start <= most
+    for piece, after in pairwise(pieces):  # no piece but the first has room for one more
+        assert sum(lengths[piece.stop - 1 : after.stop]) > budget or after.stop - after.start == most
 
 
 def test_an_epoch_sees_every_text_once_and_the_next_in_another_order():

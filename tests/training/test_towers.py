@@ -54,7 +54,7 @@ def test_a_blend_is_the_weighted_mean_and_only_its_own_side_learns() -> None:
     mixed = 0.7 * own.vectors(rows).detach().numpy() + 0.3 * other.vectors(rows).detach().numpy()
     np.testing.assert_allclose(found.detach().numpy(), mixed / np.linalg.norm(mixed, axis=1)[:, None], atol=1e-6)
     pieces = [piece() for piece in blended.pieces(rows)]
-    assert [len(piece) for piece in pieces] == [2, 1]
+    assert [len(piece) for piece in pieces] == [1, 2]
     torch.testing.assert_close(torch.cat(pieces), found)
     found.sum().backward()  # type: ignore[no-untyped-call]
     learns = [

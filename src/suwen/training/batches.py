@@ -104,18 +104,22 @@ def embed(side: Side, tokens: Tokens, rows: Ints) -> Any:
 
 
 def chunks(lengths: Ints, token_budget: int | None, most: int | None = None) -> list[slice]:
-    """Cut a batch into consecutive pieces within a budget of tokens, or of rows; a longer text stands alone."""
+    """Cut a batch into consecutive pieces within a budget of tokens, or of rows; a longer text stands alone.
+
+    They are filled from the end: the last piece, which gradient caching encodes but once, is a full one.
+    """
     pieces: list[slice] = []
-    start = used = 0
-    for position, length in enumerate(lengths):
-        full = token_budget is not None and used + int(length) > token_budget
-        if position > start and (full or (most is not None and position - start >= most)):
-            pieces.append(slice(start, position))
-            start, used = position, 0
-        used += int(length)
+    end, used = len(lengths), 0
+    for position in range(len(lengths) - 1, -1, -1):
+        length = int(lengths[position])
+        full = token_budget is not None and used + length > token_budget
+        if position + 1 < end and (full or (most is not None and end - position > most)):
+            pieces.append(slice(position + 1, end))
+            end, used = position + 1, 0
+        used += length
     if len(lengths):
-        pieces.append(slice(start, len(lengths)))
-    return pieces
+        pieces.append(slice(0, end))
+    return pieces[::-1]
 
 
 class Shuffled:

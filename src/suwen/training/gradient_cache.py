@@ -19,18 +19,19 @@ class GradientCacheError(SuwenError):
 def cached_backward(chunks: Sequence[Callable[[], Tensor]], loss: Callable[[list[Tensor]], Tensor]) -> Tensor:
     """Forward and backward through all chunks with one chunk's graph in memory at a time (GradCache; Gao et al., 2021).
 
-    Each chunk is encoded without a graph, the loss is taken on all the vectors and gives their gradients, then each
-    chunk is encoded once more, with a graph, and its vectors' gradients are sent back. The gradients are added to the
-    parameters' ``.grad`` and equal those of the plain way; beside one chunk's graph only the vectors are held. The
-    price is the second forward pass.
+    Each chunk but the last is encoded without a graph, the loss is taken on all the vectors and gives their gradients,
+    then each of those chunks is encoded once more, with a graph, and its vectors' gradients are sent back. The last
+    one's graph is there already: it is used first, and so the last chunk, best the largest, is encoded once. The
+    gradients are added to the parameters' ``.grad`` and equal those of the plain way; beside one chunk's graph only the
+    vectors and the loss are held. The price is the second forward pass.
 
     Random numbers (dropout), on the CPU and on the GPUs, are the same in both passes, and afterwards stand where the
     plain way would have left them. Works under ``torch.autocast``; for a gradient scaler, let ``loss`` return the
     scaled loss. Over processes, call ``gather`` inside ``loss`` and ``average_gradients`` afterwards.
 
     Args:
-        chunks: functions that encode a part of the batch, n_i x d, and have no other effect: each is called twice.
-            Vectors of a frozen teacher belong in ``loss``, where they are not computed twice.
+        chunks: functions that encode a part of the batch, n_i x d, and have no other effect: all but the last are
+            called twice. Vectors of a frozen teacher belong in ``loss``, where they are not computed twice.
         loss: the loss of the list of the chunks' vectors.
 
     Returns:
@@ -49,7 +50,10 @@ def cached_backward(chunks: Sequence[Callable[[], Tensor]], loss: Callable[[list
     """
     if not chunks:
         raise GradientCacheError("there are no chunks: pass at least one function that encodes a part of the batch")
-    vectors, states = _without_graph(chunks)
+    *before, last = chunks
+    vectors, states = _without_graph(before)
+    kept = last()
+    vectors.append(kept.detach().requires_grad_())
     value = loss(list(vectors))
     if not value.requires_grad:
         raise GradientCacheError(
@@ -58,7 +62,13 @@ def cached_backward(chunks: Sequence[Callable[[], Tensor]], loss: Callable[[list
         )
     with _no_autocast(value):
         value.backward()  # type: ignore[no-untyped-call]
-    _with_graph(chunks, vectors, states)
+    trained = _send_back(kept, vectors.pop())
+    del kept  # and with it the graph, before the next one is made
+    torch.clear_autocast_cache()
+    if not _with_graph(before, vectors, states) and not trained:
+        raise GradientCacheError(
+            "no chunk's vectors carry a gradient: unfreeze an encoder, or do not detach inside the chunks"
+        )
     return value.detach()
 
 
@@ -93,31 +103,35 @@ def _without_graph(chunks: Sequence[Callable[[], Tensor]]) -> tuple[list[Tensor]
     return vectors, states
 
 
-def _with_graph(chunks: Sequence[Callable[[], Tensor]], vectors: list[Tensor], states: list[_Random]) -> None:
+def _with_graph(chunks: Sequence[Callable[[], Tensor]], vectors: list[Tensor], states: list[_Random]) -> bool:
+    """Encode chunks once more and send their vectors' gradients back; whether any of them learns."""
     trained = False
-    needed = [index for index, one in enumerate(vectors) if one.grad is not None]
     after = _Random.now()
     try:
-        for index in needed:
+        for index, chunk in enumerate(chunks):
+            if vectors[index].grad is None:
+                continue
             states[index].restore()
-            again = chunks[index]()
-            gradient = vectors[index].grad
+            again = chunk()
             if again.shape != vectors[index].shape:
                 raise GradientCacheError(
                     f"chunk {index} gave {tuple(vectors[index].shape)}, then {tuple(again.shape)}: a chunk is called "
                     f"twice, so fix its texts before, not inside it"
                 )
-            if again.requires_grad:
-                trained = True
-                with _no_autocast(again):
-                    torch.autograd.backward(again, gradient)
-            vectors[index].grad = None
+            trained |= _send_back(again, vectors[index])
     finally:
         after.restore()
-    if not trained:
-        raise GradientCacheError(
-            "no chunk's vectors carry a gradient: unfreeze an encoder, or do not detach inside the chunks"
-        )
+    return trained
+
+
+def _send_back(encoded: Tensor, vectors: Tensor) -> bool:
+    """Send the gradient of a chunk's vectors through its graph, and let go of it; whether there was something to do."""
+    gradient, vectors.grad = vectors.grad, None
+    if gradient is None or not encoded.requires_grad:
+        return False
+    with _no_autocast(encoded):
+        torch.autograd.backward(encoded, gradient)
+    return True
 
 
 @contextmanager
