@@ -113,13 +113,21 @@ class DocumentEncoder:
         space = manifest.space if manifest else mint_space(model.float(), found, hub_id=hub_id)
         name = manifest.name if manifest else (hub_id or found.name)
         cast(model, torch_dtype(dtype, model.device.type))
-        side = Side(model, "document")
-        if compile and side.packs and fused.supports(side.modules[0].model):
-            side.fuse(tokens=_PACKED_BUDGET)
-        encoder = cls(side, space, name=name, settings=settings)
+        encoder = cls(Side(model, "document"), space, name=name, settings=settings)
+        if compile:
+            encoder.compile()
         if adapted and base and check:
             _check_base(encoder, found, base)
         return encoder
+
+    def compile(self, tokens: int = _PACKED_BUDGET) -> None:
+        """On a GPU, join and compile the layers of a Qwen decoder, to encode many texts; other models stay as they are.
+
+        Args:
+            tokens: The budget of the batches to come: they are compiled for batches as full as that.
+        """
+        if self._side.packs and fused.supports(self._side.modules[0].model):
+            self._side.fuse(tokens=tokens)
 
     def encode(
         self,

@@ -22,7 +22,7 @@ from suwen.encoders.side import ModelError
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 #: Numbers unpacked at a time: enough to hide Python's cost, few enough to stay in a core's cache.
-_PIECE = 1 << 20
+_PIECE = 1 << 18
 _MODULES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -249,7 +249,7 @@ def _unpack(raw: Any, tensor: GgufTensor, into: Any, first: int, last: int) -> N
     width = rows.shape[1] // block * size
     try:
         packed = raw[tensor.start + first * width : tensor.start + last * width].reshape(last - first, width)
-        rows[first:last] = torch.from_numpy(np.array(dequantize(packed, kind), dtype=np.float32))
+        rows[first:last] = torch.from_numpy(np.require(dequantize(packed, kind), np.float32, "W"))
     except (ValueError, RuntimeError) as error:
         raise ModelError(
             f"a tensor packed as {kind.name} cannot be unpacked ({error}): download the file again, or give the model "

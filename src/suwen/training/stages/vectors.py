@@ -22,12 +22,14 @@ from suwen.training.context import Context
 from suwen.training.data import DataError, fingerprint, table_of
 from suwen.training.measure import Measured, ndcg
 from suwen.training.mining import nearest_documents
-from suwen.training.settings import VectorsStage
+from suwen.training.settings import FreezeStage, VectorsStage
 from suwen.training.stages.documents import document_encoder
 from suwen.training.tokenizer import token_texts
 
 #: Texts per shard: large, so that texts of one length fill a batch, and still little to lose in a crash.
 _SHARD = 200_000
+#: Fewer texts than this are encoded before their encoder would be compiled.
+_COMPILING_PAYS = 50_000
 #: The folder of the vectors of every token of the students' vocabulary, in the order of their ids.
 TOKENS = "tokens"
 
@@ -77,7 +79,11 @@ def run_vectors(context: Context, stage: VectorsStage) -> dict[str, float]:
         jobs["rows-document"] = ("document", table.documents)
     if tokens:
         jobs[TOKENS] = ("query", tokens)
-    _check_disk(folder.path, sum(len(found) for _, found in jobs.values()), encoder.dimension)
+    count = sum(len(found) for _, found in jobs.values())
+    _check_disk(folder.path, count, encoder.dimension)
+    # One that may still move is left alone: what is joined is only for encoding.
+    if stage.compile and count >= _COMPILING_PAYS and isinstance(context.recipe.stage(stage.start), FreezeStage):
+        encoder.compile(stage.token_budget)
     metrics: dict[str, float] = {}
     for name, (form, found) in jobs.items():
         _encode(context, encoder, folder.path / name, form, found, stage)
