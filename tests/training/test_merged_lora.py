@@ -77,3 +77,16 @@ def test_settled_weights_encode_and_take_no_gradient(apart):
     merged.settle()
     found = vectors(apart)
     assert torch.allclose(found, expected, atol=1e-5) and not found.requires_grad
+
+
+def test_the_base_comes_back_bit_for_bit(apart, base_folder):
+    merged = MergedLora(apart)
+    factors = merged.factors()
+    merged.merge()
+    merged.restore()
+    loaded = load_base(base_folder, device="cpu", dtype="fp32", max_length=32)
+    found, expected = apart.state_dict(), loaded.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert not any(parameter.requires_grad for parameter in apart.parameters())
+    assert all(torch.equal(merged.factors()[name].down, factors[name].down) for name in factors)

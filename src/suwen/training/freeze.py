@@ -54,11 +54,12 @@ def freeze(
     dtype: Precision = "auto",
     licence: str = "",
     notes: str = "",
+    body: Any | None = None,
 ) -> DocumentEncoder:
     """Write a trained document encoder as adapter, contract and probe; whole or not at all.
 
-    What is cut and rounded to be shipped is what fixes the space: the base is loaded again and the written adapter
-    applied, and the probe's vectors come from that.
+    What is cut and rounded to be shipped is what fixes the space: the written adapter is applied to the base as it was
+    before training, and the probe's vectors come from that.
 
     Args:
         model: The trained ``SentenceTransformer``: with LoRA layers of peft, or merged (then ``rank`` is needed); or
@@ -78,6 +79,8 @@ def freeze(
         dtype: Of the weights the probe is run with, and of ``merged/``.
         licence: Of the weights.
         notes: Free text.
+        body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder. Loaded by
+            default.
 
     Returns:
         The frozen encoder, ready to be used; its ``space`` is the minted one.
@@ -88,7 +91,8 @@ def freeze(
     base_name = hub_id or _portable(base)
     with staged(Path(out)) as stage:
         token = None if isinstance(model, Mapping) else Side(model, "document").end_token
-        body = load_base(base, device=device, dtype=dtype, max_length=max_length, end_token=token)
+        if body is None:
+            body = load_base(base, device=device, dtype=dtype, max_length=max_length, end_token=token)
         factors = _factors(model, body, rank)
         digest = base_hash(base)
         save_adapter(factors, stage / ADAPTER, bits=bits, rank=rank, base=base_name, base_sha256=digest)

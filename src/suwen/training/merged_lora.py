@@ -68,6 +68,13 @@ class MergedLora(torch.nn.Module):
         for linear in self._linears:
             linear.weight.requires_grad_(False)
 
+    def restore(self) -> None:
+        """Put the weights back as they were before there was an adapter, bit for bit; the factors stay."""
+        with torch.no_grad():
+            for linear, base in zip(self._linears, self._bases, strict=True):
+                linear.weight.copy_(base)
+                linear.weight.requires_grad_(False)
+
     def factors(self) -> dict[str, Factors]:
         """The factors by module name, the scale folded in, as ``save_adapter`` takes them."""
         return {

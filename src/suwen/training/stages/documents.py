@@ -11,7 +11,7 @@ import torch
 
 from suwen.encoders.adapter import Factors, adapter_sha256, apply_lora, load_lora, read_factors, save_adapter
 from suwen.encoders.base_model import Precision as BasePrecision
-from suwen.encoders.base_model import base_hash, load_base
+from suwen.encoders.base_model import base_hash, load_base, torch_dtype
 from suwen.encoders.document import DocumentEncoder, Settings
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
@@ -120,6 +120,18 @@ class TrainedDocument:
     def factors(self) -> dict[str, Factors]:
         """The adapter's matrices by module name."""
         return read_factors(self.model) if self.merged is None else self.merged.factors()
+
+    def base_alone(self) -> Any | None:
+        """The base as it is loaded to encode with; None where that takes loading it again.
+
+        The adapter is no longer in it, so this object is of no use any more.
+        """
+        precision = next(self.model.parameters()).dtype
+        other = precision != torch_dtype("auto", self.model.device.type)
+        if other or self.merged is None or self.stage.training.gradient_checkpointing:
+            return None
+        self.merged.restore()
+        return self.model.eval()
 
     def encoder(self, folder: Path) -> DocumentEncoder:
         """As an encoder of the space it fixes at this moment; ``folder`` holds the adapter that was saved of it."""

@@ -30,6 +30,7 @@ def run_freeze(context: Context, stage: FreezeStage) -> dict[str, float]:
         bits=stage.bits,
         hub_id=first.hub_id,
         device=context.device,
+        body=document.base_alone(),
     )
     del document
     metrics: dict[str, float] = {}
