@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from suwen.errors import SuwenError
+from suwen.training.data import read_texts
 from suwen.training.identity import row_files
 from suwen.training.settings import (
     AlignStage,
@@ -33,8 +35,11 @@ _STEP_SECONDS = {"cpu": 0.15, "cuda": 0.03}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 #: AdamW: the gradient and two moments in fp32, and a master copy of the weight.
 _TRAINED_BYTES = 16
-#: Numbers a layer keeps per token and unit of width for the backward pass; with checkpointing only its input.
-_KEPT, _KEPT_CHECKPOINTED = 34, 2
+#: Bytes a layer keeps per token for the backward pass in half precision: by its width (norms, attention), and by the
+#: inner width of its MLP, gated or not. Read off the tensors that torch saves for a Qwen2.
+_KEPT, _KEPT_GATED, _KEPT_PLAIN = 19, 8, 4
+#: With checkpointing only its input.
+_KEPT_CHECKPOINTED = 2
 #: Copies of the scores of a batch against its near documents: of student and teacher, their softmax, and gradients.
 _RANKED = 6
 #: Tokens of a usual text; a limit on length caps it. Queries are short, documents longer.
@@ -47,24 +52,33 @@ class EstimateError(SuwenError):
 
 
 class Shape(NamedTuple):
-    """The size of a transformer; ``embeddings`` are the parameters of its token table."""
+    """The size of a transformer; ``embeddings`` are the parameters of its token table, ``inner`` its MLP's width."""
 
     layers: int
     width: int
     parameters: int
     embeddings: int
+    inner: int
+    gated: bool = False
+
+    def kept(self, *, checkpointed: bool) -> int:
+        """Bytes that all layers keep for the backward pass of a token, in half precision."""
+        layer = _KEPT * self.width + (_KEPT_GATED if self.gated else _KEPT_PLAIN) * self.inner
+        if not self.layers:
+            return _KEPT * self.width
+        return layer + self.layers * _KEPT_CHECKPOINTED * self.width if checkpointed else self.layers * layer
 
 
 #: Official shapes, so that an estimate needs no download.
 _KNOWN = {
-    "Qwen/Qwen3-0.6B": Shape(28, 1024, 596_000_000, 155_600_000),
-    "Qwen/Qwen3-4B": Shape(36, 2560, 4_022_000_000, 389_000_000),
-    "Qwen/Qwen3-8B": Shape(36, 4096, 7_568_000_000, 622_000_000),
-    "Qwen/Qwen2.5-Coder-0.5B-Instruct": Shape(24, 896, 494_000_000, 136_100_000),
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": Shape(28, 1536, 1_544_000_000, 233_400_000),
-    "Alibaba-NLP/gte-multilingual-base": Shape(12, 768, 305_000_000, 192_000_000),
-    "alibaba-nlp-community/gte-multilingual-base": Shape(12, 768, 305_000_000, 192_000_000),
-    "builtin:qwen2-tiny": Shape(2, 64, 133_120, 51_200),
+    "Qwen/Qwen3-0.6B": Shape(28, 1024, 596_000_000, 155_600_000, 3072, gated=True),
+    "Qwen/Qwen3-4B": Shape(36, 2560, 4_022_000_000, 389_000_000, 9728, gated=True),
+    "Qwen/Qwen3-8B": Shape(36, 4096, 7_568_000_000, 622_000_000, 12288, gated=True),
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": Shape(24, 896, 494_000_000, 136_100_000, 4864, gated=True),
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": Shape(28, 1536, 1_544_000_000, 233_400_000, 8960, gated=True),
+    "Alibaba-NLP/gte-multilingual-base": Shape(12, 768, 305_000_000, 192_000_000, 3072, gated=True),
+    "alibaba-nlp-community/gte-multilingual-base": Shape(12, 768, 305_000_000, 192_000_000, 3072, gated=True),
+    "builtin:qwen2-tiny": Shape(2, 64, 133_120, 51_200, 128, gated=True),
 }
 
 
@@ -146,7 +160,8 @@ def shape_of(base: str) -> Shape | None:
     inner = config.get("intermediate_size", 4 * width)
     matrices = 3 if config.get("num_key_value_heads") else 2
     embeddings = config["vocab_size"] * width
-    return Shape(layers, width, layers * (4 * width * width + matrices * width * inner) + embeddings, embeddings)
+    whole = layers * (4 * width * width + matrices * width * inner) + embeddings
+    return Shape(layers, width, whole, embeddings, inner, gated=matrices == 3)
 
 
 def shape_of_student(recipe: Recipe, student: Student) -> Shape | None:
@@ -159,20 +174,20 @@ def shape_of_student(recipe: Recipe, student: Student) -> Shape | None:
             return None
         a_layer = (teacher.parameters - teacher.embeddings) // teacher.layers
         whole = teacher.embeddings + student.layers * a_layer
-        return Shape(student.layers, teacher.width, whole, teacher.embeddings)
+        return teacher._replace(layers=student.layers, parameters=whole)
     if student.pruned_from is not None and student.width is None:
         source = shape_of_student(recipe, recipe.students[student.pruned_from])
         if source is None:
             return None
         a_layer = (source.parameters - source.embeddings) // source.layers
-        return Shape(student.layers, source.width, source.embeddings + student.layers * a_layer, source.embeddings)
+        return source._replace(layers=student.layers, parameters=source.embeddings + student.layers * a_layer)
     vocabulary = recipe.tokenizer.vocabulary if recipe.tokenizer else 16_000
     if student.kind == "static":
-        return Shape(0, recipe.dimension, vocabulary * recipe.dimension, vocabulary * recipe.dimension)
+        return Shape(0, recipe.dimension, vocabulary * recipe.dimension, vocabulary * recipe.dimension, 0)
     width = student.width or recipe.dimension
     inner = student.intermediate or 4 * width
     table = vocabulary * width
-    return Shape(student.layers, width, student.layers * (4 * width**2 + 2 * width * inner) + table, table)
+    return Shape(student.layers, width, student.layers * (4 * width**2 + 2 * width * inner) + table, table, inner)
 
 
 def _document_shape(recipe: Recipe) -> Shape | None:
@@ -197,10 +212,14 @@ def _of_stage(recipe: Recipe, stage: AnyStage, rate: float, least: float) -> Sta
     steps = training.steps if rows is None else training.steps_over(rows)
     tokens = _tokens(recipe, stage) * training.batch
     work = 6 * (shape.parameters - shape.embeddings + shape.width) * tokens
-    piece = training.token_budget or tokens * (training.chunk or training.batch) // training.batch
-    kept = _KEPT_CHECKPOINTED if training.gradient_checkpointing else _KEPT
+    piece = tokens * (training.chunk or training.batch) // training.batch
+    if training.token_budget is not None:  # of the documents; their queries are held with them where all fits
+        piece = min(tokens, training.token_budget + training.batch * _QUERY_TOKENS)
     size = _BYTES[training.precision]
-    memory = shape.parameters * size + trained * _TRAINED_BYTES + piece * max(1, shape.layers) * shape.width * kept
+    kept = shape.kept(checkpointed=training.gradient_checkpointing) * size // 2
+    memory = shape.parameters * size + trained * _TRAINED_BYTES + piece * kept
+    if isinstance(stage, DocumentStage) and not stage.lora.dropout:  # merged once a step: the base apart, its gradients
+        memory += 2 * (shape.parameters - shape.embeddings) * size
     if isinstance(stage, AlignStage) and stage.ranking:
         memory += training.batch**2 * stage.neighbours * 4 * _RANKED
     seconds = (
@@ -214,18 +233,19 @@ def _of_stage(recipe: Recipe, stage: AnyStage, rate: float, least: float) -> Sta
 
 def _vectors(recipe: Recipe, stage: VectorsStage, rate: float) -> StageEstimate:
     """Vectors on disk: texts x forms x dimension x bytes a number."""
-    shape, texts = _document_shape(recipe), _count(recipe.data.texts)
-    if texts is None:
+    shape, kinds = _document_shape(recipe), _kinds(recipe.data.texts)
+    if kinds is None:
         return StageEstimate(stage.name, stage.stage, shape.parameters if shape else None, 0)
-    texts = min(texts, stage.limit or texts)
-    # Which kinds go to which form is not counted: as many as the texts for each form that takes any.
-    forms = sum(kinds is None or bool(kinds) for kinds in (stage.forms.query, stage.forms.document))
+    whole = max(1, kinds.total())
+    share = min(whole, stage.limit or whole) / whole
+    wanted = (kinds if form is None else form for form in (stage.forms.query, stage.forms.document))
+    texts = round(share * sum(kinds[kind] for form in wanted for kind in form))
     # A row brings a query and a document; negatives are mostly documents of other rows.
-    labelled = 2 * (_rows(recipe, stage) or 0)
-    disk = (texts * forms + labelled) * recipe.dimension_of(stage.start) * (2 if stage.dtype == "fp16" else 4)
+    texts += 2 * (_rows(recipe, stage) or 0)
+    disk = texts * recipe.dimension_of(stage.start) * (2 if stage.dtype == "fp16" else 4)
     if shape is None:
         return StageEstimate(stage.name, stage.stage, disk=disk)
-    work = 2 * (shape.parameters - shape.embeddings) * (texts * forms + labelled) * _QUERY_TOKENS
+    work = 2 * (shape.parameters - shape.embeddings) * texts * _QUERY_TOKENS
     memory = shape.parameters * 2 + stage.token_budget * shape.width * 16
     return StageEstimate(
         stage.name, stage.stage, shape.parameters, 0, None, stage.token_budget, memory, work / rate, disk
@@ -281,6 +301,17 @@ def _count(path: str) -> int | None:
 def _lines(file: Path, size: int, modified: int) -> int:
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
         return sum(1 for line in stream if line.strip())
+
+
+def _kinds(path: str) -> Counter[str] | None:
+    """How many texts there are of each kind; None when the file is not there yet."""
+    file = Path(path)
+    return _kinds_in(file, file.stat().st_size, file.stat().st_mtime_ns) if file.is_file() else None
+
+
+@lru_cache(maxsize=16)
+def _kinds_in(file: Path, size: int, modified: int) -> Counter[str]:
+    return Counter(read_texts(file, None).kinds)
 
 
 def _gigabytes(size: int) -> str:
