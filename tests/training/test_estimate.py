@@ -13,7 +13,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
-from suwen.training.estimate import EstimateError, Shape, estimate, require_disk, shape_of, shape_of_student
+from suwen.training.estimate import (
+    EstimateError,
+    Shape,
+    estimate,
+    memory_of,
+    require_disk,
+    shape_of,
+    shape_of_student,
+    tight,
+)
 from suwen.training.recipe import load_recipe
 from suwen.training.runner import train
 from suwen.training.settings import Recipe
@@ -188,3 +197,20 @@ def test_what_a_layer_keeps_is_what_torch_saves(name: str) -> None:
         found.append(saved_per_token(model, width))
     shape = Shape(2, width, 0, 0, inner, gated=name == "qwen2")
     assert found[1] - found[0] == pytest.approx(shape.kept(checkpointed=False), rel=0.25)
+
+
+def test_a_stage_larger_than_the_memory_is_named_with_what_makes_it_smaller() -> None:
+    cost = estimate(load_recipe(SHIPPED / "care-mini.yaml", ["data.root=nowhere"]), "cuda")
+    (line,) = tight(cost, 80 * 10**9)
+    assert line.startswith("'document' may need 9") and "--set stages.document.training.token_budget=N" in line
+    lower = estimate(
+        load_recipe(SHIPPED / "care-mini.yaml", ["data.root=nowhere", "stages.document.training.token_budget=16000"])
+    )
+    assert not tight(lower, 80 * 10**9)
+    assert not tight(cost, 140 * 10**9)
+
+
+def test_the_machine_s_memory_is_known_and_that_of_a_gpu_which_is_not_there_is_not() -> None:
+    here = memory_of("cpu")
+    assert here is not None and here > 2**30
+    assert torch.cuda.is_available() or memory_of("cuda") is None

@@ -59,16 +59,23 @@ def train(
     """
     _require_extra()
     from suwen.training.estimate import estimate as cost_of
+    from suwen.training.estimate import memory_of, tight
     from suwen.training.recipe import load_recipe
     from suwen.training.runner import train as run
 
     loaded = load_recipe(recipe, sets or [], variant)
     if estimate or not dry_run:
-        cost = cost_of(loaded, device or _device())
+        where = device or _device()
+        cost = cost_of(loaded, where)
         if estimate:
             _show_estimate(cost, json)
+        else:
+            _say_estimate(cost)
+        if (room := memory_of(where)) is not None:
+            for line in tight(cost, room):
+                say(f"warning: {line}")
+        if estimate:
             return
-        _say_estimate(cost)
     with _steps() as progress:
         report = run(
             loaded,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from collections import Counter
 from dataclasses import dataclass
@@ -123,6 +124,30 @@ def estimate(recipe: Recipe, device: str = "cpu") -> Estimate:
     """The cost of every stage, from shapes, numbers of rows and settings."""
     kind = "cuda" if device.startswith("cuda") else "cpu"
     return Estimate(tuple(_of_stage(recipe, stage, _RATES[kind], _STEP_SECONDS[kind]) for stage in recipe.stages))
+
+
+def tight(cost: Estimate, room: int) -> list[str]:
+    """A line for every stage that may not fit into ``room`` bytes of memory, with what would make it smaller."""
+    return [
+        f"'{stage.name}' may need {_gigabytes(stage.memory)} of memory, and there are {_gigabytes(room)}: "
+        + (
+            f"lower its token_budget (--set stages.{stage.name}.token_budget=N)"
+            if stage.kind == "vectors"
+            else f"lower its batch, or cut it into smaller pieces (--set stages.{stage.name}.training.token_budget=N), or set "
+            f"training.gradient_checkpointing"
+        )
+        for stage in cost.stages
+        if stage.memory is not None and stage.memory > room
+    ]
+
+
+def memory_of(device: str) -> int | None:
+    """All memory of a GPU, or of the machine; None where it cannot be told."""
+    import torch
+
+    if not device.startswith("cuda"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    return int(torch.cuda.get_device_properties(device).total_memory) if torch.cuda.is_available() else None
 
 
 def require_disk(recipe: Recipe, folder: Path) -> None:
