@@ -128,17 +128,17 @@ def estimate(recipe: Recipe, device: str = "cpu") -> Estimate:
 
 def tight(cost: Estimate, room: int) -> list[str]:
     """A line for every stage that may not fit into ``room`` bytes of memory, with what would make it smaller."""
-    return [
-        f"'{stage.name}' may need {_gigabytes(stage.memory)} of memory, and there are {_gigabytes(room)}: "
-        + (
-            f"lower its token_budget (--set stages.{stage.name}.token_budget=N)"
-            if stage.kind == "vectors"
-            else f"lower its batch, or cut it into smaller pieces (--set stages.{stage.name}.training.token_budget=N), or set "
-            f"training.gradient_checkpointing"
-        )
-        for stage in cost.stages
-        if stage.memory is not None and stage.memory > room
-    ]
+    lines = []
+    for stage in cost.stages:
+        if stage.memory is None or stage.memory <= room:
+            continue
+        lower = f"lower its token_budget (--set stages.{stage.name}.token_budget=N)"
+        if stage.kind != "vectors":
+            pieces = f"--set stages.{stage.name}.training.token_budget=N"
+            lower = f"lower its batch, cut it into smaller pieces ({pieces}), or set training.gradient_checkpointing"
+        needed, there = _gigabytes(stage.memory), _gigabytes(room)
+        lines.append(f"'{stage.name}' may need {needed} of memory, and there are {there}: {lower}")
+    return lines
 
 
 def memory_of(device: str) -> int | None:
