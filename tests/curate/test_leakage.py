@@ -99,3 +99,17 @@ def test_a_bad_held_out_file_is_said(tmp_path: Path) -> None:
         HeldOut.read(path)
     with pytest.raises(LeakageError, match="cannot be read"):
         HeldOut.read(tmp_path / "none.jsonl")
+
+
+def test_a_text_of_many_rows_is_looked_at_once_and_a_leak_is_named_in_each() -> None:
+    asked: list[str] = []
+
+    class Counting(HeldOut):
+        def hit(self, text: str) -> str | None:
+            asked.append(text)
+            return super().hit(text)
+
+    rows = [TrainingRow(query=f"问题{number}", pos=["多喝水", "牙疼！"]) for number in range(3)]
+    with pytest.raises(LeakageError, match="3 texts are evaluation texts"):
+        list(refuse_leaks(rows, Counting(["牙疼"])))
+    assert asked.count("多喝水") == 1 and asked.count("牙疼！") == 3

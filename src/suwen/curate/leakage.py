@@ -153,18 +153,18 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
         LeakageError: Some of them are or hold a held-out text. The first few are named with their row.
     """
     found: list[Leak] = []
+    clear: set[str] = set()  # a document of many rows is looked at once
     for number, item in enumerate(items, 1):
-        found.extend(leak._replace(place=f"row {number} ({leak.place})") for leak in _leaks_of(item, held_out))
+        for place, text in _texts(item):
+            if text in clear:
+                continue
+            if (held := held_out.hit(text)) is None:
+                clear.add(text)
+            else:
+                found.append(Leak(f"row {number} ({place})", text, held))
         yield item
     if found:
         raise LeakageError(_complaint(name, found))
-
-
-def _leaks_of(item: TrainingRow | str, held_out: HeldOut) -> Iterator[Leak]:
-    for place, text in _texts(item):
-        held = held_out.hit(text)
-        if held is not None:
-            yield Leak(place, text, held)
 
 
 def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:

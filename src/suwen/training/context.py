@@ -17,7 +17,15 @@ from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
-from suwen.training.data import DataError, Texts, fingerprint, read_sources, read_texts, rows_folder_sources
+from suwen.training.data import (
+    DataError,
+    Texts,
+    fingerprint,
+    read_source,
+    read_texts,
+    rows_folder_sources,
+    source_files,
+)
 from suwen.training.loop import Optimisation, optimise
 from suwen.training.measure import Measured, load_measures
 from suwen.training.options import Training
@@ -119,29 +127,33 @@ class Context:
 
     def sources(self, names: Sequence[str] | None, *, unsupervised: bool = False) -> dict[str, list[TrainingRow]]:
         """The rows of some sources (all labelled ones by default); refused where they hit the held-out set."""
-        folder = Path(self.recipe.data.rows)
-        files = list(rows_folder_sources(folder).values())
-        with self._guarded(files) as held_out:
-            # All files are checked at once, whichever are read: one mark then stands for the folder.
-            if held_out is not None:
-                read_sources(folder, [file.name.split(".")[0] for file in files], held_out)
-        return read_sources(folder, names, None, unsupervised=unsupervised)
+        found = {}
+        for name, file in source_files(Path(self.recipe.data.rows), names, unsupervised=unsupervised).items():
+            with self._guarded(file) as held_out:
+                found[name] = read_source(file, held_out)
+        return found
 
     @contextmanager
-    def _guarded(self, files: Sequence[Path]) -> Iterator[HeldOut | None]:
-        """What files must be checked against; None once they have been, by this run or by one that shares with it."""
+    def _guarded(self, file: Path) -> Iterator[HeldOut | None]:
+        """What a file must be checked against; None once it has been, by this run or by one that shares with it."""
         path = self.recipe.data.held_out
-        if path is None:
+        if path is None or not file.is_file():
             yield None
             return
-        named = hashlib.sha256("".join(sha256_of(file) for file in (Path(path), *files)).encode()).hexdigest()[:16]
-        mark = (self.shared or self.root) / f"no-leaks-{named}"
+        named = hashlib.sha256((sha256_of(Path(path)) + sha256_of(file)).encode()).hexdigest()[:16]
+        mark = (self.shared or self.root) / "no-leaks" / named
         if mark.is_file():
             yield None
             return
-        yield HeldOut.read(Path(path))
+        yield self._held_out(Path(path))
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
+
+    def _held_out(self, path: Path) -> HeldOut:
+        if "held-out" not in self.loaded:
+            self.loaded["held-out"] = HeldOut.read(path)
+        found: HeldOut = self.loaded["held-out"]
+        return found
 
     @cached_property
     def measures(self) -> list[Measured]:
@@ -151,11 +163,12 @@ class Context:
 
     def texts(self, limit: int | None = None) -> Texts:
         """The unlabelled texts, or as many of them as asked for; the same ones in every run."""
-        key = f"texts:{limit}"
-        if key not in self.loaded:
+        if "texts" not in self.loaded:
             file = Path(self.recipe.data.texts)
-            with self._guarded([file] if file.is_file() else []) as held_out:
-                self.loaded[key] = read_texts(file, held_out, limit=limit)
+            with self._guarded(file) as held_out:
+                self.loaded["texts"] = read_texts(file, held_out)
+        if (key := f"texts:{limit}") not in self.loaded:
+            self.loaded[key] = self.loaded["texts"].drawn(limit)
         found: Texts = self.loaded[key]
         return found
 

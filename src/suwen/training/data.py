@@ -42,6 +42,13 @@ class Texts:
         wanted = set(kinds)
         return np.flatnonzero(np.fromiter((kind in wanted for kind in self.kinds), bool, len(self.kinds)))
 
+    def drawn(self, limit: int | None, seed: int = 0) -> Texts:
+        """As many of the texts as asked for, in their order; the same ones for the same seed."""
+        if limit is None or limit >= len(self.texts):
+            return self
+        chosen = np.sort(np.random.default_rng((seed, 11)).choice(len(self.texts), limit, replace=False))
+        return Texts([self.texts[place] for place in chosen], [self.kinds[place] for place in chosen])
+
 
 @dataclass
 class PairTable:
@@ -76,24 +83,24 @@ def rows_folder_sources(folder: Path) -> dict[str, Path]:
     return found
 
 
-def read_sources(
-    folder: Path, names: Sequence[str] | None, held_out: HeldOut | None, *, unsupervised: bool = False
-) -> dict[str, list[TrainingRow]]:
-    """Read the rows of some sources (all labelled ones by default), and refuse those that hit the held-out set.
-
-    Raises:
-        LeakageError: A row holds a text of the held-out set.
-    """
+def source_files(folder: Path, names: Sequence[str] | None, *, unsupervised: bool = False) -> dict[str, Path]:
+    """The row files of some sources; of all labelled ones (or all unlabelled ones) where none are named."""
     files = rows_folder_sources(folder)
     if names is None:
         names = [name for name in files if name.startswith(UNSUPERVISED) == unsupervised]
     if unknown := sorted(set(names) - set(files)):
         raise DataError(f"{folder} has no source {', '.join(unknown)}: it has {', '.join(files)}")
-    found = {}
-    for name in names:
-        rows: Iterable[TrainingRow] = read_training_rows(files[name])
-        found[name] = list(rows if held_out is None else refuse_leaks(rows, held_out, name=files[name].name))
-    return found
+    return {name: files[name] for name in names}
+
+
+def read_source(file: Path, held_out: HeldOut | None) -> list[TrainingRow]:
+    """Read the rows of a source, and refuse those that hit the held-out set.
+
+    Raises:
+        LeakageError: A row holds a text of the held-out set.
+    """
+    rows: Iterable[TrainingRow] = read_training_rows(file)
+    return list(rows if held_out is None else refuse_leaks(rows, held_out, name=file.name))
 
 
 def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> PairTable:
@@ -122,8 +129,8 @@ def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> 
     return table
 
 
-def read_texts(path: Path, held_out: HeldOut | None, *, limit: int | None = None, seed: int = 0) -> Texts:
-    """Read unlabelled texts (JSON lines with ``text`` and ``kind``); a limit draws that many of them."""
+def read_texts(path: Path, held_out: HeldOut | None) -> Texts:
+    """Read unlabelled texts (JSON lines with ``text`` and ``kind``), and refuse those of the held-out set."""
     texts, kinds = [], []
     with _opened(path) as stream:
         for number, line in enumerate(stream, 1):
@@ -141,9 +148,6 @@ def read_texts(path: Path, held_out: HeldOut | None, *, limit: int | None = None
         raise DataError(f"{path} holds no text: name a file of unlabelled texts in data.texts")
     if held_out is not None:
         texts = list(refuse_leaks(texts, held_out, name=path.name))
-    if limit is not None and limit < len(texts):
-        chosen = np.sort(np.random.default_rng((seed, 11)).choice(len(texts), limit, replace=False))
-        texts, kinds = [texts[place] for place in chosen], [kinds[place] for place in chosen]
     return Texts(texts, kinds)
 
 
