@@ -257,7 +257,7 @@ def _of_stage(recipe: Recipe, stage: AnyStage, rate: float, least: float) -> Sta
 
 
 def _vectors(recipe: Recipe, stage: VectorsStage, rate: float) -> StageEstimate:
-    """Vectors on disk: texts x forms x dimension x bytes a number."""
+    """Vectors on disk: texts x forms x dimension x 2 bytes, twice: the shards, and the one array they become."""
     shape, kinds = _document_shape(recipe), _kinds(recipe.data.texts)
     if kinds is None:
         return StageEstimate(stage.name, stage.stage, shape.parameters if shape else None, 0)
@@ -267,7 +267,7 @@ def _vectors(recipe: Recipe, stage: VectorsStage, rate: float) -> StageEstimate:
     texts = round(share * sum(kinds[kind] for form in wanted for kind in form))
     # A row brings a query and a document; negatives are mostly documents of other rows.
     texts += 2 * (_rows(recipe, stage) or 0)
-    disk = texts * recipe.dimension_of(stage.start) * (2 if stage.dtype == "fp16" else 4)
+    disk = 2 * texts * recipe.dimension_of(stage.start) * 2
     if shape is None:
         return StageEstimate(stage.name, stage.stage, disk=disk)
     work = 2 * (shape.parameters - shape.embeddings) * texts * _QUERY_TOKENS

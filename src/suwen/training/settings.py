@@ -68,7 +68,6 @@ class VectorsStage(Stage):
     forms: Forms = Field(default_factory=Forms, description="the forms of each kind of text")
     rows: Rows | None = Field(default=None, description="rows whose texts get vectors too, for Stage II; null = none")
     limit: int | None = Field(default=None, ge=1, description="number of texts; null = all")
-    dtype: Literal["fp16", "fp32"] = Field(default="fp16", description="number format on disk")
     token_budget: int = Field(default=65_536, ge=16, description="tokens per forward pass")
     compile: bool = Field(default=True, description="compile a frozen Qwen on a GPU, where there are many texts")
 
