@@ -306,6 +306,26 @@ def test_a_file_lies_over_the_ones_it_includes(tmp_path: Path) -> None:
         load(tmp_path, above | {"stages": ["documnt"]})
 
 
+def test_an_included_variant_is_taken_out_with_null(tmp_path: Path) -> None:
+    write_recipe(tmp_path, raw_recipe(), "below.yaml")
+    recipe = load(tmp_path, {"include": "below.yaml", "name": "above", "variants": {"without-mse": None}})
+    assert set(recipe.variants) == set(raw_recipe()["variants"]) - {"without-mse"}
+    with pytest.raises(RecipeError, match="no variant is called 'without-mse'"):
+        load_recipe(tmp_path / "small.yaml", variant="without-mse")
+
+
+@pytest.mark.parametrize("name", ["care-mini", "care-mini-l3"])
+def test_without_written_texts_only_their_rows_are_missing(name: str) -> None:
+    recipe, plain = (load_recipe(SHIPPED / f"{name}.yaml", variant=variant) for variant in (None, "no-written"))
+    assert [stage.name for stage in plain.stages] == [stage.name for stage in recipe.stages]
+    for one, other in zip(recipe.stages, plain.stages, strict=True):
+        kept, left = one.model_dump(), other.model_dump()
+        if weights := (kept.get("rows") or {}).get("weights"):
+            assert {source for source in weights if source.startswith("written-")}
+            kept["rows"]["weights"] = {key: value for key, value in weights.items() if not key.startswith("written-")}
+        assert left == kept
+
+
 def test_a_circle_of_includes_is_refused(tmp_path: Path) -> None:
     write_recipe(tmp_path, {"include": "b.yaml"}, "a.yaml")
     write_recipe(tmp_path, {"include": "a.yaml"}, "b.yaml")

@@ -168,7 +168,11 @@ def _read(path: Path, through: tuple[Path, ...]) -> _Raw:
     raw["stages"] = [_resolved(stage, below, path) for stage in stages]
     if not raw["stages"]:
         del raw["stages"]
-    return _over(below, raw)
+    whole = _over(below, raw)
+    if isinstance(variants := whole.get("variants"), dict):
+        # An included recipe's variant that does not fit this one's stages is taken out with null.
+        whole["variants"] = {name: variant for name, variant in variants.items() if variant is not None}
+    return whole
 
 
 def _resolved(stage: Any, below: _Raw, path: Path) -> Any:
@@ -214,7 +218,7 @@ def _apply_variant(raw: _Raw, name: str) -> None:
     variants: Mapping[str, Any] = raw.get("variants") or {}
     if name not in variants:
         raise RecipeError(f"no variant is called '{name}'{nearest(name, variants)}")
-    variant = variants[name] or {}
+    variant = variants[name]
     for after, stages in (variant.get("insert_after") or {}).items():
         place = raw["stages"].index(_stage(raw, after, f"variants.{name}.insert_after"))
         raw["stages"][place + 1 : place + 1] = copy.deepcopy(stages)
