@@ -21,6 +21,10 @@ def test_an_estimate_is_told_and_nothing_is_run(suwen: Suwen, tmp_path: Path) ->
     shown = suwen("train", TINY, "--estimate", "--out", tmp_path / "runs")
     assert shown.code == 0 and "align-static" in shown.out and "of memory" in shown.err
     assert not (tmp_path / "runs").exists()
+    one = suwen("train", TINY, "--estimate", "--only", "align", "--json")
+    assert [stage["name"] for stage in one.json["stages"]] == ["align"]
+    wrong = suwen("train", TINY, "--estimate", "--only", "alin")
+    assert wrong.code == 1 and "no stage is called 'alin'; did you mean 'align'" in wrong.err
 
 
 def test_a_wrong_key_fails_with_its_cure(suwen: Suwen, tmp_path: Path) -> None:

@@ -13,12 +13,20 @@ COUNT, WIDTH = 10, 6
 
 
 class Table(torch.nn.Module):
-    def __init__(self) -> None:
+    """A small real tower: a trained table of vectors, in one piece, or in pieces of so many rows."""
+
+    def __init__(self, piece: int = COUNT) -> None:
         super().__init__()
         self.rows = torch.nn.Parameter(torch.randn(COUNT, WIDTH, generator=torch.Generator().manual_seed(0)))
+        self.piece, self.encoded = piece, []
 
     def vectors(self, rows):
+        self.encoded.append(len(rows))
         return torch.nn.functional.normalize(self.rows[torch.from_numpy(rows)], dim=-1)
+
+    def pieces(self, rows):
+        parts = [rows[start : start + self.piece] for start in range(0, len(rows), self.piece)]
+        return [lambda part=part: self.vectors(part) for part in parts]
 
 
 def teacher() -> np.ndarray:
@@ -113,6 +121,31 @@ def test_the_order_is_learnt_over_the_documents_of_all_processes(monkeypatch):
         halves.append(loss())
     assert halves[0] != pytest.approx(whole, rel=1e-3)
     assert np.mean(halves) == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [None, 128.0])
+def test_in_pieces_it_is_the_same_loss_and_the_same_gradients(scale):
+    rng, places = np.random.default_rng(4), np.arange(COUNT)
+    bank, near = rng.normal(size=(60, WIDTH)).astype(np.float32), rng.integers(60, size=(COUNT, 3))
+
+    def run(student: Table) -> dict[str, torch.Tensor]:
+        targets = FrozenTower(teacher(), "cpu")
+        parts = [
+            Part("query", student, targets, places, places, 0.6, near),
+            Part("document", student, targets, places, places, 0.4),
+        ]
+        losses = AlignLosses(1.0, 0.5, 0.25, 0.125, ranking=1.0)
+        task = AlignTask(student, parts, 10, losses, seed=0, bank=FrozenTower(bank, "cpu"))
+        return task.backward(3, scale=None if scale is None else lambda loss: scale * loss)
+
+    whole, pieces = Table(), Table(piece=2)
+    told, same = run(whole), run(pieces)
+    assert whole.encoded == [6, 4] and max(pieces.encoded) == 2
+    assert set(told) == {"loss", "contrastive", "squared_l2", "distil", "leaf", "ranking"}
+    for name, value in told.items():
+        torch.testing.assert_close(same[name], value)
+    torch.testing.assert_close(pieces.rows.grad, whole.rows.grad)
+    assert float(whole.rows.grad.abs().sum()) > 0
 
 
 def test_two_forms_share_a_batch_and_one_text_is_not_its_own_negative():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,18 @@ def test_what_a_layer_keeps_is_what_torch_saves(name: str) -> None:
         found.append(saved_per_token(model, width))
     shape = Shape(2, width, 0, 0, inner, gated=name == "qwen2")
     assert found[1] - found[0] == pytest.approx(shape.kept(checkpointed=False), rel=0.25)
+
+
+def test_only_the_stages_that_will_run_are_counted(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load(tmp_path, tiny)
+    whole, one = estimate(recipe), estimate(recipe, names=["retromae"])
+    assert [stage.name for stage in one.stages] == ["retromae"] and one.stages[0] in whole.stages
+    assert one.seconds < whole.seconds and one.disk < whole.disk
+    free = shutil.disk_usage(tmp_path)._replace(free=(one.disk + whole.disk) // 2)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    require_disk(recipe, tmp_path / "run", ["retromae"])
+    with pytest.raises(EstimateError, match="not enough disk"):
+        require_disk(recipe, tmp_path / "run")
 
 
 def test_a_stage_larger_than_the_memory_is_named_with_what_makes_it_smaller() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.corpora.training_rows import TrainingRow
+from suwen.training.align_task import AlignLosses, AlignTask, Part
 from suwen.training.batches import OneSourceBatches
 from suwen.training.data import PairTable, table_of
 from suwen.training.pair_task import PairLosses, PairTask, right_columns
@@ -57,6 +59,28 @@ def test_right_columns_are_those_a_plain_loop_finds(queries, documents):
     found = right_columns(table, np.array(queries), np.array(documents))
     expected = [[document in table.right[query] for document in documents] for query in queries]
     assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("scaler", [None, torch.amp.GradScaler("cpu", init_scale=64.0)])
+def test_stage_one_in_the_mix_adds_its_weight_of_its_gradients(scaler):
+    table = table_of(rows())
+
+    def mixed(keep: float) -> tuple[dict, torch.Tensor]:
+        found = task(table, cache=False, losses=PairLosses(0.1, keep_alignment=keep))
+        places = np.arange(len(table.queries))
+        targets = FrozenTower(Bag(len(table.queries), seed=7).vectors(places).detach().numpy(), "cpu")
+        part = Part("query", found.queries, targets, places, places, 1.0)
+        found._alignment = AlignTask(found.queries.table, [part], 6, AlignLosses(), seed=3)
+        found.scaler = scaler
+        values = found.step(0)
+        return values, found.queries.table.weight.grad
+
+    (none, without), (half, with_half), (whole, with_whole) = mixed(0.0), mixed(0.5), mixed(1.0)
+    assert "alignment" not in none
+    torch.testing.assert_close(whole["alignment"], 2 * half["alignment"])
+    torch.testing.assert_close(none["loss"], whole["loss"])
+    torch.testing.assert_close(with_whole - without, 2 * (with_half - without))
+    assert float((with_half - without).abs().sum()) > 0
 
 
 def test_caching_gives_the_same_loss_and_gradients():

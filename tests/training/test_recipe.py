@@ -246,6 +246,19 @@ def test_stages_that_do_not_fit_together_are_refused(tmp_path: Path, spoil: Call
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("retromae.training.chunk=4", "retromae.training.chunk: masked auto-encoding takes its batch whole"),
+        ("retromae.training.token_budget=99", "retromae.training.token_budget: masked auto-encoding"),
+        ("align-static.training.gradient_checkpointing=true", "a static student has no layers to recompute"),
+    ],
+)
+def test_what_a_stage_would_ignore_is_refused(tmp_path: Path, key: str, words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        load(tmp_path, raw_recipe(), f"stages.{key}")
+
+
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(RecipeError) as refused:
         load(tmp_path, raw_recipe(), "stages.align.squared_l3=1", "stages.joint.negatves=2")

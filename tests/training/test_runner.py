@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -129,6 +130,42 @@ def test_changed_settings_are_refused_with_the_difference(tmp_path: Path, load: 
         train(load("stages.align.temperature=0.5"), tmp_path / "runs", stages=stages)
     assert "config.temperature: 0.03 before, 0.5 now" in str(refused.value)
     assert "stage 'align'" in str(refused.value)
+
+
+def test_how_a_stage_fits_into_memory_may_change_between_its_steps(tmp_path: Path, load: Load, stages: Stages) -> None:
+    stages.broken = {"align"}
+    with pytest.raises(RuntimeError, match="killed"):
+        train(load(), tmp_path / "runs", stages=stages)
+    stages.broken = set()
+    keys = ("chunk=2", "token_budget=64", "gradient_checkpointing=true", "checkpoint_every=7", "log_every=3")
+    how = [*(f"stages.align.training.{key}" for key in keys), "stages.vectors.token_budget=99"]
+    report = train(load(*how), tmp_path / "runs", stages=stages, resume=True)
+    assert [one.how for one in report.stages] == ["kept"] * 5 + ["run"] * 3
+    config = json.loads((report.folder / "align" / "config.json").read_text(encoding="utf-8"))
+    assert config["training"]["token_budget"] == 64
+    assert {one.how for one in train(load(), tmp_path / "runs", stages=stages).stages} == {"kept"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("align", r"stages\.align-static\.training\.token_budget=N\), or .*gradient_checkpointing=true"),
+        ("vectors", r"lower its token_budget \(--set stages\.vectors\.token_budget=N\)"),
+        ("retromae", r"gradient_checkpointing=true\), or lower its batch"),
+        ("freeze", "take a larger device"),
+    ],
+)
+def test_a_full_memory_is_told_with_what_makes_the_stage_smaller(
+    tmp_path: Path, load: Load, stages: Stages, kind: str, words: str
+) -> None:
+    def greedy(context: Any, stage: Any) -> dict[str, float]:
+        with context.open(stage):
+            torch.empty(2**60, dtype=torch.uint8)
+        return {}
+
+    stages[kind] = greedy
+    with pytest.raises(TrainError, match=rf"memory of cpu ran out in the stage '{kind}.*: .*{words}.* --resume"):
+        train(load(), tmp_path / "runs", stages=stages, device="cpu")
 
 
 def test_changed_data_are_refused(tmp_path: Path, tiny: Path, load: Load, stages: Stages) -> None:

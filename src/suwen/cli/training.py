@@ -60,13 +60,13 @@ def train(
     _require_extra()
     from suwen.training.estimate import estimate as cost_of
     from suwen.training.estimate import memory_of, tight
-    from suwen.training.recipe import load_recipe
+    from suwen.training.recipe import load_recipe, wanted_stages
     from suwen.training.runner import train as run
 
     loaded = load_recipe(recipe, sets or [], variant)
     if estimate or not dry_run:
         where = device or _device()
-        cost = cost_of(loaded, where)
+        cost = cost_of(loaded, where, wanted_stages(loaded, only))
         if estimate:
             _show_estimate(cost, json)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,12 @@ import torch
 from suwen.encoders.packed import to_device
 from suwen.training.batches import Ints, Shuffled
 from suwen.training.gather import gather, world
+from suwen.training.gradient_cache import cached_backward
 from suwen.training.losses.distil_kl import DistilKL
 from suwen.training.losses.info_nce import InfoNCE, similarities
 from suwen.training.losses.leaf import Leaf
 from suwen.training.losses.squared_l2 import SquaredL2
-from suwen.training.losses.weighted import Weighted
+from suwen.training.losses.weighted import Weighted, WeightedSum
 from suwen.training.towers import (
     FrozenTower,
     TrainedTower,
@@ -65,7 +66,7 @@ class AlignLosses:
 
 
 class AlignTask:
-    """Optimised by :func:`suwen.training.loop.optimise`; also gives its loss to Stage II, which may keep it in the mix.
+    """Optimised by :func:`suwen.training.loop.optimise`; Stage II, too, may keep it in the mix.
 
     Args:
         model: The student.
@@ -138,26 +139,48 @@ class AlignTask:
 
     def step(self, number: int) -> dict[str, float | torch.Tensor]:
         """Forward and backward of one step."""
-        total, parts = self.loss(number)
-        (total if self.scaler is None else self.scaler.scale(total)).backward()
-        return {"loss": total.detach(), **parts}
+        return dict(self.backward(number, scale=None if self.scaler is None else self.scaler.scale))
 
-    def loss(self, number: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """The loss of one step, with its graph."""
+    def backward(
+        self, number: int, *, scale: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Forward and backward of the texts of a step, in the pieces the towers make where they make several.
+
+        Args:
+            number: Of the step.
+            scale: What the loss goes through before the backward pass.
+
+        Returns:
+            ``loss``, not scaled, and what it is the sum of.
+        """
         drawn = [order.rows(number) for order in self._orders]
-        pieces, teachers, texts = [], [], []
+        asked = [(part.tower, own_share(whole)) for part, whole in zip(self.parts, drawn, strict=True)]
+        told: dict[str, torch.Tensor] = {}
+
+        def loss(vectors: list[torch.Tensor]) -> torch.Tensor:
+            found = self._loss(torch.cat(vectors), drawn)
+            told.update({"loss": found.total.detach(), **found.parts})
+            return found.total if scale is None else scale(found.total)
+
+        pieces = [piece for tower, rows in asked for piece in tower.pieces(rows)]
+        if len(pieces) > len(asked):
+            cached_backward(pieces, loss)
+        else:
+            loss([vectors_of(asked)]).backward()  # type: ignore[no-untyped-call]
+        return told
+
+    def _loss(self, student: torch.Tensor, drawn: Sequence[Ints]) -> WeightedSum:
+        teachers, texts = [], []
         for part, whole in zip(self.parts, drawn, strict=True):
             rows = own_share(whole)
-            pieces.append((part.tower, rows))
             teachers.append(part.targets.vectors(part.places[rows]))
             texts.append(part.texts[rows])
-        student, teacher = vectors_of(pieces), torch.cat(teachers)
-        ids = to_device(np.concatenate(texts), student.device)
+        teacher, ids = torch.cat(teachers), to_device(np.concatenate(texts), student.device)
         every, every_id = gather(teacher), gather(ids)
         rank, _ = world()
         positives = torch.arange(len(student), device=student.device) + rank * len(student)
         same = ids[:, None] == every_id[None, :]
-        found = self._sum(
+        return self._sum(
             {
                 "contrastive": lambda: InfoNCE(self.losses.temperature)(student, every, positives, same),
                 "squared_l2": lambda: SquaredL2()(student, teacher),
@@ -168,7 +191,6 @@ class AlignTask:
                 "ranking": lambda: self._ranking(student, teacher, drawn),
             }
         )
-        return found.total, {name: value.detach() for name, value in found.parts.items()}
 
     def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, drawn: Sequence[Ints]) -> torch.Tensor:
         """How far the student's order of the nearest documents of all texts of the batch is from the teacher's.

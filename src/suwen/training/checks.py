@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from suwen.training.complaints import RecipeError, nearest
+from suwen.training.options import Training
 from suwen.training.settings import (
     AlignStage,
     AnyStage,
@@ -35,7 +36,7 @@ def check(recipe: Recipe) -> None:
     Raises:
         RecipeError: with a line for everything that is wrong.
     """
-    problems = [*_names(recipe), *_students(recipe), *_references(recipe)]
+    problems = [*_names(recipe), *_students(recipe), *_references(recipe), *_pieces(recipe)]
     # The rest follows references: it means something only when they lead somewhere.
     problems = problems or [*_dimensions(recipe), *_spaces(recipe)]
     if problems:
@@ -129,6 +130,27 @@ def _source(recipe: Recipe, name: str, student: Student, source: str) -> Iterato
     if wanted and (not learnt or learnt[0] >= wanted[0]):
         first = recipe.stages[wanted[0]].name
         yield f"{where}: no stage before '{first}' trains '{source}'; move one there"
+
+
+def _pieces(recipe: Recipe) -> Iterator[str]:
+    """Ways to need less memory that a stage does not have: they would be ignored in silence."""
+    for stage in recipe.stages:
+        training: Training | None = getattr(stage, "training", None)
+        if training is None:
+            continue
+        if isinstance(stage, RetromaeStage):
+            for key in ("chunk", "token_budget"):
+                if getattr(training, key) is not None:
+                    yield (
+                        f"stages.{stage.name}.training.{key}: masked auto-encoding takes its batch whole; take it out, "
+                        "and lower `batch` or set `gradient_checkpointing` to need less memory"
+                    )
+        student = recipe.students.get(getattr(stage, "student", None) or "")
+        if training.gradient_checkpointing and student is not None and student.kind == "static":
+            yield (
+                f"stages.{stage.name}.training.gradient_checkpointing: a static student has no layers to recompute; "
+                "take it out"
+            )
 
 
 def _references(recipe: Recipe) -> Iterator[str]:

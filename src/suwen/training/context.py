@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import HeldOut
 from suwen.encoders.adapter import apply_adapter
@@ -28,7 +30,7 @@ from suwen.training.data import (
 )
 from suwen.training.loop import Optimisation, optimise
 from suwen.training.measure import Measured, load_measures
-from suwen.training.options import Training
+from suwen.training.options import HOW, Training
 from suwen.training.run_folder import RunFolder
 from suwen.training.settings import DocumentStage, FreezeStage, Recipe, Stage
 from suwen.training.students import build_student, first_layers, init_from_vectors, prune_layers, with_projection
@@ -85,7 +87,7 @@ class Context:
             config,
             dict(inputs or {}),
             resume=self.resume,
-            may_change=("training.checkpoint_every", "training.log_every"),
+            may_change=HOW,
         )
 
     def seed_of(self, stage: Stage) -> int:
@@ -107,6 +109,9 @@ class Context:
 
         if steps == 0:
             return
+        if training.precision == "fp16":
+            # Gradients under 6e-8 are zero in fp16: the loss is scaled up, and they are scaled down again in fp32.
+            task.scaler = torch.amp.GradScaler(torch.device(self.device).type)
         optimise(
             task,
             folder,

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -120,10 +121,11 @@ class Estimate:
         return sum(stage.disk for stage in self.stages)
 
 
-def estimate(recipe: Recipe, device: str = "cpu") -> Estimate:
-    """The cost of every stage, from shapes, numbers of rows and settings."""
+def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None = None) -> Estimate:
+    """The cost of these stages, or of all, from shapes, numbers of rows and settings."""
     kind = "cuda" if device.startswith("cuda") else "cpu"
-    return Estimate(tuple(_of_stage(recipe, stage, _RATES[kind], _STEP_SECONDS[kind]) for stage in recipe.stages))
+    stages = [stage for stage in recipe.stages if names is None or stage.name in names]
+    return Estimate(tuple(_of_stage(recipe, stage, _RATES[kind], _STEP_SECONDS[kind]) for stage in stages))
 
 
 def tight(cost: Estimate, room: int) -> list[str]:
@@ -132,13 +134,23 @@ def tight(cost: Estimate, room: int) -> list[str]:
     for stage in cost.stages:
         if stage.memory is None or stage.memory <= room:
             continue
-        lower = f"lower its token_budget (--set stages.{stage.name}.token_budget=N)"
-        if stage.kind != "vectors":
-            pieces = f"--set stages.{stage.name}.training.token_budget=N"
-            lower = f"lower its batch, cut it into smaller pieces ({pieces}), or set training.gradient_checkpointing"
         needed, there = _gigabytes(stage.memory), _gigabytes(room)
-        lines.append(f"'{stage.name}' may need {needed} of memory, and there are {there}: {lower}")
+        lines.append(
+            f"'{stage.name}' may need {needed} of memory, and there are {there}: {smaller(stage.name, stage.kind)}"
+        )
     return lines
+
+
+def smaller(name: str, kind: str) -> str:
+    """What makes a stage of some kind need less memory."""
+    if kind == "vectors":
+        return f"lower its token_budget (--set stages.{name}.token_budget=N)"
+    if kind in ("freeze", "export"):
+        return "take a larger device, or --device cpu"
+    again = f"recompute its layers (--set stages.{name}.training.gradient_checkpointing=true)"
+    if kind == "retromae":
+        return f"{again}, or lower its batch"
+    return f"cut its batches into smaller pieces (--set stages.{name}.training.token_budget=N), or {again}"
 
 
 def memory_of(device: str) -> int | None:
@@ -150,13 +162,14 @@ def memory_of(device: str) -> int | None:
     return int(torch.cuda.get_device_properties(device).total_memory) if torch.cuda.is_available() else None
 
 
-def require_disk(recipe: Recipe, folder: Path) -> None:
-    """Refuse to start when the teacher's vectors and the models will not fit.
+def require_disk(recipe: Recipe, folder: Path, names: Collection[str] | None = None) -> None:
+    """Refuse to start when the teacher's vectors and the models of these stages, or of all, will not fit.
 
     Raises:
         EstimateError: with the room needed and the room there is.
     """
-    todo = [stage for stage in estimate(recipe).stages if not (folder / stage.name / "metrics.json").is_file()]
+    stages = estimate(recipe, names=names).stages
+    todo = [stage for stage in stages if not (folder / stage.name / "metrics.json").is_file()]
     needed = sum(stage.disk for stage in todo)
     there = folder
     while not there.exists():

@@ -12,6 +12,7 @@ from typing import Any
 from suwen.encoders.space import sha256_of
 from suwen.training.checks import references
 from suwen.training.data import UNSUPERVISED, DataError, rows_folder_sources
+from suwen.training.options import HOW
 from suwen.training.settings import (
     AlignStage,
     AnyStage,
@@ -44,7 +45,7 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
     stage = recipe.stage(name)
     pointers = {key.partition(".")[0] for key, _, _ in references(stage)}
     found: dict[str, Any] = {
-        "config": stage.model_dump(mode="json", exclude={"name", *pointers}),
+        "config": _what(stage.model_dump(mode="json", exclude={"name", *pointers})),
         "dimension": recipe.dimension,
         "faithful": recipe.faithful,
         "after": {key: digest(identity(recipe, other, seed)) for key, other in _after(recipe, stage)},
@@ -98,6 +99,15 @@ def files_of(base: str) -> dict[str, int]:
         files = (file for file in sorted(path.rglob("*")) if file.is_file())
         return {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
     return {}
+
+
+def _what(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A stage's keys without those that do not touch its result."""
+    return {
+        key: _what(value, f"{prefix}{key}.") if isinstance(value, dict) else value
+        for key, value in config.items()
+        if prefix + key not in HOW
+    }
 
 
 def _after(recipe: Recipe, stage: AnyStage) -> list[tuple[str, str]]:

@@ -33,6 +33,18 @@ def _shares(blend: dict[str, float]) -> dict[str, float]:
 Blend = Annotated[dict[Name, float], AfterValidator(_shares)]
 
 
+#: Keys of a stage that say how it fits into memory and what is kept on the way, not what is learnt: a run may go on
+#: with others, and is the same work.
+HOW = (
+    *(
+        f"training.{key}"
+        for key in ("checkpoint_every", "log_every", "chunk", "token_budget", "gradient_checkpointing")
+    ),
+    "token_budget",
+    "compile",
+)
+
+
 class Training(Settings):
     """How long and how one stage is optimised (AdamW)."""
 

@@ -151,10 +151,9 @@ class PairTask:
             total = loss([self.queries.vectors(batch.queries), self.documents.vectors(batch.documents)], 1)
             total.backward()  # type: ignore[no-untyped-call]
         if self._alignment is not None and self.losses.keep_alignment:
-            kept, _ = self._alignment.loss(number)
-            kept = kept * self.losses.keep_alignment
-            (kept if self.scaler is None else self.scaler.scale(kept)).backward()
-            curves["alignment"] = kept.detach()
+            weight = self.losses.keep_alignment * (1.0 if self.scaler is None else self.scaler.get_scale())
+            kept = self._alignment.backward(number, scale=lambda loss: weight * loss)
+            curves["alignment"] = self.losses.keep_alignment * kept["loss"]
         for adapter in self._merged:
             adapter.split()
         scale = 1.0 if self.scaler is None else float(self.scaler.get_scale())

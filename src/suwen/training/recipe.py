@@ -72,6 +72,19 @@ def find_recipe(name: Path | str) -> Path:
     return path
 
 
+def wanted_stages(recipe: Recipe, only: Sequence[str] | None = None) -> list[str]:
+    """The names of the stages to run, in their order: those of ``only``, or all.
+
+    Raises:
+        RecipeError: ``only`` names one that is not there.
+    """
+    names = [stage.name for stage in recipe.stages]
+    for name in only or ():
+        if name not in names:
+            raise RecipeError(f"no stage is called '{name}'{nearest(name, names)}")
+    return [name for name in names if only is None or name in only]
+
+
 def require_data(recipe: Recipe) -> None:
     """Refuse a recipe whose data folder was not said.
 

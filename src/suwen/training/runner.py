@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from suwen.errors import SuwenError
-from suwen.training.complaints import RecipeError, nearest
-from suwen.training.estimate import require_disk
+from suwen.training.estimate import require_disk, smaller
 from suwen.training.identity import differences, digest, identity, require_inputs
 from suwen.training.journal import Journal, Report, StageReport, is_finished, metrics_of
-from suwen.training.recipe import require_data
+from suwen.training.recipe import require_data, wanted_stages
 from suwen.training.settings import Recipe
 from suwen.training.stand_in import stand_in, with_builtins
 
@@ -69,10 +68,10 @@ def train(
     root = Path(root)
     recipe, root = _prepared(recipe, root, dry_run=dry_run)
     seed = recipe.seed if seed is None else seed
-    wanted = _wanted(recipe, only)
+    wanted = wanted_stages(recipe, only)
     run = _Run(recipe, root, seed, resume, stop, stages if stages is not None else _product_stages())
     run.context = run.make_context(_join_processes(device), progress)
-    require_disk(recipe, run.folder)
+    require_disk(recipe, run.folder, wanted)
     require_inputs(recipe, wanted)
     done: list[StageReport] = []
     stopped = ""
@@ -151,7 +150,8 @@ class _Run:
         with self._alone(key):
             how = self._agreed(lambda: self._settle(name, found, key))
             if how == "run":
-                self._time(name, found, key, lambda: self.stages[kind](self.context, self.recipe.stage(name)))
+                with _memory_to_go_by(name, kind, self.context.device):
+                    self._time(name, found, key, lambda: self.stages[kind](self.context, self.recipe.stage(name)))
                 if not is_finished(self.folder / name):
                     raise TrainError(f"the stage '{name}' ended without a metrics.json; run again with --resume")
         return StageReport(name, kind, self.journal.seconds(name), metrics_of(self.folder / name), how)
@@ -232,6 +232,24 @@ class _Run:
             yield
 
 
+@contextmanager
+def _memory_to_go_by(name: str, kind: str, device: str) -> Iterator[None]:
+    """A stage that did not fit into memory ends with what makes it smaller, not with a trace of torch's."""
+    import torch
+
+    try:
+        yield
+    except (MemoryError, RuntimeError) as problem:
+        # torch has a type for a full GPU alone; of a full machine it only says who found it full.
+        full = isinstance(problem, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(problem)
+        if not full:
+            raise
+        raise TrainError(
+            f"the memory of {device} ran out in the stage '{name}': {smaller(name, kind)}; see that nothing else fills "
+            "it; then go on with --resume"
+        ) from problem
+
+
 class WaitStopped(SuwenError):
     """The run was asked to stop while it waited for another one."""
 
@@ -257,14 +275,6 @@ def _prepared(recipe: Recipe, root: Path, *, dry_run: bool) -> tuple[Recipe, Pat
         return stand_in(recipe, root / "stand-in"), root
     require_data(recipe)
     return with_builtins(recipe, root / "builtin"), root
-
-
-def _wanted(recipe: Recipe, only: Sequence[str] | None) -> list[str]:
-    names = [stage.name for stage in recipe.stages]
-    for name in only or ():
-        if name not in names:
-            raise RecipeError(f"no stage is called '{name}'{nearest(name, names)}")
-    return [name for name in names if only is None or name in only]
 
 
 def _product_stages() -> Mapping[str, RunStage]:

@@ -13,6 +13,7 @@ import torch
 from suwen.encoders.packed import to_device
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
+from suwen.errors import SuwenError
 from suwen.training.batches import Ints, Tokens, chunks, embed
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -149,6 +150,25 @@ def _fits(size: int, device: torch.device) -> bool:
     if device.type != "cuda":
         return False
     return size * 4 < torch.cuda.mem_get_info(device)[0]
+
+
+def recompute_layers(model: Any, wanted: bool) -> None:
+    """Have a ``SentenceTransformer``'s layers make their activations again in the backward pass, or keep them.
+
+    Raises:
+        SuwenError: It has no layers that could.
+    """
+    body: Any = getattr(model[0], "model", None)
+    if wanted and not getattr(body, "supports_gradient_checkpointing", False):
+        raise SuwenError(
+            f"{type(body or model[0]).__name__} cannot recompute its layers: take training.gradient_checkpointing out"
+        )
+    if wanted and not body.is_gradient_checkpointing:
+        body.gradient_checkpointing_enable({"use_reentrant": False})
+        if hasattr(body, "_require_grads_hook"):  # of use where the checkpoints are re-entrant alone, and it would stay
+            body.disable_input_require_grads()
+    elif not wanted and getattr(body, "is_gradient_checkpointing", False):
+        body.gradient_checkpointing_disable()
 
 
 def autocast(device: Any, precision: Precision) -> AbstractContextManager[Any]:

@@ -29,7 +29,7 @@ def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
     folder = context.open(stage, inputs)
     if folder.finished:
         return folder.metrics
-    student = open_student(context, stage.student, stage.start, stage.blend)
+    student = open_student(context, stage.student, stage.start, stage.blend, training=stage.training)
     seed = context.seed_of(stage)
     parts = (_supervised if stage.supervised else _texts)(context, stage, student, vectors)
     if stage.start is None and student.shape.init == "vectors":

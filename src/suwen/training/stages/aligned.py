@@ -19,7 +19,7 @@ from suwen.training.data import table_of
 from suwen.training.options import Kind, Training
 from suwen.training.settings import AlignStage, Student
 from suwen.training.stages.vectors import TeacherVectors, measure_student
-from suwen.training.towers import FrozenTower, Precision, TrainedTower
+from suwen.training.towers import FrozenTower, Precision, TrainedTower, recompute_layers
 
 _ENCODED_AT_ONCE = 512
 
@@ -94,9 +94,22 @@ class StudentModel:
 
 
 def open_student(
-    context: Context, name: str, start: str | None, blend: Mapping[str, float] | None = None
+    context: Context,
+    name: str,
+    start: str | None,
+    blend: Mapping[str, float] | None = None,
+    *,
+    training: Training | None = None,
 ) -> StudentModel:
-    """A student of the recipe, with the weights of a stage or its own start, and those that it is blended with."""
+    """A student of the recipe, with the weights of a stage or its own start, and those that it is blended with.
+
+    Args:
+        context: The run.
+        name: The student.
+        start: The stage whose weights it has; None for its own start.
+        blend: The stages of those it is blended with, with their shares.
+        training: How it is about to be trained.
+    """
     others = [
         (open_student(context, getattr(context.recipe.stage(stage), "student"), stage), share)  # noqa: B009 - checked
         for stage, share in (blend or {}).items()
@@ -104,7 +117,10 @@ def open_student(
     for other, _ in others:
         other.model.eval()
     cache = (context.shared or context.root) / "tokens"
-    return StudentModel(context.student(name, start), context.recipe.students[name], cache=cache, blend=others)
+    model = context.student(name, start)
+    if training is not None:
+        recompute_layers(model, training.gradient_checkpointing)
+    return StudentModel(model, context.recipe.students[name], cache=cache, blend=others)
 
 
 def text_parts(

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from suwen.encoders.adapter import Factors, adapter_sha256, apply_lora, load_lora, read_factors, save_adapter
-from suwen.encoders.base_model import Precision as BasePrecision
 from suwen.encoders.base_model import base_hash, load_base, torch_dtype
 from suwen.encoders.document import DocumentEncoder, Settings
 from suwen.encoders.query import Vectors
@@ -24,7 +23,7 @@ from suwen.training.measure import measure
 from suwen.training.merged_lora import MergedLora
 from suwen.training.options import Prompts, Training
 from suwen.training.settings import DocumentStage, FreezeStage
-from suwen.training.towers import TrainedTower
+from suwen.training.towers import TrainedTower, recompute_layers
 
 #: Where a stage's model folder keeps the adapter of the document encoder.
 ADAPTER = "adapter"
@@ -73,7 +72,7 @@ class TrainedDocument:
 
     @classmethod
     def _of(cls, context: Context, model: Any, stage: DocumentStage) -> TrainedDocument:
-        prepared = _prepared(model, stage)
+        prepared = _prepared(model)
         # Dropout needs the adapter apart; without it, merged matrices are twice as fast.
         merged = MergedLora(prepared) if stage.lora.dropout == 0 else None
         if merged is not None:
@@ -96,6 +95,7 @@ class TrainedDocument:
     ) -> tuple[TrainedTower, TrainedTower]:
         """The encoder over a table's queries, and over its documents; at full width, or cut to the space's."""
         prompts = prompts if prompts.query is not None else self.stage.prompts
+        recompute_layers(self.model, training.gradient_checkpointing)
         side = Side(self.model, "document")
         asked = [
             prompts.query_prompt(instruction) + query
@@ -127,9 +127,9 @@ class TrainedDocument:
         The adapter is no longer in it, so this object is of no use any more.
         """
         precision = next(self.model.parameters()).dtype
-        other = precision != torch_dtype("auto", self.model.device.type)
-        if other or self.merged is None or self.stage.training.gradient_checkpointing:
+        if self.merged is None or precision != torch_dtype("auto", self.model.device.type):
             return None
+        recompute_layers(self.model, False)
         self.merged.restore()
         return self.model.eval()
 
@@ -221,18 +221,14 @@ def adapter_folder(context: Context, name: str) -> Path:
 
 
 def _base(context: Context, stage: DocumentStage) -> Any:
-    dtype: BasePrecision = "fp32" if stage.training.precision == "fp32" else "bf16"
-    return load_base(stage.base, device=context.device, dtype=dtype, max_length=stage.max_length)
+    return load_base(stage.base, device=context.device, dtype=stage.training.precision, max_length=stage.max_length)
 
 
-def _prepared(model: Any, stage: DocumentStage) -> Any:
+def _prepared(model: Any) -> Any:
     """Adapters learn in fp32 over a base of any precision: bf16 loses updates smaller than 1/256 of a weight."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()
-    if stage.training.gradient_checkpointing:
-        model[0].model.gradient_checkpointing_enable()
-        model[0].model.enable_input_require_grads()
     return model
 
 

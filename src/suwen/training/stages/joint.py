@@ -129,7 +129,7 @@ def _alignment(context: Context, stage: JointStage, student: StudentModel) -> Al
 
 
 def _student(context: Context, stage: JointStage) -> StudentModel:
-    student = open_student(context, stage.student, stage.start, stage.blend)
+    student = open_student(context, stage.student, stage.start, stage.blend, training=stage.training)
     if not stage.projection:
         return student
     model = with_projection(student.model, context.recipe.dimension_of(stage.document)).to(context.device)

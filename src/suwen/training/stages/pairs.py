@@ -43,7 +43,7 @@ def run_pairs(context: Context, stage: ContrastiveStage | FinetuneStage) -> dict
         queries, documents = document.towers(table, stage.training, stage.prompts)
         model, trained = document.model, document.trained
     else:
-        student = open_student(context, str(stage.student), stage.start)
+        student = open_student(context, str(stage.student), stage.start, training=stage.training)
         queries = student_queries(student, table, stage)
         documents = student.tower("document", table.documents, stage.training)
         model = trained = student.model

@@ -73,7 +73,7 @@ def run_retromae(context: Context, stage: RetromaeStage) -> dict[str, float]:
     folder = context.open(stage, context.data_hashes(texts=True) | context.student_hash(stage.student, None))
     if folder.finished:
         return folder.metrics
-    student = open_student(context, stage.student, None)
+    student = open_student(context, stage.student, None, training=stage.training)
     seed = context.seed_of(stage)
     side = student.sides["document"]
     tokens = tokenise(
