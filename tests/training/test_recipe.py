@@ -249,9 +249,12 @@ def test_stages_that_do_not_fit_together_are_refused(tmp_path: Path, spoil: Call
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("retromae.training.chunk=4", "retromae.training.chunk: masked auto-encoding takes its batch whole"),
-        ("retromae.training.token_budget=99", "retromae.training.token_budget: masked auto-encoding"),
+        ("retromae.training.chunk=4", "retromae: `training.chunk` has no effect here, a batch is taken whole"),
+        ("retromae.training.token_budget=99", "`training.token_budget` has no effect here"),
         ("align-static.training.gradient_checkpointing=true", "a static student has no layers to recompute"),
+        ("joint.rows.negatives=3", "`rows.negatives` has no effect here"),
+        ("vectors.rows={limit_per_source: 9}", "`rows.limit_per_source` has no effect here, every row"),
+        ("align.rows={weights: {consult: 2}}", "`rows.weights` has no effect here, every row"),
     ],
 )
 def test_what_a_stage_would_ignore_is_refused(tmp_path: Path, key: str, words: str) -> None:

@@ -168,6 +168,15 @@ def test_a_full_memory_is_told_with_what_makes_the_stage_smaller(
         train(load(), tmp_path / "runs", stages=stages, device="cpu")
 
 
+def test_what_a_stage_draws_follows_from_its_seed(tmp_path: Path, load: Load, stages: Stages) -> None:
+    drawn: list[float] = []
+    stages["retromae"] = lambda context, stage: drawn.append(float(torch.rand(()))) or stages._run(context, stage)
+    for number, seed in enumerate((0, 0, 1)):
+        torch.rand(number + 1)  # whatever was drawn before
+        train(load(), tmp_path / str(number), stages=stages, seed=seed)
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 def test_changed_data_are_refused(tmp_path: Path, tiny: Path, load: Load, stages: Stages) -> None:
     texts = tmp_path / "texts.jsonl.gz"
     shutil.copy(tiny / "texts.jsonl.gz", texts)

@@ -158,6 +158,9 @@ def test_a_student_from_scratch_has_a_width_of_whole_heads() -> None:
         Student(width=100, heads=6)
     assert Student(start="layers-of-document", layers=3).width is None
     assert Student(kind="static").kind == "static"
+    for other in ({"kind": "static"}, {"base": "x"}, {"start": "prune:big"}):
+        with pytest.raises(ValidationError, match="for transformers from scratch"):
+            Student(**other, dropout=0.1)
     with pytest.raises(ValidationError, match="start"):
         Student(width=96, start="somewhere")
 

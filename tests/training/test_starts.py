@@ -56,6 +56,13 @@ def recipe_of(tmp: Path, students: dict[str, dict[str, Any]], sets: Sequence[str
     return load_recipe(file, ["data.root=builtin:tiny"])
 
 
+def pretrained(folder: Path) -> Path:
+    """An encoder of another dimension than the space."""
+    tokenizer = train_tokenizer(["头疼怎么办", "高血压的饮食", "how is the flu treated"], size=150)
+    build_student(tokenizer, layers=1, width=32, heads=4, dimension=24, max_length=64).save(str(folder))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, Path]:
     folder = tmp_path_factory.mktemp("starts")
@@ -67,6 +74,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, Path]:
         "tokens": {"kind": "static", "init": "vectors", **forms},
         "ranked": {"kind": "static", **forms},
         "fixed": {"layers": 1, "width": 32, "heads": 4, "init": "table:tokens", "train_table": False, **forms},
+        "plain": {"layers": 1, "width": 32, "heads": 4, "projection": False, **forms},
+        "based": {"base": str(pretrained(folder / "pretrained")), "layers": 1, "width": 32, "heads": 4, **forms},
     }
     recipe = recipe_of(folder, students, ["stages.document.training.steps=12"])
     report = train(recipe, folder / "runs", device="cpu")
@@ -89,6 +98,19 @@ def cosines(run: tuple[Recipe, Path], student: str) -> Any:
 
 def mean_cosine(found: Any, taught: Any) -> float:
     return float((found * taught).sum(axis=1).mean())
+
+
+def test_a_student_is_projected_into_the_space_where_it_is_asked_to(run: tuple[Recipe, Path]) -> None:
+    _, folder = run
+    plain, _ = load_model(folder / "align-plain" / "model", device="cpu")
+    assert [type(module).__name__ for module in plain] == ["Transformer", "Pooling", "Normalize"]
+    based, _ = load_model(folder / "align-based" / "model", device="cpu")
+    source, _ = load_model(folder.parents[2] / "pretrained", device="cpu")
+    assert (source.get_embedding_dimension(), based.get_embedding_dimension()) == (24, 32)
+    assert [type(module).__name__ for module in based][-3:] == ["Dense", "Dense", "Normalize"]
+    assert torch.equal(*(model[0].model.embeddings.word_embeddings.weight for model in (based, source)))
+    found, taught = cosines(run, "based")
+    assert found.shape == taught.shape
 
 
 def test_a_table_that_is_not_trained_stays_a_static_students_while_the_rest_learns(run: tuple[Recipe, Path]) -> None:

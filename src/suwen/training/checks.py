@@ -36,7 +36,7 @@ def check(recipe: Recipe) -> None:
     Raises:
         RecipeError: with a line for everything that is wrong.
     """
-    problems = [*_names(recipe), *_students(recipe), *_references(recipe), *_pieces(recipe)]
+    problems = [*_names(recipe), *_students(recipe), *_references(recipe), *_layers(recipe)]
     # The rest follows references: it means something only when they lead somewhere.
     problems = problems or [*_dimensions(recipe), *_spaces(recipe)]
     if problems:
@@ -132,21 +132,16 @@ def _source(recipe: Recipe, name: str, student: Student, source: str) -> Iterato
         yield f"{where}: no stage before '{first}' trains '{source}'; move one there"
 
 
-def _pieces(recipe: Recipe) -> Iterator[str]:
-    """Ways to need less memory that a stage does not have: they would be ignored in silence."""
+def _layers(recipe: Recipe) -> Iterator[str]:
     for stage in recipe.stages:
         training: Training | None = getattr(stage, "training", None)
-        if training is None:
-            continue
-        if isinstance(stage, RetromaeStage):
-            for key in ("chunk", "token_budget"):
-                if getattr(training, key) is not None:
-                    yield (
-                        f"stages.{stage.name}.training.{key}: masked auto-encoding takes its batch whole; take it out, "
-                        "and lower `batch` or set `gradient_checkpointing` to need less memory"
-                    )
         student = recipe.students.get(getattr(stage, "student", None) or "")
-        if training.gradient_checkpointing and student is not None and student.kind == "static":
+        if (
+            training is not None
+            and training.gradient_checkpointing
+            and student is not None
+            and student.kind == "static"
+        ):
             yield (
                 f"stages.{stage.name}.training.gradient_checkpointing: a static student has no layers to recompute; "
                 "take it out"

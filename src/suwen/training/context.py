@@ -236,7 +236,10 @@ class Context:
             return load_model(self.model_of(start), device=self.device)[0]
         shape = self.recipe.students[name]
         if shape.base is not None:
-            return load_model(shape.base, device=self.device)[0]
+            pretrained = load_model(shape.base, device=self.device)[0]
+            if not shape.projection or pretrained.get_embedding_dimension() == self.recipe.dimension:
+                return pretrained
+            return with_projection(pretrained, self.recipe.dimension)
         if shape.pruned_from is not None:
             source = self.model_of(self._source_stage(shape.pruned_from, name))
             return prune_layers(load_model(source, device=self.device)[0], shape.layers)
@@ -253,6 +256,7 @@ class Context:
             max_length=max(shape.max_length, shape.document_length or 0),
             pooling=shape.pooling,
             dropout=shape.dropout,
+            projection=shape.projection,
             seed=self.seed,
         )
         if shape.table_of is not None:

@@ -102,6 +102,12 @@ class Rows(Settings):
             raise ValueError("a weight must be above 0; leave a source out of `sources` instead")
         return self
 
+    def require_whole(self) -> None:
+        """Refuse keys without effect where every row is taken as it is."""
+        for key in ("weights", "limit_per_source", "negatives"):
+            if getattr(self, key):
+                raise ValueError(f"`rows.{key}` has no effect here, every row of `sources` is taken: take it out")
+
 
 class Prompts(Settings):
     """What is put before a text on each side; both are said, or neither."""

@@ -151,10 +151,17 @@ class _Run:
             how = self._agreed(lambda: self._settle(name, found, key))
             if how == "run":
                 with _memory_to_go_by(name, kind, self.context.device):
+                    self._seed(name)
                     self._time(name, found, key, lambda: self.stages[kind](self.context, self.recipe.stage(name)))
                 if not is_finished(self.folder / name):
                     raise TrainError(f"the stage '{name}' ended without a metrics.json; run again with --resume")
         return StageReport(name, kind, self.journal.seconds(name), metrics_of(self.folder / name), how)
+
+    def _seed(self, name: str) -> None:
+        """What a stage draws without a generator of its own, such as dropout, follows from its seed alone."""
+        import torch
+
+        torch.manual_seed(self.context.seed_of(self.recipe.stage(name)))
 
     def _time(self, name: str, found: dict[str, Any], key: str, run: Callable[[], Any]) -> None:
         """Run something and add its time to the stage's, even when it is stopped."""

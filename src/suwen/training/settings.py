@@ -71,6 +71,12 @@ class VectorsStage(Stage):
     token_budget: int = Field(default=65_536, ge=16, description="tokens per forward pass")
     compile: bool = Field(default=True, description="compile a frozen Qwen on a GPU, where there are many texts")
 
+    @model_validator(mode="after")
+    def _every_row(self) -> VectorsStage:
+        if self.rows is not None:
+            self.rows.require_whole()
+        return self
+
 
 class RetromaeStage(Stage):
     """Masked auto-encoding of a student through a light decoder."""
@@ -82,6 +88,16 @@ class RetromaeStage(Stage):
     decoder_mask: float = Field(default=0.5, gt=0, lt=1, description="share of tokens the decoder does not see")
     max_length: int | None = Field(default=None, ge=4, description="tokens of a text; null = the student's")
     training: Training = Field(description="how it is optimised")
+
+    @model_validator(mode="after")
+    def _whole_batches(self) -> RetromaeStage:
+        for key in ("chunk", "token_budget"):
+            if getattr(self.training, key) is not None:
+                raise ValueError(
+                    f"`training.{key}` has no effect here, a batch is taken whole: take it out, and lower `batch` or "
+                    "set `gradient_checkpointing` to need less memory"
+                )
+        return self
 
 
 class PairStage(Stage):
@@ -159,6 +175,7 @@ class AlignStage(Stage):
             raise ValueError("`ranking` is of texts in query form, and there are none: set `document_share` below 1")
         if self.ranking and self.supervised:
             raise ValueError("`ranking` is for unlabelled texts: say `supervised: false`, or a joint stage's `distil`")
+        self.rows.require_whole()
         return self
 
 
@@ -296,6 +313,8 @@ class Student(Settings):
             raise ValueError("`init: vectors` starts the table of a static student from scratch: say `init: random`")
         if not self.train_table and self.kind == "static":
             raise ValueError("a static student is its table: `train_table: false` leaves nothing to train")
+        if not scratch and (self.pooling, self.dropout) != ("cls", 0.0):
+            raise ValueError("`pooling` and `dropout` are for transformers from scratch: others keep their own")
         if self.table_of is not None and not scratch:
             raise ValueError("`init: table:STUDENT` starts a transformer from scratch: say `init: random`")
         return self
@@ -356,7 +375,10 @@ class Recipe(Settings):
     """The stages of one system, its data and its variants."""
 
     name: Name = Field(description="the folder of its runs")
-    faithful: Faithful = Field(default="fixed", description="where paper and code part: paper, code, or our correction")
+    faithful: Faithful = Field(
+        default="fixed",
+        description="a label: what the keys follow where paper and code part (paper, code, or our correction)",
+    )
     seed: int = Field(default=0, ge=0, description="seed of the run")
     dimension: int = Field(ge=1, description="width of the space's vectors")
     data: Data = Field(default_factory=Data, description="where the data are")
