@@ -10,7 +10,7 @@ import torch
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.side import Side
-from suwen.training.batches import tokenise
+from suwen.training.batches import BatchError, tokenise
 from suwen.training.context import Context
 from suwen.training.recipe import load_recipe
 from suwen.training.runner import TrainError, train
@@ -105,6 +105,15 @@ def test_models_that_differ_and_texts_that_would_be_padded_keep_passes_of_their_
     found = vectors_of([(own, rows), (other, rows), (own, rows)])
     assert passes == [2, 2] and not own.runs_with(own), "a short text beside a long one would be mostly padding"
     torch.testing.assert_close(found[2:4], other.vectors(rows))
+
+
+def test_a_prompt_that_leaves_no_room_for_the_text_is_refused() -> None:
+    side = towers()[0].side
+    long = "头疼" * 40
+    with pytest.raises(BatchError, match=r"fills all of the 12 tokens that are read.*shorten the prompt"):
+        tokenise(side, TEXTS, prompt=long, max_length=12)
+    assert len(tokenise(side, TEXTS[:1] * 3, prompt=long, max_length=12)) == 3, "one text is always like itself"
+    assert len(tokenise(side, TEXTS, prompt="头疼", max_length=12)) == len(TEXTS)
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,9 @@ def tokenise(
         prompt: What stands before each text; the side's own where none is given.
         max_length: The most tokens; the side's own limit by default.
         cache: A folder that keeps the ids: students of one vocabulary, and every run of a sweep, share them.
+
+    Raises:
+        BatchError: The prompt leaves no room for the texts.
     """
     before = side.prompt if prompt is None else prompt
     limit = min(max_length or side.max_length, side.max_length)
@@ -75,6 +78,11 @@ def tokenise(
     lengths = np.zeros(len(texts) + 1, np.int64)
     for start in range(0, len(texts), _SLICE):
         found = side.ids([before + text for text in texts[start : start + _SLICE]], max_length=limit)
+        if len(found[0]) == limit and all(row == found[0] for row in found) and len(set(texts)) > 1:
+            raise BatchError(
+                f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
+                "shorten the prompt, or raise the length"
+            )
         lengths[start + 1 : start + 1 + len(found)] = [len(row) for row in found]
         parts.append(np.fromiter(chain.from_iterable(found), np.int32))
     tokens = Tokens(np.concatenate(parts) if parts else np.zeros(0, np.int32), np.cumsum(lengths))

@@ -75,8 +75,8 @@ def _shrink_student(student: dict[str, Any], dimension: int, folder: Path) -> No
     if student["width"] is not None:
         student["width"] = _SPACE if student["width"] == dimension or student["base"] else 48
     student |= {"layers": min(student["layers"], 2), "heads": 2, "intermediate": 64}
-    student["max_length"] = min(student["max_length"], 24)
-    student["document_length"] = min(student["document_length"], 24) if student["document_length"] else None
+    student["max_length"] = min(student["max_length"], 56)
+    student["document_length"] = min(student["document_length"], 56) if student["document_length"] else None
 
 
 def _shrink_stage(stage: dict[str, Any], dimension: int, folder: Path) -> None:
@@ -84,7 +84,8 @@ def _shrink_stage(stage: dict[str, Any], dimension: int, folder: Path) -> None:
     if stage["stage"] == "vectors":
         # A draw of a few texts could lack a kind that the recipe names.
         stage["limit"] = None
-    least = {"max_length": 32, "query_length": 24, "limit": 24, "negatives": 2, "rank": 2, "token_budget": 512}
+    # Long enough for a prompt of some words and something behind it.
+    least = {"max_length": 96, "query_length": 96, "limit": 24, "negatives": 2, "rank": 2, "token_budget": 512}
     for key, most in least.items():
         if stage.get(key):
             stage[key] = min(stage[key], most)
@@ -102,13 +103,14 @@ def _shrink_stage(stage: dict[str, Any], dimension: int, folder: Path) -> None:
         stage["rows"] = stage["rows"] | {"limit_per_source": None, "negatives": min(stage["rows"]["negatives"], 1)}
     if stage.get("training"):
         _shrink_training(stage["training"])
+        # Halves are slow on a CPU, and a document encoder encodes much in them; but fp16 has a scale to go wrong.
+        if stage["stage"] == "document" or stage["training"]["precision"] != "fp16":
+            stage["training"]["precision"] = "fp32"
 
 
 def _shrink_training(training: dict[str, Any]) -> None:
     steps = 0 if training["steps"] == 0 else 2
     training |= {"steps": steps, "epochs": None, "seconds": None, "batch": 2, "log_every": 1}
-    if training["precision"] == "bf16":  # slow on most CPUs; fp16 has a scale to go wrong
-        training["precision"] = "fp32"
     training["chunk"] = 1 if training["chunk"] else None
     training["token_budget"] = 256 if training["token_budget"] else None
     training["checkpoint_every"] = min(training["checkpoint_every"], 1)
