@@ -13,7 +13,7 @@ import pytest
 
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.space import sha256_of
-from suwen.encoders.vectors import VectorsError, encode_to_folder
+from suwen.encoders.vectors import VectorsError, encode_share, encode_to_folder
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,21 @@ def test_the_folder_holds_rows_ids_and_a_description(encoder, rows, tmp_path):
     assert described["sha256"] == sha256_of(out / "vectors.npy")
     assert calls == [(6, 20), (12, 20), (18, 20), (20, 20)]
     assert sorted(contents(out)) == ["ids.txt", "manifest.json", "vectors.json", "vectors.npy"]
+
+
+def test_shares_of_the_shards_are_the_whole(encoder, rows, tmp_path):
+    whole, shared = encode_to_folder(rows, encoder, tmp_path / "whole", shard_size=3), tmp_path / "shared"
+    asked = []
+    for rank in (2, 0, 1, 1):  # in any order; a share that is done is not done again
+        counting = Counting(encoder)
+        encode_share(rows, counting, shared, rank, 3, shard_size=3)
+        asked.append(len(counting.asked))
+    assert asked == [6, 8, 6, 0]
+    last = Counting(encoder)
+    encode_to_folder(rows, last, shared, shard_size=3)
+    assert last.asked == [] and contents(shared) == contents(whole)
+    encode_share(rows, last, shared, 0, 3, shard_size=3)
+    assert last.asked == []
 
 
 def test_a_run_killed_in_the_middle_goes_on_where_it_was(encoder, decoder_folder, rows, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +65,8 @@ def train(
     from suwen.training.runner import train as run
 
     loaded = load_recipe(recipe, sets or [], variant)
-    if estimate or not dry_run:
+    speaks = int(os.environ.get("RANK", "0")) == 0  # of several processes, the first
+    if estimate or (speaks and not dry_run):
         where = device or _device()
         cost = cost_of(loaded, where, wanted_stages(loaded, only))
         if estimate:
@@ -86,9 +88,10 @@ def train(
             only=only,
             dry_run=dry_run,
             progress=progress,
-            told=lambda stage: say(_line(stage)),
+            told=(lambda stage: say(_line(stage))) if speaks else None,
         )
-    _show(report, json)
+    if speaks:
+        _show(report, json)
     if not report.complete:
         say(report.stopped)
         raise typer.Exit(INTERRUPTED)

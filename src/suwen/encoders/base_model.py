@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, read_weights
-from suwen.encoders.side import ModelError, Side, document_files, no_progress_bar
+from suwen.encoders.side import ModelError, Side, document_files, no_progress_bar, write_transformer
 from suwen.encoders.space import sha256_of, sha256_of_files
 
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
@@ -187,7 +187,7 @@ def _from_gguf(path: Path, dtype: Any, max_length: int) -> Any:
         vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8
     )
     with tempfile.TemporaryDirectory() as folder:
-        auto.from_config(small).save_pretrained(folder)
+        write_transformer(auto.from_config(small), folder)
         build_tokenizer(file).save_pretrained(folder)
         transformer = Transformer(folder, processor_kwargs={"model_max_length": max_length})
     model_class: Any = type(transformer.model)

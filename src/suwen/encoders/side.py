@@ -94,6 +94,15 @@ def no_progress_bar() -> Iterator[None]:
             switch.enable_progress_bar()
 
 
+def write_transformer(model: Any, folder: str | Path) -> None:
+    """Write a transformer for its module to open; ``save_pretrained`` would do so in the first of several processes."""
+    from safetensors.torch import save_model
+
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    save_model(model, str(Path(folder) / "model.safetensors"), metadata={"format": "pt"})
+
+
 def _local(path: str | Path) -> Path:
     if Path(path).is_dir():
         return Path(path)

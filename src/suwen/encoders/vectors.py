@@ -95,6 +95,28 @@ def encode_to_folder(
     return _finish(out, seen, settings)
 
 
+def encode_share(
+    texts: Iterable[tuple[str, str]], encoder: FolderEncoder, out: Path, rank: int, size: int, *, shard_size: int
+) -> None:
+    """Encode one of ``size`` shares of the shards; :func:`encode_to_folder` finds them done, once all shares are.
+
+    Args:
+        texts: All ids and texts, as that function gets them.
+        encoder: The document encoder.
+        out: The folder.
+        rank: Which share, from 0.
+        size: Of how many.
+        shard_size: As that function gets it.
+    """
+    if (out / "vectors.json").is_file():
+        return
+    shards = out / "shards"
+    shards.mkdir(parents=True, exist_ok=True)
+    for shard in _cut(texts, shard_size):
+        if shard.number % size == rank and not (file := shard.file(shards)).is_file():
+            _write_array(file, encoder.encode(shard.texts))
+
+
 class _Seen:
     """What has gone by so far: ids written down, source hashed, shards counted."""
 

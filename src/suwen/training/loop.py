@@ -21,7 +21,7 @@ from suwen.errors import SuwenError
 from suwen.training.checkpoints import Checkpoint, random_state, restore_random_state
 from suwen.training.gather import average_gradients, world
 from suwen.training.optimiser import Optimisation, adamw, checkpoint_size, load_moments, moments, names_of
-from suwen.training.processes import agree, gather_bytes, in_first, share_from_first
+from suwen.training.processes import agree, average, gather_bytes, in_first, share_from_first
 from suwen.training.run_folder import RunError, RunFolder
 
 #: Told of every step: steps done, steps in all (0 where the clock decides), the newest row of the curves.
@@ -259,7 +259,7 @@ class _Loop:
 
     def _read_window(self) -> list[dict[str, float]]:
         """The values of the steps since the last row, as numbers, and known to be good."""
-        read = [{name: float(value) for name, value in values.items()} for values in self.window]
+        read = _over_processes([{name: float(value) for name, value in values.items()} for values in self.window])
         # A GradScaler takes an overflow of the gradients in its stride: it leaves the step out and scales less.
         watched = ("loss",) if self.scaler is not None else ("loss", "gradient_norm")
         start = self.done - len(read)
@@ -356,6 +356,12 @@ class _Loop:
             self.scaler.load_state_dict(checkpoint.extra["scaler"])
         # Last, so that nothing above has drawn from them.
         restore_random_state(checkpoint.random[rank])
+
+
+def _over_processes(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Rows of values as means over the processes: each has taken its loss over its own share of the batch."""
+    values = iter(average([value for row in rows for value in row.values()]))
+    return [{name: next(values) for name in row} for row in rows]
 
 
 def _mean(values: Iterator[float]) -> float | None:

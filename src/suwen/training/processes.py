@@ -36,6 +36,21 @@ def agree(values: Sequence[float]) -> list[float]:
     return [float(value) for value in shared.tolist()]
 
 
+def average(values: Sequence[float]) -> list[float]:
+    """The mean of each value over all processes."""
+    size = world()[1]
+    if size == 1:
+        return list(values)
+    shared = torch.tensor(values, dtype=torch.float64, device=_device())
+    dist.all_reduce(shared)
+    return [float(value) / size for value in shared.tolist()]
+
+
+def wait_for_all() -> None:
+    """Go on when every process has come so far."""
+    agree([0.0])
+
+
 def gather_bytes(data: bytes) -> list[bytes]:
     """The bytes of every process, in the order of their ranks, in every process."""
     size = world()[1]

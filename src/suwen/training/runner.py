@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +67,12 @@ def train(
         RecipeError: data that are not named, or an unknown name in ``only``.
         EstimateError: too little room on the disk.
     """
-    root = Path(root)
-    recipe, root = _prepared(recipe, root, dry_run=dry_run)
+    device = _join_processes(device)
+    recipe, root = _prepared(recipe, Path(root), dry_run=dry_run)
     seed = recipe.seed if seed is None else seed
     wanted = wanted_stages(recipe, only)
     run = _Run(recipe, root, seed, resume, stop, stages if stages is not None else _product_stages())
-    run.context = run.make_context(_join_processes(device), progress)
+    run.context = run.make_context(device, progress)
     require_disk(recipe, run.folder, wanted)
     require_inputs(recipe, wanted)
     done: list[StageReport] = []
@@ -153,9 +155,16 @@ class _Run:
                 with _memory_to_go_by(name, kind, self.context.device):
                     self._seed(name)
                     self._time(name, found, key, lambda: self.stages[kind](self.context, self.recipe.stage(name)))
+                self._wait_for_first()
                 if not is_finished(self.folder / name):
                     raise TrainError(f"the stage '{name}' ended without a metrics.json; run again with --resume")
         return StageReport(name, kind, self.journal.seconds(name), metrics_of(self.folder / name), how)
+
+    def _wait_for_first(self) -> None:
+        """What a stage leaves is written by the first process."""
+        from suwen.training.processes import wait_for_all
+
+        wait_for_all()
 
     def _seed(self, name: str) -> None:
         """What a stage draws without a generator of its own, such as dropout, follows from its seed alone."""
@@ -274,14 +283,16 @@ def find_finished(root: Path, key: str, *, but: Path | None = None) -> tuple[Pat
 
 
 def _prepared(recipe: Recipe, root: Path, *, dry_run: bool) -> tuple[Recipe, Path]:
+    from suwen.training.processes import in_first
+
     if dry_run:
         root = root / "dry-run"
-        if root.is_dir():
-            # Made by a dry run before: it holds nothing anyone wants back.
-            shutil.rmtree(root)
-        return stand_in(recipe, root / "stand-in"), root
+        # Made by a dry run before: it holds nothing anyone wants back.
+        in_first(lambda: shutil.rmtree(root) if root.is_dir() else None)
+        return in_first(lambda: stand_in(recipe, root / "stand-in")) or stand_in(recipe, root / "stand-in"), root
     require_data(recipe)
-    return with_builtins(recipe, root / "builtin"), root
+    # What is made on the way is made by the first process; the others find it.
+    return in_first(lambda: with_builtins(recipe, root / "builtin")) or with_builtins(recipe, root / "builtin"), root
 
 
 def _product_stages() -> Mapping[str, RunStage]:
@@ -307,7 +318,9 @@ def _join_processes(device: str | None) -> str:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         if gpu:
             torch.cuda.set_device(local)
-        dist.init_process_group("nccl" if gpu else "gloo")
+        # The first process may measure and write for hours, in which the others wait; a launcher ends them if it dies.
+        dist.init_process_group("nccl" if gpu else "gloo", timeout=timedelta(days=7))
+        atexit.register(dist.destroy_process_group)
     if device is not None:
         return device
     return f"cuda:{local}" if gpu else "cpu"

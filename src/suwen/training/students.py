@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from suwen.encoders.query import Vectors
-from suwen.encoders.side import Side, no_progress_bar
+from suwen.encoders.side import Side, no_progress_bar, write_transformer
 from suwen.encoders.space import ElsewhereDocument, Manifest, Prompts, Space, save_manifest
 from suwen.encoders.static import unit
 from suwen.errors import SuwenError
@@ -145,7 +145,7 @@ def _transformer(config: Any, tokenizer: Any, max_length: int) -> Any:
         model_max_length=max_length,
     )
     with tempfile.TemporaryDirectory() as folder, no_progress_bar():  # the module reads folders only
-        auto.from_config(config).save_pretrained(folder)
+        write_transformer(auto.from_config(config), folder)
         fast.save_pretrained(folder)
         return Transformer(folder, max_seq_length=max_length)
 

@@ -17,6 +17,7 @@ from suwen.training.batches import Ints, tokenise
 from suwen.training.context import Context
 from suwen.training.data import table_of
 from suwen.training.options import Kind, Training
+from suwen.training.processes import in_first
 from suwen.training.settings import AlignStage, Student
 from suwen.training.stages.vectors import TeacherVectors, measure_student
 from suwen.training.towers import FrozenTower, Precision, TrainedTower, recompute_layers
@@ -213,6 +214,16 @@ def finish_student(
     metrics: dict[str, float] | None = None,
 ) -> dict[str, float]:
     """Save a trained student, measure it over the teacher's documents (where there are any) and close the stage."""
+    return in_first(lambda: _finish(context, folder, student, vectors, metrics)) or {}
+
+
+def _finish(
+    context: Context,
+    folder: Any,
+    student: StudentModel,
+    vectors: TeacherVectors | None,
+    metrics: dict[str, float] | None,
+) -> dict[str, float]:
     student.model.eval()
     metrics = dict(metrics or {})
     if vectors is not None:

@@ -22,6 +22,7 @@ from suwen.training.data import DataError, PairTable
 from suwen.training.measure import measure
 from suwen.training.merged_lora import MergedLora
 from suwen.training.options import Prompts, Training
+from suwen.training.processes import in_first
 from suwen.training.settings import DocumentStage, FreezeStage
 from suwen.training.towers import TrainedTower, recompute_layers
 
@@ -167,6 +168,12 @@ class TrainedDocument:
 
 def finish_document(context: Context, folder: Any, document: TrainedDocument) -> dict[str, float]:
     """Save a trained document encoder, measure it on both sides, and keep it in memory for the next stage."""
+    metrics = in_first(lambda: _finish(context, folder, document))
+    context.loaded[f"document:{folder.path.name}"] = document
+    return metrics or {}
+
+
+def _finish(context: Context, folder: Any, document: TrainedDocument) -> dict[str, float]:
     if not folder.model.exists():
         with folder.new_model() as temporary:
             document.save(temporary)
@@ -177,7 +184,6 @@ def finish_document(context: Context, folder: Any, document: TrainedDocument) ->
             context, lambda texts: encoder.encode(texts, form="query", token_budget=_budget(context)), folder.model
         )
     folder.finish(metrics)
-    context.loaded[f"document:{folder.path.name}"] = document
     return metrics
 
 

@@ -10,6 +10,8 @@ from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismat
 from suwen.training.context import Context
 from suwen.training.data import DataError
 from suwen.training.export import export
+from suwen.training.processes import in_first
+from suwen.training.run_folder import RunFolder
 from suwen.training.settings import AlignStage, ExportStage, JointStage, VectorsStage
 from suwen.training.stages.vectors import TeacherVectors, measure_student
 
@@ -29,6 +31,10 @@ def run_export(context: Context, stage: ExportStage) -> dict[str, float]:
     folder = context.open(stage, inputs)
     if folder.finished:
         return folder.metrics
+    return in_first(lambda: _export(context, stage, folder)) or {}
+
+
+def _export(context: Context, stage: ExportStage, folder: RunFolder) -> dict[str, float]:
     frozen = load_manifest(context.model_of(stage.start))
     texts = context.texts(_MEASURED).texts
     metrics: dict[str, float] = {}

@@ -7,7 +7,9 @@ from suwen.encoders.space import Prompts
 from suwen.training.context import Context
 from suwen.training.freeze import freeze
 from suwen.training.measure import measure
-from suwen.training.settings import FreezeStage
+from suwen.training.processes import in_first
+from suwen.training.run_folder import RunFolder
+from suwen.training.settings import DocumentStage, FreezeStage
 from suwen.training.stages.documents import TrainedDocument, first_stage
 
 
@@ -17,6 +19,13 @@ def run_freeze(context: Context, stage: FreezeStage) -> dict[str, float]:
     folder = context.open(stage, context.stage_hash(stage.start) | {"base": base_hash(first.base)})
     if folder.finished:
         return folder.metrics
+    metrics = in_first(lambda: _freeze(context, stage, first, folder))
+    # Other processes have kept it too, and load what was frozen if they need it.
+    context.loaded.pop(f"document:{stage.start}", None)
+    return metrics or {}
+
+
+def _freeze(context: Context, stage: FreezeStage, first: DocumentStage, folder: RunFolder) -> dict[str, float]:
     document = TrainedDocument.load(context, stage.start)
     encoder = freeze(
         document.factors(),

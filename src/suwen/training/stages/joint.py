@@ -8,6 +8,7 @@ from suwen.training.align_task import AlignLosses, AlignTask
 from suwen.training.context import Context
 from suwen.training.data import PairTable
 from suwen.training.pair_task import PairLosses, PairTask, Teacher
+from suwen.training.processes import in_first
 from suwen.training.run_folder import RunFolder
 from suwen.training.settings import AlignStage, JointStage
 from suwen.training.stages.aligned import StudentModel, alignment_task, finish_student, open_student, text_parts
@@ -67,6 +68,10 @@ def _both(
     student.model.train()
     document.model.train()
     context.optimise(task, folder, stage.training, per_epoch=task.batches.per_epoch)
+    return in_first(lambda: _finish(context, folder, student, document)) or {}
+
+
+def _finish(context: Context, folder: RunFolder, student: StudentModel, document: TrainedDocument) -> dict[str, float]:
     student.model.eval()
     with folder.new_model() as temporary:
         student.save(temporary)

@@ -17,17 +17,19 @@ from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form
 from suwen.encoders.space import SpaceMismatch
-from suwen.encoders.vectors import encode_to_folder
+from suwen.encoders.vectors import encode_share, encode_to_folder
 from suwen.training.context import Context
 from suwen.training.data import DataError, fingerprint, table_of
+from suwen.training.gather import world
 from suwen.training.measure import Measured, ndcg
 from suwen.training.mining import nearest_documents
+from suwen.training.processes import in_first, wait_for_all
 from suwen.training.settings import FreezeStage, VectorsStage
 from suwen.training.stages.documents import document_encoder
 from suwen.training.tokenizer import token_texts
 
 #: Texts per shard: large, so that texts of one length fill a batch, and still little to lose in a crash.
-_SHARD = 200_000
+_SHARD = 50_000
 #: Fewer texts than this are encoded before their encoder would be compiled.
 _COMPILING_PAYS = 50_000
 #: The folder of the vectors of every token of the students' vocabulary, in the order of their ids.
@@ -88,10 +90,14 @@ def run_vectors(context: Context, stage: VectorsStage) -> dict[str, float]:
     for name, (form, found) in jobs.items():
         _encode(context, encoder, folder.path / name, form, found, stage)
         metrics[f"texts.{name}"] = float(len(found))
-    metrics |= _measure(context, encoder, folder.path / "measure", stage.token_budget)
-    (folder.path / "space.json").write_text(json.dumps({"space": encoder.space.id}), encoding="utf-8")
-    folder.finish(metrics)
-    return metrics
+
+    def finish() -> dict[str, float]:
+        scores = _measure(context, encoder, folder.path / "measure", stage.token_budget)
+        (folder.path / "space.json").write_text(json.dumps({"space": encoder.space.id}), encoding="utf-8")
+        folder.finish(metrics | scores)
+        return metrics | scores
+
+    return in_first(finish) or {}
 
 
 def _encode(
@@ -102,7 +108,12 @@ def _encode(
             context.progress(f"{stage.name}/{out.name}", done, total, {})
 
     pairs = [(str(number), text) for number, text in enumerate(texts)]
-    encode_to_folder(pairs, FormEncoder(encoder, form, stage.token_budget), out, shard_size=_SHARD, progress=told)
+    form_encoder = FormEncoder(encoder, form, stage.token_budget)
+    rank, size = world()
+    if size > 1:  # each process encodes its share of the shards; the first makes one array of them
+        encode_share(pairs, form_encoder, out, rank, size, shard_size=_SHARD)
+        wait_for_all()
+    in_first(lambda: encode_to_folder(pairs, form_encoder, out, shard_size=_SHARD, progress=told))
 
 
 def _check_disk(folder: Path, count: int, dimension: int) -> None:
