@@ -107,12 +107,17 @@ def test_models_that_differ_and_texts_that_would_be_padded_keep_passes_of_their_
     torch.testing.assert_close(found[2:4], other.vectors(rows))
 
 
-def test_a_prompt_that_leaves_no_room_for_the_text_is_refused() -> None:
+def test_a_prompt_that_leaves_no_room_for_the_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     side = towers()[0].side
     long = "头疼" * 40
     with pytest.raises(BatchError, match=r"fills all of the 12 tokens that are read.*shorten the prompt"):
         tokenise(side, TEXTS, prompt=long, max_length=12)
     assert len(tokenise(side, TEXTS[:1] * 3, prompt=long, max_length=12)) == 3, "one text is always like itself"
+    monkeypatch.setattr("suwen.training.batches._SLICE", 2)
+    with pytest.raises(BatchError, match="shorten the prompt"):
+        tokenise(side, TEXTS, prompt=long, max_length=12)
+    alone = [*TEXTS[:2], TEXTS[0] * 9]
+    assert len(tokenise(side, alone, max_length=12)) == 3, "a long text at the end of many"
     assert len(tokenise(side, TEXTS, prompt="头疼", max_length=12)) == len(TEXTS)
 
 

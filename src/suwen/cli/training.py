@@ -92,8 +92,9 @@ def train(
         )
     if speaks:
         _show(report, json)
+        if not report.complete:
+            say(report.stopped)
     if not report.complete:
-        say(report.stopped)
         raise typer.Exit(INTERRUPTED)
 
 

@@ -75,16 +75,20 @@ def tokenise(
         with np.load(file, allow_pickle=False) as stored:
             return Tokens(stored["ids"], stored["offsets"])
     parts: list[npt.NDArray[np.int32]] = []
+    first: list[int] = []
+    alike = True
     lengths = np.zeros(len(texts) + 1, np.int64)
     for start in range(0, len(texts), _SLICE):
         found = side.ids([before + text for text in texts[start : start + _SLICE]], max_length=limit)
-        if len(found[0]) == limit and all(row == found[0] for row in found) and len(set(texts)) > 1:
-            raise BatchError(
-                f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
-                "shorten the prompt, or raise the length"
-            )
+        first = first or found[0]
+        alike = alike and all(row == first for row in found)
         lengths[start + 1 : start + 1 + len(found)] = [len(row) for row in found]
         parts.append(np.fromiter(chain.from_iterable(found), np.int32))
+    if alike and len(first) == limit and len(set(texts)) > 1:
+        raise BatchError(
+            f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
+            "shorten the prompt, or raise the length"
+        )
     tokens = Tokens(np.concatenate(parts) if parts else np.zeros(0, np.int32), np.cumsum(lengths))
     if file is not None:
         _store(file, tokens)

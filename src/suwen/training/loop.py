@@ -360,6 +360,8 @@ class _Loop:
 
 def _over_processes(rows: list[dict[str, float]]) -> list[dict[str, float]]:
     """Rows of values as means over the processes: each has taken its loss over its own share of the batch."""
+    if not rows:
+        return rows
     values = iter(average([value for row in rows for value in row.values()]))
     return [{name: next(values) for name in row} for row in rows]
 
