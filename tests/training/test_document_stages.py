@@ -29,9 +29,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(("resumed", "recomputed"), [(False, False), (True, False), (False, True)])
 def test_freezing_loads_the_base_once_and_gives_what_is_loaded_from_the_folder(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: bool
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: bool, recomputed: bool
 ) -> None:
     loads = []
 
@@ -52,7 +52,9 @@ def test_freezing_loads_the_base_once_and_gives_what_is_loaded_from_the_folder(
     if resumed:
         shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     stages = ["freeze"] if resumed else ["document", "freeze"]
-    recipe = load_recipe("care-tiny", SHORT)
+    recipe = load_recipe(
+        "care-tiny", [*SHORT, f"stages.document.training.gradient_checkpointing={str(recomputed).lower()}"]
+    )
     report = train(recipe, tmp_path, device="cpu", only=stages)
     assert len(loads) == 1
     folder = report.folder / "freeze" / "model"

@@ -65,7 +65,8 @@ def train(
     from suwen.training.runner import train as run
 
     loaded = load_recipe(recipe, sets or [], variant)
-    speaks = int(os.environ.get("RANK", "0")) == 0  # of several processes, the first
+    rank, size = (int(os.environ.get(name, least)) for name, least in (("RANK", "0"), ("WORLD_SIZE", "1")))
+    speaks = rank == 0 or size == 1  # of several processes, the first
     if estimate or (speaks and not dry_run):
         where = device or _device()
         cost = cost_of(loaded, where, wanted_stages(loaded, only))
