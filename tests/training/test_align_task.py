@@ -158,5 +158,9 @@ def test_two_forms_share_a_batch_and_one_text_is_not_its_own_negative():
     ]
     task = AlignTask(student, parts, 10, AlignLosses(), seed=0)
     assert [order.batch for order in task._orders] == [6, 4]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("suwen.training.align_task.world", lambda: (0, 4))
+        shared = AlignTask(student, parts, 10, AlignLosses(), seed=0)
+    assert [order.batch for order in shared._orders] == [8, 4], "four processes take as many each"
     assert torch.isfinite(torch.as_tensor(task.step(0)["loss"]))
     assert "query texts" in task.describe(0) and "document texts" in task.describe(0)

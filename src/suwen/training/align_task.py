@@ -92,7 +92,8 @@ class AlignTask:
         self.model, self.parts, self.losses, self._rates = model, list(parts), losses, dict(rates or {})
         self._bank = bank
         shares = np.array([part.share for part in parts])
-        sizes = np.maximum(1, np.round(batch * shares / shares.sum())).astype(int)
+        processes = world()[1]  # each takes as many of every part
+        sizes = processes * np.maximum(1, np.round(batch * shares / shares.sum() / processes)).astype(int)
         self._orders = [
             Shuffled(len(part.places), int(size), seed + 101 * number)
             for number, (part, size) in enumerate(zip(parts, sizes, strict=True))

@@ -97,7 +97,10 @@ def run_vectors(context: Context, stage: VectorsStage) -> dict[str, float]:
         folder.finish(metrics | scores)
         return metrics | scores
 
-    return in_first(finish) or {}
+    scores = in_first(finish)
+    # Whoever needs it again loads it: students are trained next, and want the room.
+    context.loaded.pop(f"encoder:{stage.start}", None)
+    return scores or {}
 
 
 def _encode(
