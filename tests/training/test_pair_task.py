@@ -17,9 +17,10 @@ from suwen.training.towers import FrozenTower
 
 
 class Bag:
-    """A small real tower: a trained table of vectors, in pieces of two."""
+    """A small real tower: a trained table of vectors, in one piece, or in pieces of so many rows."""
 
-    def __init__(self, count: int, width: int = 8, seed: int = 0) -> None:
+    def __init__(self, count: int, width: int = 8, seed: int = 0, piece: int = 100) -> None:
+        self.piece = piece
         self.table = torch.nn.Embedding(count, width)
         torch.nn.init.normal_(self.table.weight, generator=torch.Generator().manual_seed(seed))
 
@@ -27,7 +28,8 @@ class Bag:
         return torch.nn.functional.normalize(self.table(torch.from_numpy(rows)), dim=-1)
 
     def pieces(self, rows):
-        return [lambda part=rows[start : start + 2]: self.vectors(part) for start in range(0, len(rows), 2)]
+        parts = [rows[start : start + self.piece] for start in range(0, len(rows), self.piece)]
+        return [lambda part=part: self.vectors(part) for part in parts]
 
 
 def rows() -> dict[str, list[TrainingRow]]:
@@ -37,12 +39,12 @@ def rows() -> dict[str, list[TrainingRow]]:
     }
 
 
-def task(table: PairTable, *, cache: bool, losses: PairLosses | None = None, seed: int = 0) -> PairTask:
-    queries, documents = Bag(len(table.queries), seed=1), Bag(len(table.documents), seed=2)
+def task(table: PairTable, *, piece: int = 100, losses: PairLosses | None = None, seed: int = 0) -> PairTask:
+    queries, documents = Bag(len(table.queries), seed=1, piece=piece), Bag(len(table.documents), seed=2, piece=piece)
     modules = [(queries.table, 1.0), (documents.table, 1.0)]
     batches = OneSourceBatches(table.sizes(), 4, seed)
     chosen = losses or PairLosses(0.1, dimensions=(4, 8), backward_weight=0.3)
-    return PairTask(table, queries, documents, modules, batches, chosen, negatives=1, seed=seed, cache=cache)
+    return PairTask(table, queries, documents, modules, batches, chosen, negatives=1, seed=seed)
 
 
 def test_every_text_has_one_id_and_every_right_document_is_known():
@@ -66,7 +68,7 @@ def test_stage_one_in_the_mix_adds_its_weight_of_its_gradients(scaler):
     table = table_of(rows())
 
     def mixed(keep: float) -> tuple[dict, torch.Tensor]:
-        found = task(table, cache=False, losses=PairLosses(0.1, keep_alignment=keep))
+        found = task(table, losses=PairLosses(0.1, keep_alignment=keep))
         places = np.arange(len(table.queries))
         targets = FrozenTower(Bag(len(table.queries), seed=7).vectors(places).detach().numpy(), "cpu")
         part = Part("query", found.queries, targets, places, places, 1.0)
@@ -85,7 +87,7 @@ def test_stage_one_in_the_mix_adds_its_weight_of_its_gradients(scaler):
 
 def test_caching_gives_the_same_loss_and_gradients():
     table = table_of(rows())
-    plain, cached = task(table, cache=False), task(table, cache=True)
+    plain, cached = task(table), task(table, piece=2)
     for step in range(3):
         left, right = plain.step(step), cached.step(step)
         assert torch.allclose(torch.as_tensor(left["loss"]), torch.as_tensor(right["loss"]), rtol=1e-5)
@@ -95,13 +97,13 @@ def test_caching_gives_the_same_loss_and_gradients():
 
 def test_a_right_document_of_another_row_costs_nothing():
     table = table_of({"b": [TrainingRow("q0", ("d0",)), TrainingRow("q0", ("d5",))]})
-    found = task(table, cache=False, losses=PairLosses(0.1)).step(0)
+    found = task(table, losses=PairLosses(0.1)).step(0)
     assert float(found["loss"]) == 0.0
 
 
 def test_training_brings_queries_to_their_documents():
     table = table_of({"a": rows()["a"]})
-    trained = task(table, cache=False, losses=PairLosses(0.1, learn_temperature=True))
+    trained = task(table, losses=PairLosses(0.1, learn_temperature=True))
     optimiser = torch.optim.Adam([p for group in trained.groups() for p in group["params"]], lr=0.05)
     losses = []
     for step in range(60):
@@ -115,7 +117,7 @@ def test_training_brings_queries_to_their_documents():
 
 def test_weights_come_back_from_their_state():
     table = table_of(rows())
-    one, other = task(table, cache=False), task(table, cache=False, seed=5)
+    one, other = task(table), task(table, seed=5)
     with torch.no_grad():
         one.queries.table.weight.add_(1.0)
     other.load_state({name: value.clone() for name, value in one.state().items()})
@@ -124,7 +126,7 @@ def test_weights_come_back_from_their_state():
 
 def test_the_description_names_the_source_and_a_query():
     table = table_of({"a": rows()["a"]})
-    assert "source a, 4 rows" in task(table, cache=False).describe(0)
+    assert "source a, 4 rows" in task(table).describe(0)
 
 
 def test_frozen_vectors_are_handed_out_as_they_are_stored():

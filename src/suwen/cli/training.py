@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from suwen.training.estimate import Estimate
     from suwen.training.journal import Report, StageReport
     from suwen.training.runner import StageProgress
+    from suwen.training.settings import Recipe
     from suwen.training.sweep import Outcome
 
 #: What the training extra brings that the base has not.
@@ -59,26 +60,17 @@ def train(
     Example: `suwen train care-tiny --out runs`
     """
     _require_extra()
-    from suwen.training.estimate import estimate as cost_of
-    from suwen.training.estimate import memory_of, tight
-    from suwen.training.recipe import load_recipe, wanted_stages
+    from suwen.training.recipe import load_recipe
     from suwen.training.runner import train as run
 
     loaded = load_recipe(recipe, sets or [], variant)
     rank, size = (int(os.environ.get(name, least)) for name, least in (("RANK", "0"), ("WORLD_SIZE", "1")))
     speaks = rank == 0 or size == 1  # of several processes, the first
-    if estimate or (speaks and not dry_run):
-        where = device or _device()
-        cost = cost_of(loaded, where, wanted_stages(loaded, only))
-        if estimate:
-            _show_estimate(cost, json)
-        else:
-            _say_estimate(cost)
-        if (room := memory_of(where)) is not None:
-            for line in tight(cost, room):
-                say(f"warning: {line}")
-        if estimate:
-            return
+    if estimate:
+        _tell_cost(loaded, only, device, lambda cost: _show_estimate(cost, json))
+        return
+    if speaks and not dry_run:
+        _tell_cost(loaded, only, device, _say_estimate)
     with _steps() as progress:
         report = run(
             loaded,
@@ -189,6 +181,18 @@ def _show(report: Report, json: bool) -> None:
         print_json({"folder": str(report.folder), **report.as_json()})
     else:
         out.print(f"{report.folder}: {len(report.stages)} stages; see report.md", markup=False, soft_wrap=True)
+
+
+def _tell_cost(recipe: Recipe, only: list[str] | None, device: str | None, tell: Callable[[Estimate], None]) -> None:
+    from suwen.training.estimate import estimate, memory_of, tight
+    from suwen.training.recipe import wanted_stages
+
+    where = device or _device()
+    cost = estimate(recipe, where, wanted_stages(recipe, only))
+    tell(cost)
+    if (room := memory_of(where)) is not None:
+        for line in tight(cost, room):
+            say(f"warning: {line}")
 
 
 def _say_estimate(cost: Estimate) -> None:

@@ -74,7 +74,6 @@ class PairTask:
         losses: What is minimised.
         negatives: Negatives drawn per row.
         seed: Of the draws.
-        cache: Use gradient caching, in the pieces the towers make.
         teacher: For distillation.
         alignment: The Stage-I task kept in the mix.
     """
@@ -90,13 +89,12 @@ class PairTask:
         *,
         negatives: int = 0,
         seed: int = 0,
-        cache: bool = False,
         teacher: Teacher | None = None,
         alignment: AlignTask | None = None,
     ) -> None:
         self.table, self.queries, self.documents = table, queries, documents
         self.batches, self.losses, self.negatives, self.seed = batches, losses, negatives, seed
-        self._cache, self._teacher, self._alignment = cache, teacher, alignment
+        self._teacher, self._alignment = teacher, alignment
         self._modules = list(modules)
         self._merged = [module for module, _ in modules if isinstance(module, MergedLora)]
         device = next(p.device for module, _ in modules for p in module.parameters())
@@ -140,20 +138,22 @@ class PairTask:
         for adapter in self._merged:
             adapter.merge()
 
-        def loss(vectors: list[torch.Tensor], asked: int) -> torch.Tensor:
-            found = self._loss(torch.cat(vectors[:asked]), torch.cat(vectors[asked:]), batch)
+        def scaled(found: torch.Tensor) -> torch.Tensor:
             return found if self.scaler is None else self.scaler.scale(found)
 
+        def loss(vectors: list[torch.Tensor], asked: int) -> torch.Tensor:
+            return scaled(self._loss(torch.cat(vectors[:asked]), torch.cat(vectors[asked:]), batch))
+
         left, right = self.queries.pieces(batch.queries), self.documents.pieces(batch.documents)
-        if self._cache and len(left) + len(right) > 2:  # a batch that fits whole need not be encoded twice
+        if len(left) + len(right) > 2:  # a batch that fits whole need not be encoded twice
             total = cached_backward([*left, *right], lambda vectors: loss(vectors, len(left)))
         else:
             total = loss([self.queries.vectors(batch.queries), self.documents.vectors(batch.documents)], 1)
             total.backward()  # type: ignore[no-untyped-call]
         if self._alignment is not None and self.losses.keep_alignment:
-            weight = self.losses.keep_alignment * (1.0 if self.scaler is None else self.scaler.get_scale())
-            kept = self._alignment.backward(number, scale=lambda loss: weight * loss)
-            curves["alignment"] = self.losses.keep_alignment * kept["loss"]
+            weight = self.losses.keep_alignment
+            kept = self._alignment.backward(number, scale=lambda loss: scaled(weight * loss))
+            curves["alignment"] = weight * kept["loss"]
         for adapter in self._merged:
             adapter.split()
         scale = 1.0 if self.scaler is None else float(self.scaler.get_scale())

@@ -29,7 +29,6 @@ def run_document(context: Context, stage: DocumentStage) -> dict[str, float]:
         PairLosses(stage.temperature, dimensions=stage.dimensions, backward_weight=stage.backward_weight),
         negatives=stage.rows.negatives,
         seed=context.seed_of(stage),
-        cache=training.chunk is not None or training.token_budget is not None,
     )
     document.model.train()
     context.optimise(task, folder, training, per_epoch=task.batches.per_epoch)

@@ -105,7 +105,6 @@ def _task(
         PairLosses(stage.temperature, distil=stage.distil, keep_alignment=stage.keep_alignment),
         negatives=stage.negatives,
         seed=context.seed_of(stage),
-        cache=training.chunk is not None or training.token_budget is not None,
         teacher=teacher,
         alignment=_alignment(context, stage, student) if stage.keep_alignment else None,
     )

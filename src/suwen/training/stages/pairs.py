@@ -56,7 +56,6 @@ def run_pairs(context: Context, stage: ContrastiveStage | FinetuneStage) -> dict
         losses,
         negatives=stage.rows.negatives,
         seed=context.seed_of(stage),
-        cache=stage.training.chunk is not None or stage.training.token_budget is not None,
         teacher=_teacher(context, stage, table),
     )
     model.train()
