@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
-from suwen.training.curves import Curves
-from suwen.training.recipe import load_recipe
+from suwen.training.loop.curves import Curves
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.settings import Recipe
 from suwen.training.runner import train
-from suwen.training.settings import Recipe
 
 TARGET = 1e-3
 STAGES = "document,retromae,align,joint"

@@ -99,7 +99,7 @@ def make_encoder(work: Path, tokenizer: Path) -> tuple[Any, Encoder]:
     from sentence_transformers.sentence_transformer import modules as parts
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    from suwen.training.export import export
+    from suwen.training.ship.exporting import export
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

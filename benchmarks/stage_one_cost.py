@@ -38,15 +38,15 @@ from torch.nn.utils import clip_grad_norm_
 from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.side import Side
-from suwen.training.align_task import AlignLosses, AlignTask, Part
-from suwen.training.batches import Ints, chunks, tokenise
-from suwen.training.data import read_texts
-from suwen.training.optimiser import Optimisation, adamw
-from suwen.training.settings import Recipe
-from suwen.training.stand_in import with_builtins
-from suwen.training.students import build_student
-from suwen.training.tokenizer import train_tokenizer
-from suwen.training.towers import FrozenTower, TrainedTower
+from suwen.training.loop.batches import Ints, chunks, tokenise
+from suwen.training.loop.optimiser import Optimisation, adamw
+from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.stand_in import with_builtins
+from suwen.training.students.student_models import build_student
+from suwen.training.students.student_tokenizer import train_tokenizer
+from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
+from suwen.training.tasks.row_tables import read_texts
+from suwen.training.tasks.towers import FrozenTower, TrainedTower
 
 TARGET = 1 / 5
 Work = Callable[[], Any]
@@ -302,7 +302,7 @@ def arguments() -> argparse.Namespace:
 
 def make_tiny(options: argparse.Namespace, folder: Path) -> None:
     """Put small things in place of large ones."""
-    from suwen.training.recipe import load_recipe
+    from suwen.training.recipe.recipe_file import load_recipe
 
     recipe: Recipe = with_builtins(load_recipe("care-tiny"), folder)
     options.base, options.texts = recipe.stages[0].base, Path(recipe.data.texts)  # type: ignore[union-attr]

@@ -24,12 +24,12 @@ import torch
 
 from suwen.encoders.side import Side
 from suwen.encoders.static import unit
-from suwen.training.align_task import AlignLosses, AlignTask, Part
-from suwen.training.batches import tokenise
+from suwen.training.loop.batches import tokenise
+from suwen.training.loop.optimiser import Optimisation, adamw
 from suwen.training.measure import load_measures
-from suwen.training.optimiser import Optimisation, adamw
-from suwen.training.students import build_student, init_from_vectors
-from suwen.training.towers import FrozenTower, TrainedTower
+from suwen.training.students.student_models import build_student, init_from_vectors
+from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
+from suwen.training.tasks.towers import FrozenTower, TrainedTower
 
 _DEFAULT = Path(__file__).parents[1] / "src" / "suwen" / "models" / "default" / "query" / "static"
 _LENGTH = 96

@@ -71,7 +71,7 @@ def router_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="session")
 def light_pair(bert_folder: Path, models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A light pair of the BERT: tiers ``l2`` (int8, the default), ``l2-fp32`` and ``static``."""
-    from suwen.training.export import export
+    from suwen.training.ship.exporting import export
 
     out = tmp_path_factory.mktemp("light") / "pair"
     texts = [f"{text} {number}" for number in range(4) for text in models.TEXTS]
@@ -94,8 +94,8 @@ def adapter_pair(
 
     from suwen.encoders.base_model import load_base
     from suwen.encoders.space import ElsewhereDocument, Manifest, Prompts, load_manifest, save_manifest
-    from suwen.training.export import export
-    from suwen.training.freeze import freeze
+    from suwen.training.ship.exporting import export
+    from suwen.training.ship.freezing import freeze
 
     out = tmp_path_factory.mktemp("adapter") / "pair"
     trained = models.train_lora(load_base(base_folder, device="cpu", max_length=32))
@@ -122,7 +122,7 @@ def exported_pair(
     from suwen.encoders.document import DocumentEncoder
     from suwen.encoders.pair import Pair
     from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
-    from suwen.training.export import export
+    from suwen.training.ship.exporting import export
 
     out = tmp_path_factory.mktemp("exported") / "pair"
     shutil.copytree(adapter_pair, out)

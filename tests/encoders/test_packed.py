@@ -28,7 +28,7 @@ from suwen.encoders import packed
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.probe import row_cosines
 from suwen.encoders.side import Side, cast
-from suwen.training.onnx_graph import write_graph
+from suwen.training.ship.onnx_graph import write_graph
 
 ROWS = [[5, 9, 3], [7], [4, 4, 8, 11, 20, 6, 13], [30, 12], list(range(2, 19))]
 ENCODER = {

@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
 
 from small_task import outcome, start
 
-from suwen.training.checkpoints import Checkpoints
-from suwen.training.curves import Curves
+from suwen.training.loop.checkpoints import Checkpoints
+from suwen.training.loop.curves import Curves
 
 _STEPS = 60
 

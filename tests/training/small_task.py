@@ -16,9 +16,9 @@ import torch
 import torch._dynamo  # an optimiser's first step would load it: seconds in every child, here once for all of them
 from torch import Tensor, nn
 
-from suwen.training.gather import world
-from suwen.training.loop import Optimisation, optimise
-from suwen.training.run_folder import RunFolder
+from suwen.training.loop.gather import world
+from suwen.training.loop.loop import Optimisation, optimise
+from suwen.training.loop.run_folder import RunFolder
 
 CONFIG = {"stage": "small", "training": {"learning_rate": 0.01, "steps": 20}}
 INPUTS = {"rows": "a1b2"}

@@ -11,7 +11,7 @@ import pytest
 import suwen.training.context
 from suwen.curate.leakage import HeldOut, LeakageError
 from suwen.training.context import Context
-from suwen.training.recipe import load_recipe
+from suwen.training.recipe.recipe_file import load_recipe
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import suwen.training.freeze
+import suwen.training.ship.freezing
 import suwen.training.stages.documents
 import suwen.training.stages.vectors
 from suwen.encoders.base_model import load_base
 from suwen.encoders.document import DocumentEncoder
-from suwen.training.recipe import load_recipe
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.runner import train
-from suwen.training.settings import Recipe
-from suwen.training.stand_in import with_builtins
 
 SHORT = ("stages.document.training.steps=4", "stages.freeze.measure=false")
 
@@ -40,9 +40,9 @@ def test_freezing_loads_the_base_once_and_gives_what_is_loaded_from_the_folder(
         return load_base(*args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(suwen.training.stages.documents, "load_base", loaded)
-    monkeypatch.setattr(suwen.training.freeze, "load_base", loaded)
+    monkeypatch.setattr(suwen.training.ship.freezing, "load_base", loaded)
     frozen = []
-    made = suwen.training.freeze.freeze
+    made = suwen.training.ship.freezing.freeze
 
     def kept(*args: object, **options: object) -> DocumentEncoder:
         frozen.append(made(*args, **options))  # type: ignore[arg-type]

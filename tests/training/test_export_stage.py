@@ -19,13 +19,13 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.space import Manifest, load_manifest, save_manifest
 from suwen.training.context import Context
 from suwen.training.measure import measure
-from suwen.training.recipe import load_recipe
-from suwen.training.settings import ExportStage
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.settings import ExportStage
+from suwen.training.recipe.tiny_data import write_tiny_data
 from suwen.training.stages.export import run_export
 from suwen.training.stages.vectors import TeacherVectors
-from suwen.training.students import build_student, save_student
-from suwen.training.tiny_data import write_tiny_data
-from suwen.training.tokenizer import train_tokenizer
+from suwen.training.students.student_models import build_student, save_student
+from suwen.training.students.student_tokenizer import train_tokenizer
 
 
 @pytest.fixture(scope="module")

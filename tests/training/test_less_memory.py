@@ -14,12 +14,12 @@ from transformers import PreTrainedModel
 import suwen.training.context
 from suwen.encoders.side import Side
 from suwen.errors import SuwenError
-from suwen.training.recipe import load_recipe
+from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.runner import train
 from suwen.training.stages.aligned import StudentModel
-from suwen.training.students import build_student
-from suwen.training.tokenizer import train_tokenizer
-from suwen.training.towers import recompute_layers
+from suwen.training.students.student_models import build_student
+from suwen.training.students.student_tokenizer import train_tokenizer
+from suwen.training.tasks.towers import recompute_layers
 
 TEXTS = ["头疼怎么办？", "高血压患者的饮食", "how is the flu treated", "咳嗽有痰吃什么药"] * 5
 #: Each stage a few steps, so that one can be run again and again over the others.

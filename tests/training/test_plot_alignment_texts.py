@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import write_recipe
 
-from suwen.training.recipe import load_recipe
-from suwen.training.stand_in import stand_in
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.stand_in import stand_in
 from suwen.training.sweep import Job, sweep
 
 ROOT = Path(__file__).parents[2]

@@ -16,14 +16,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
-from suwen.training.complaints import RecipeError
-from suwen.training.data import DataError
-from suwen.training.loop import TrainingStopped
-from suwen.training.recipe import load_recipe
+from suwen.training.loop.loop import TrainingStopped
+from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.settings import DocumentStage, Recipe
+from suwen.training.recipe.stand_in import stand_in, with_builtins
+from suwen.training.recipe.tiny_data import write_tiny_data
 from suwen.training.runner import TrainError, read_report, train
-from suwen.training.settings import DocumentStage, Recipe
-from suwen.training.stand_in import stand_in, with_builtins
-from suwen.training.tiny_data import write_tiny_data
+from suwen.training.tasks.row_tables import DataError
 
 Load = Callable[..., Recipe]
 ALL = ["document", "freeze", "vectors", "align-static", "retromae", "align", "joint", "export"]

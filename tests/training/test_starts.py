@@ -15,15 +15,15 @@ import torch
 from tokenizers import Tokenizer
 
 from suwen.encoders.side import load_model
-from suwen.training.complaints import RecipeError
-from suwen.training.data import fingerprint
-from suwen.training.recipe import load_recipe
+from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.settings import Recipe
 from suwen.training.runner import train
-from suwen.training.settings import Recipe
 from suwen.training.stages.aligned import StudentModel
 from suwen.training.stages.vectors import TeacherVectors
-from suwen.training.students import build_student, init_from_vectors
-from suwen.training.tokenizer import token_texts, train_tokenizer
+from suwen.training.students.student_models import build_student, init_from_vectors
+from suwen.training.students.student_tokenizer import token_texts, train_tokenizer
+from suwen.training.tasks.row_tables import fingerprint
 
 SHIPPED = Path(__file__).parents[2] / "recipes" / "care-tiny.yaml"
 TRAINING = {"steps": 0, "batch": 32, "learning_rate": 1e-3}

@@ -17,11 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from recipes_on_the_spot import Stages, write_recipe
 
 from suwen.bench.statistics import over_seeds
-from suwen.training.complaints import RecipeError
-from suwen.training.recipe import load_recipe
-from suwen.training.stand_in import stand_in
+from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.stand_in import stand_in
+from suwen.training.recipe.tiny_data import write_tiny_data
 from suwen.training.sweep import TABLES, Job, Outcome, SweepError, half_width, jobs_of, paper_table, sweep
-from suwen.training.tiny_data import write_tiny_data
 
 
 @pytest.fixture

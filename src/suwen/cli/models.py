@@ -47,7 +47,7 @@ def export(
     """
     from itertools import islice
 
-    from suwen.training.export import export as run
+    from suwen.training.ship.exporting import export as run
 
     real = [document.text for document in islice(read_documents(texts), most)] if texts else None
     if real is None:
@@ -108,7 +108,7 @@ def assemble(
 
     Example: `suwen assemble light-pair --base qwen2.5-0.5b.gguf --out full-pair`
     """
-    from suwen.training.assemble import assemble as run
+    from suwen.training.ship.assembling import assemble as run
 
     made = run(light, base, to, query=query, device=device, dtype=dtype.value)
     space = made.manifest.space.id

@@ -18,10 +18,10 @@ from suwen.cli.output import INTERRUPTED, NEGATIVE, Json, err, now_and_then, out
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
-    from suwen.training.estimate import Estimate
-    from suwen.training.journal import Report, StageReport
+    from suwen.training.loop.journal import Report, StageReport
+    from suwen.training.recipe.estimate import Estimate
+    from suwen.training.recipe.settings import Recipe
     from suwen.training.runner import StageProgress
-    from suwen.training.settings import Recipe
     from suwen.training.sweep import Outcome
 
 #: What the training extra brings that the base has not.
@@ -60,7 +60,7 @@ def train(
     Example: `suwen train care-tiny --out runs`
     """
     _require_extra()
-    from suwen.training.recipe import load_recipe
+    from suwen.training.recipe.recipe_file import load_recipe
     from suwen.training.runner import train as run
 
     loaded = load_recipe(recipe, sets or [], variant)
@@ -112,7 +112,7 @@ def sweep(
     Example: `suwen sweep care-ablations --table 4 --seeds 3 --workers 4`
     """
     _require_extra()
-    from suwen.training.recipe import load_recipe
+    from suwen.training.recipe.recipe_file import load_recipe
     from suwen.training.sweep import TABLES, jobs_of, paper_table
     from suwen.training.sweep import sweep as run
 
@@ -184,8 +184,8 @@ def _show(report: Report, json: bool) -> None:
 
 
 def _tell_cost(recipe: Recipe, only: list[str] | None, device: str | None, tell: Callable[[Estimate], None]) -> None:
-    from suwen.training.estimate import estimate, memory_of, tight
-    from suwen.training.recipe import wanted_stages
+    from suwen.training.recipe.estimate import estimate, memory_of, tight
+    from suwen.training.recipe.recipe_file import wanted_stages
 
     where = device or _device()
     cost = estimate(recipe, where, wanted_stages(recipe, only))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Form = Literal["query", "document"]
 _POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
-_STATIC_STUDENT = "suwen.training.static_student.StaticStudent"
+_STATIC_STUDENT = "suwen.training.students.static_student.StaticStudent"
 #: What a length may be when neither the tokenizer nor the configuration sets one.
 _LONGEST = 8192
 

@@ -19,7 +19,20 @@ from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
-from suwen.training.data import (
+from suwen.training.loop.loop import Optimisation, optimise
+from suwen.training.loop.run_folder import RunFolder
+from suwen.training.measure import Measured, load_measures
+from suwen.training.recipe.options import HOW, Training
+from suwen.training.recipe.settings import DocumentStage, FreezeStage, Recipe, Stage
+from suwen.training.students.student_models import (
+    build_student,
+    first_layers,
+    init_from_vectors,
+    prune_layers,
+    with_projection,
+)
+from suwen.training.students.student_tokenizer import train_tokenizer
+from suwen.training.tasks.row_tables import (
     DataError,
     Texts,
     fingerprint,
@@ -28,13 +41,6 @@ from suwen.training.data import (
     rows_folder_sources,
     source_files,
 )
-from suwen.training.loop import Optimisation, optimise
-from suwen.training.measure import Measured, load_measures
-from suwen.training.options import HOW, Training
-from suwen.training.run_folder import RunFolder
-from suwen.training.settings import DocumentStage, FreezeStage, Recipe, Stage
-from suwen.training.students import build_student, first_layers, init_from_vectors, prune_layers, with_projection
-from suwen.training.tokenizer import train_tokenizer
 
 #: Called with the stage's name, the steps done and in all (0 where the clock decides), and the curves' last values.
 StageProgress = Callable[[str, int, int, Mapping[str, float]], None]

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from suwen.errors import SuwenError
-from suwen.training.estimate import require_disk, smaller
-from suwen.training.identity import differences, digest, identity, require_inputs
-from suwen.training.journal import Journal, Report, StageReport, is_finished, metrics_of
-from suwen.training.recipe import require_data, wanted_stages
-from suwen.training.settings import Recipe
-from suwen.training.stand_in import stand_in, with_builtins
+from suwen.training.loop.journal import Journal, Report, StageReport, is_finished, metrics_of
+from suwen.training.recipe.estimate import require_disk, smaller
+from suwen.training.recipe.identity import differences, digest, identity, require_inputs
+from suwen.training.recipe.recipe_file import require_data, wanted_stages
+from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.stand_in import stand_in, with_builtins
 
 #: Called with the stage's name, the steps done and in all, and the curves' last values.
 StageProgress = Callable[[str, int, int, Mapping[str, float]], None]
@@ -122,7 +122,7 @@ class _Run:
     @property
     def first(self) -> bool:
         """Whether this process is the one that writes."""
-        from suwen.training.gather import world
+        from suwen.training.loop.gather import world
 
         return world()[0] == 0
 
@@ -162,7 +162,7 @@ class _Run:
 
     def _wait_for_first(self) -> None:
         """What a stage leaves is written by the first process."""
-        from suwen.training.processes import wait_for_all
+        from suwen.training.loop.processes import wait_for_all
 
         wait_for_all()
 
@@ -212,7 +212,7 @@ class _Run:
 
     def _agreed(self, settle: Callable[[], str]) -> str:
         """What the first process decides, in every process; its error too, or the others would wait for ever."""
-        from suwen.training.processes import gather_bytes
+        from suwen.training.loop.processes import gather_bytes
 
         problem: SuwenError | None = None
         how = ""
@@ -283,7 +283,7 @@ def find_finished(root: Path, key: str, *, but: Path | None = None) -> tuple[Pat
 
 
 def _prepared(recipe: Recipe, root: Path, *, dry_run: bool) -> tuple[Recipe, Path]:
-    from suwen.training.processes import in_first
+    from suwen.training.loop.processes import in_first
 
     if dry_run:
         root = root / "dry-run"
@@ -303,7 +303,7 @@ def _product_stages() -> Mapping[str, RunStage]:
 
 
 def _stopped_errors() -> tuple[type[Exception], ...]:
-    from suwen.training.loop import TrainingStopped
+    from suwen.training.loop.loop import TrainingStopped
 
     return (TrainingStopped, WaitStopped)
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from suwen.bench.statistics import Spread, over_seeds, two_sided_p
 from suwen.errors import SuwenError
-from suwen.training.complaints import RecipeError
-from suwen.training.recipe import load_recipe
+from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.settings import AlignStage, FinetuneStage, JointStage, Recipe
 from suwen.training.runner import RunStage, read_report, train
-from suwen.training.settings import AlignStage, FinetuneStage, JointStage, Recipe
 
 #: The rows of the paper's tables that are variants here: heading, label, variant (None = the recipe as it stands).
 TABLES: dict[int, tuple[tuple[str, str, str | None], ...]] = {

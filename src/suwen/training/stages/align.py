@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from suwen.encoders.query import Vectors
-from suwen.training.align_task import Part
 from suwen.training.context import Context
-from suwen.training.data import table_of
-from suwen.training.settings import AlignStage
+from suwen.training.recipe.settings import AlignStage
 from suwen.training.stages.aligned import StudentModel, alignment_task, finish_student, open_student, text_parts
 from suwen.training.stages.vectors import TOKENS, TeacherVectors
-from suwen.training.students import init_from_vectors
-from suwen.training.tokenizer import DOCUMENT, QUERY
-from suwen.training.towers import FrozenTower
+from suwen.training.students.student_models import init_from_vectors
+from suwen.training.students.student_tokenizer import DOCUMENT, QUERY
+from suwen.training.tasks.align_task import Part
+from suwen.training.tasks.row_tables import table_of
+from suwen.training.tasks.towers import FrozenTower
 
 #: Texts whose mean vector is that of their form.
 _MEAN_OF = 20_000

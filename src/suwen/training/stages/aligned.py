@@ -12,15 +12,15 @@ import torch
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form, Side
-from suwen.training.align_task import AlignLosses, AlignTask, Part
-from suwen.training.batches import Ints, tokenise
 from suwen.training.context import Context
-from suwen.training.data import table_of
-from suwen.training.options import Kind, Training
-from suwen.training.processes import in_first
-from suwen.training.settings import AlignStage, Student
+from suwen.training.loop.batches import Ints, tokenise
+from suwen.training.loop.processes import in_first
+from suwen.training.recipe.options import Kind, Training
+from suwen.training.recipe.settings import AlignStage, Student
 from suwen.training.stages.vectors import TeacherVectors, measure_student
-from suwen.training.towers import FrozenTower, Precision, TrainedTower, recompute_layers
+from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
+from suwen.training.tasks.row_tables import table_of
+from suwen.training.tasks.towers import FrozenTower, Precision, TrainedTower, recompute_layers
 
 _ENCODED_AT_ONCE = 512
 

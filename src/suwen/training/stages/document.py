@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from suwen.encoders.base_model import base_hash
 from suwen.training.context import Context
-from suwen.training.pair_task import PairLosses, PairTask
-from suwen.training.settings import DocumentStage
+from suwen.training.recipe.settings import DocumentStage
 from suwen.training.stages.documents import TrainedDocument, finish_document
 from suwen.training.stages.pairs import read_table, row_batches
+from suwen.training.tasks.pair_task import PairLosses, PairTask
 
 
 def run_document(context: Context, stage: DocumentStage) -> dict[str, float]:

@@ -16,15 +16,15 @@ from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
 from suwen.encoders.space import Prompts as SpacePrompts
 from suwen.encoders.space import Space
-from suwen.training.batches import tokenise
 from suwen.training.context import Context
-from suwen.training.data import DataError, PairTable
+from suwen.training.loop.batches import tokenise
+from suwen.training.loop.processes import in_first
 from suwen.training.measure import measure
-from suwen.training.merged_lora import MergedLora
-from suwen.training.options import Prompts, Training
-from suwen.training.processes import in_first
-from suwen.training.settings import DocumentStage, FreezeStage
-from suwen.training.towers import TrainedTower, recompute_layers
+from suwen.training.recipe.options import Prompts, Training
+from suwen.training.recipe.settings import DocumentStage, FreezeStage
+from suwen.training.tasks.merged_lora import MergedLora
+from suwen.training.tasks.row_tables import DataError, PairTable
+from suwen.training.tasks.towers import TrainedTower, recompute_layers
 
 #: Where a stage's model folder keeps the adapter of the document encoder.
 ADAPTER = "adapter"

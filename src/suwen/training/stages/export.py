@@ -8,12 +8,12 @@ from pathlib import Path
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismatch, load_manifest, save_manifest
 from suwen.training.context import Context
-from suwen.training.data import DataError
-from suwen.training.export import export
-from suwen.training.processes import in_first
-from suwen.training.run_folder import RunFolder
-from suwen.training.settings import AlignStage, ExportStage, JointStage, VectorsStage
+from suwen.training.loop.processes import in_first
+from suwen.training.loop.run_folder import RunFolder
+from suwen.training.recipe.settings import AlignStage, ExportStage, JointStage, VectorsStage
+from suwen.training.ship.exporting import export
 from suwen.training.stages.vectors import TeacherVectors, measure_student
+from suwen.training.tasks.row_tables import DataError
 
 #: Texts on which the tiers' losses are measured.
 _MEASURED = 2_000

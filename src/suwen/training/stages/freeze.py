@@ -5,11 +5,11 @@ from __future__ import annotations
 from suwen.encoders.base_model import base_hash
 from suwen.encoders.space import Prompts
 from suwen.training.context import Context
-from suwen.training.freeze import freeze
+from suwen.training.loop.processes import in_first
+from suwen.training.loop.run_folder import RunFolder
 from suwen.training.measure import measure
-from suwen.training.processes import in_first
-from suwen.training.run_folder import RunFolder
-from suwen.training.settings import DocumentStage, FreezeStage
+from suwen.training.recipe.settings import DocumentStage, FreezeStage
+from suwen.training.ship.freezing import freeze
 from suwen.training.stages.documents import TrainedDocument, first_stage
 
 

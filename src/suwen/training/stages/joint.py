@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from suwen.training.align_task import AlignLosses, AlignTask
 from suwen.training.context import Context
-from suwen.training.data import PairTable
-from suwen.training.pair_task import PairLosses, PairTask, Teacher
-from suwen.training.processes import in_first
-from suwen.training.run_folder import RunFolder
-from suwen.training.settings import AlignStage, JointStage
+from suwen.training.loop.processes import in_first
+from suwen.training.loop.run_folder import RunFolder
+from suwen.training.recipe.settings import AlignStage, JointStage
 from suwen.training.stages.aligned import StudentModel, alignment_task, finish_student, open_student, text_parts
 from suwen.training.stages.documents import TrainedDocument
 from suwen.training.stages.pairs import mined, read_table, row_batches, vectors_of
 from suwen.training.stages.vectors import TeacherVectors
-from suwen.training.students import with_projection
-from suwen.training.towers import FrozenTower, Tower
+from suwen.training.students.student_models import with_projection
+from suwen.training.tasks.align_task import AlignLosses, AlignTask
+from suwen.training.tasks.pair_task import PairLosses, PairTask, Teacher
+from suwen.training.tasks.row_tables import PairTable
+from suwen.training.tasks.towers import FrozenTower, Tower
 
 
 def run_joint(context: Context, stage: JointStage) -> dict[str, float]:

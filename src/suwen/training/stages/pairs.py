@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from suwen.training.batches import OneSourceBatches, tokenise
 from suwen.training.context import Context
-from suwen.training.data import DataError, PairTable, table_of
+from suwen.training.loop.batches import OneSourceBatches, tokenise
 from suwen.training.measure import measure
-from suwen.training.mining import mine_rows
-from suwen.training.options import Mine, Rows
-from suwen.training.pair_task import PairLosses, PairTask, Teacher
-from suwen.training.settings import ContrastiveStage, FinetuneStage, Stage, VectorsStage
+from suwen.training.recipe.options import Mine, Rows
+from suwen.training.recipe.settings import ContrastiveStage, FinetuneStage, Stage, VectorsStage
 from suwen.training.stages.aligned import StudentModel, finish_student, open_student
 from suwen.training.stages.documents import TrainedDocument, finish_document
 from suwen.training.stages.vectors import TeacherVectors
-from suwen.training.towers import FrozenTower, TrainedTower
+from suwen.training.tasks.pair_task import PairLosses, PairTask, Teacher
+from suwen.training.tasks.row_negatives import mine_rows
+from suwen.training.tasks.row_tables import DataError, PairTable, table_of
+from suwen.training.tasks.towers import FrozenTower, TrainedTower
 
 
 def run_pairs(context: Context, stage: ContrastiveStage | FinetuneStage) -> dict[str, float]:

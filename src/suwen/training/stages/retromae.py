@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from suwen.training.align_task import own_share
-from suwen.training.batches import Shuffled, Tokens, tokenise
 from suwen.training.context import Context
-from suwen.training.retromae import RetroMAE
-from suwen.training.settings import RetromaeStage
+from suwen.training.loop.batches import Shuffled, Tokens, tokenise
+from suwen.training.recipe.settings import RetromaeStage
 from suwen.training.stages.aligned import finish_student, open_student
-from suwen.training.towers import Precision, autocast, load_trainable, parameter_groups, trainable_state
+from suwen.training.tasks.align_task import own_share
+from suwen.training.tasks.masked_autoencoder import RetroMAE
+from suwen.training.tasks.towers import Precision, autocast, load_trainable, parameter_groups, trainable_state
 
 
 class RetromaeTask:

@@ -19,14 +19,14 @@ from suwen.encoders.side import Form
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.vectors import encode_share, encode_to_folder
 from suwen.training.context import Context
-from suwen.training.data import DataError, fingerprint, table_of
-from suwen.training.gather import world
+from suwen.training.loop.gather import world
+from suwen.training.loop.processes import in_first, wait_for_all
 from suwen.training.measure import Measured, ndcg
-from suwen.training.mining import nearest_documents
-from suwen.training.processes import in_first, wait_for_all
-from suwen.training.settings import FreezeStage, VectorsStage
+from suwen.training.recipe.settings import FreezeStage, VectorsStage
 from suwen.training.stages.documents import document_encoder
-from suwen.training.tokenizer import token_texts
+from suwen.training.students.student_tokenizer import token_texts
+from suwen.training.tasks.row_negatives import nearest_documents
+from suwen.training.tasks.row_tables import DataError, fingerprint, table_of
 
 #: Texts per shard: large, so that texts of one length fill a batch, and still little to lose in a crash.
 _SHARD = 50_000

@@ -1,0 +1,1 @@
+"""What a recipe says, and whether it can be run: shapes, checks, costs, stand-ins. Nothing here trains."""

@@ -1,0 +1,295 @@
+"""Reads a recipe: YAML, includes, a variant, ``--set``, variables; then checks it. What keys mean is in settings."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.resources
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from suwen.training.recipe.checks import check
+from suwen.training.recipe.complaints import RecipeError, explain, nearest
+from suwen.training.recipe.settings import Recipe
+
+#: Where the data are, when the recipe and ``--set data.root=`` say nothing.
+DATA_VARIABLE = "SUWEN_DATA"
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_LENGTHS = ("steps", "epochs", "seconds")
+_Raw = dict[str, Any]
+
+
+def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None = None) -> Recipe:
+    """Read and check a recipe.
+
+    Args:
+        path: The YAML file, or the name of a recipe that comes with the package, such as ``care-tiny``;
+            ``include: other.yaml`` in a file takes what it does not say from another.
+        sets: ``dotted.key=value`` each, the value as YAML; stages by name: ``stages.align.training.steps=100``.
+        variant: The variant of the recipe to take; the recipe's name becomes ``<recipe>.<variant>``.
+
+    Raises:
+        RecipeError: a file that is not a recipe, an unknown or wrong key, stages that do not fit together.
+    """
+    path = find_recipe(path)
+    raw = _read(path, ())
+    pairs = [_pair(text) for text in sets]
+    known = {stage.get("name") for stage in raw.get("stages", ())}
+    # A variant may leave a stage out, or bring one: what is set on the recipe's own stages comes before it.
+    late = [pair for pair in pairs if _stage_named(pair[0]) not in {None, *known}]
+    for key, value in pairs:
+        if (key, value) not in late:
+            set_key(raw, key, value)
+    if variant is not None:
+        _apply_variant(raw, variant)
+    for key, value in late:
+        set_key(raw, key, value)
+    _expand(raw, path.parent)
+    return _validated(raw)
+
+
+def find_recipe(name: Path | str) -> Path:
+    """The file itself, or the recipe of that name that comes with the package.
+
+    Raises:
+        RecipeError: There is neither.
+    """
+    path = Path(name)
+    if path.exists() or path.suffix or len(path.parts) > 1:
+        return path
+    package = Path(str(importlib.resources.files("suwen")))
+    # In the wheel they lie inside the package; in a checkout they are a folder of their own.
+    for folder in (package / "recipes", package.parent.parent / "recipes"):
+        if (found := folder / f"{name}.yaml").is_file():
+            return found
+        if known := sorted(file.stem for file in folder.glob("*.yaml")):
+            raise RecipeError(f"there is no recipe {name!r}: name a .yaml file, or one of {', '.join(known)}")
+    return path
+
+
+def wanted_stages(recipe: Recipe, only: Sequence[str] | None = None) -> list[str]:
+    """The names of the stages to run, in their order: those of ``only``, or all.
+
+    Raises:
+        RecipeError: ``only`` names one that is not there.
+    """
+    names = [stage.name for stage in recipe.stages]
+    for name in only or ():
+        if name not in names:
+            raise RecipeError(f"no stage is called '{name}'{nearest(name, names)}")
+    return [name for name in names if only is None or name in only]
+
+
+def require_data(recipe: Recipe) -> None:
+    """Refuse a recipe whose data folder was not said.
+
+    Raises:
+        RecipeError: when a path still holds ``${DATA}``.
+    """
+    for key, value in recipe.data:
+        if isinstance(value, str) and "${" in value:
+            raise RecipeError(
+                f"data.{key}: {value} needs the data folder; pass --set data.root=PATH or set {DATA_VARIABLE}"
+            )
+
+
+def set_key(raw: _Raw, key: str, value: Any) -> None:
+    """Put a value at a dotted key of a recipe as it was read; stages are found by name.
+
+    Setting one of ``steps``, ``epochs`` and ``seconds`` takes the other two away.
+    """
+    *parents, last = key.split(".")
+    here: Any = raw
+    for depth, part in enumerate(parents):
+        if depth == 1 and parents[0] == "stages":
+            here = _stage(raw, part, key)
+        else:
+            if here.get(part) is None:
+                here[part] = {}
+            here = here[part]
+        if not isinstance(here, (dict, list)) or (isinstance(here, list) and depth):
+            raise RecipeError(f"{key}: '{part}' holds a single value, not keys; set {'.'.join(parents[: depth + 1])}")
+    if isinstance(here, list):
+        raise RecipeError(f"{key}: a stage is changed key by key, such as stages.{last}.training.steps=100")
+    if last in _LENGTHS and parents and parents[-1] == "training":
+        for other in _LENGTHS:
+            here.pop(other, None)
+    here[last] = value
+
+
+def _validated(raw: _Raw) -> Recipe:
+    try:
+        recipe = Recipe.model_validate(raw)
+    except ValidationError as error:
+        raise RecipeError(
+            f"the recipe '{raw.get('name', '?')}' has {error.error_count()} wrong keys:\n{explain(error, raw)}"
+        ) from error
+    check(recipe)
+    return recipe
+
+
+def _yaml(text: str, what: str) -> Any:
+    try:
+        yaml: Any = importlib.import_module("yaml")
+    except ImportError as error:
+        raise RecipeError("reading a recipe needs PyYAML; pip install 'suwen[train]'") from error
+    try:
+        return _apart(yaml.load(text, Loader=_loader(yaml)))
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{what} is not YAML: {error}") from error
+
+
+def _apart(value: Any) -> Any:
+    """A copy in which nothing is shared: a key set in one place of an anchor must not change the others."""
+    if isinstance(value, dict):
+        return {key: _apart(one) for key, one in value.items()}
+    return [_apart(one) for one in value] if isinstance(value, list) else value
+
+
+def _loader(yaml: Any) -> Any:
+    """YAML 1.1 reads ``1e-4`` as a word; a learning rate is a number."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        pass
+
+    Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+    return Loader
+
+
+def _read(path: Path, through: tuple[Path, ...]) -> _Raw:
+    if path.resolve() in through:
+        raise RecipeError(f"{path} includes itself, by way of {through[-1]}; take one `include` out")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read as a recipe ({error}); give the path of a .yaml file") from error
+    raw = _yaml(text, str(path))
+    if not isinstance(raw, dict):
+        raise RecipeError(f"{path} is not a recipe: it must be keys and values, such as `name: mine`")
+    below: _Raw = {}
+    included = raw.pop("include", None) or []
+    for name in [included] if isinstance(included, str) else list(included):
+        below = _over(below, _read(path.parent / name, (*through, path.resolve())))
+    stages = raw.get("stages") or below.get("stages") or []
+    raw["stages"] = [_resolved(stage, below, path) for stage in stages]
+    if not raw["stages"]:
+        del raw["stages"]
+    whole = _over(below, raw)
+    if isinstance(variants := whole.get("variants"), dict):
+        # An included recipe's variant that does not fit this one's stages is taken out with null.
+        whole["variants"] = {name: variant for name, variant in variants.items() if variant is not None}
+    return whole
+
+
+def _resolved(stage: Any, below: _Raw, path: Path) -> Any:
+    """A stage that is only a name is the included recipe's stage of that name."""
+    if not isinstance(stage, str):
+        return stage
+    named = {one["name"]: one for one in below.get("stages", ())}
+    if stage not in named:
+        raise RecipeError(f"{path}: stages: no included stage is called '{stage}'{nearest(stage, named)}")
+    return copy.deepcopy(named[stage])
+
+
+def _over(below: _Raw, above: _Raw) -> _Raw:
+    """One mapping laid over another: groups of keys merge, anything else is replaced."""
+    merged = copy.deepcopy(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _over(merged[key], value) if both else value
+    return merged
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise RecipeError(f"--set {text}: write it as key=value, such as --set stages.align.training.steps=100")
+    return key.strip(), _yaml(value, f"--set {text}")
+
+
+def _stage_named(key: str) -> str | None:
+    parts = key.split(".")
+    return parts[1] if parts[0] == "stages" and len(parts) > 2 else None
+
+
+def _stage(raw: _Raw, name: str, key: str) -> _Raw:
+    names = [stage.get("name") for stage in raw.get("stages", ())]
+    if name not in names:
+        raise RecipeError(f"{key}: no stage is called '{name}'{nearest(name, names)}")
+    found: _Raw = raw["stages"][names.index(name)]
+    return found
+
+
+def _apply_variant(raw: _Raw, name: str) -> None:
+    variants: Mapping[str, Any] = raw.get("variants") or {}
+    if name not in variants:
+        raise RecipeError(f"no variant is called '{name}'{nearest(name, variants)}")
+    variant = variants[name]
+    for after, stages in (variant.get("insert_after") or {}).items():
+        place = raw["stages"].index(_stage(raw, after, f"variants.{name}.insert_after"))
+        raw["stages"][place + 1 : place + 1] = copy.deepcopy(stages)
+    for key, value in (variant.get("set") or {}).items():
+        set_key(raw, key, copy.deepcopy(value))
+    for stage in variant.get("remove") or ():
+        _remove(raw, _stage(raw, stage, f"variants.{name}.remove"))
+    if not variant.get("export"):
+        # A tier may well be of a space that the variant no longer makes.
+        raw["stages"] = [stage for stage in raw["stages"] if stage.get("stage") != "export"]
+    raw["name"] = f"{raw.get('name', 'recipe')}.{name}"
+
+
+def _remove(raw: _Raw, stage: _Raw) -> None:
+    """Take a stage out; what started from it starts from where it started."""
+    raw["stages"].remove(stage)
+    gone, start, document = stage["name"], stage.get("start"), stage.get("document")
+    for other in raw["stages"]:
+        takes_document = other.get("stage") in ("freeze", "vectors")
+        if other.get("start") == gone:
+            other["start"] = document if takes_document and document else start
+        if other.get("document") == gone:
+            other["document"] = document
+        tiers = other.get("tiers") or {}
+        other |= {"tiers": {tier: start if name == gone else name for tier, name in tiers.items()}} if tiers else {}
+
+
+def _paths(raw: _Raw) -> Iterator[tuple[_Raw, str]]:
+    """The places of a recipe that hold paths."""
+    data = raw.get("data")
+    if isinstance(data, dict):
+        yield from ((data, key) for key in data)
+    groups = [*(raw.get("stages") or ()), *(raw.get("students") or {}).values()]
+    yield from ((group, "base") for group in groups if isinstance(group, dict) and "base" in group)
+
+
+def _expand(raw: _Raw, folder: Path) -> None:
+    """Put values in place of ``${…}``; ``${DATA}`` stays where nothing says what it is: a dry run needs none."""
+    data = raw.setdefault("data", {}) or {}
+    if not isinstance(data, dict):
+        return
+    for key in ("rows", "texts", "held_out"):
+        # The defaults hold ${DATA} too.
+        data.setdefault(key, Recipe.model_fields["data"].get_default(call_default_factory=True).model_dump()[key])
+    raw["data"] = data
+    known = dict(os.environ) | {"RECIPE": str(folder)}
+    known.pop("DATA", None)
+    root = data.get("root") or os.environ.get(DATA_VARIABLE)
+    if isinstance(root, str):
+        known["DATA"] = data["root"] = _VARIABLE.sub(lambda found: known.get(found[1], found[0]), root)
+    for group, key in _paths(raw):
+        value = group[key]
+        if isinstance(value, str):
+            group[key] = _VARIABLE.sub(lambda found: known.get(found[1], found[0]), value)
+            _refuse_unknown(group[key])
+
+
+def _refuse_unknown(value: str) -> None:
+    for name in _VARIABLE.findall(value):
+        if name != "DATA":
+            raise RecipeError(f"{value}: the variable {name} is not set; export {name}=PATH, or write the path itself")

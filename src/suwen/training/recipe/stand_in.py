@@ -1,0 +1,255 @@
+"""Small models and data in place of large ones: what ``builtin:`` names stand for, and a whole recipe for a dry run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from suwen.training.recipe.checks import check
+from suwen.training.recipe.complaints import RecipeError, nearest
+from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.tiny_data import facts, write_tiny_data
+
+_PREFIX = "builtin:"
+_SEED = 3
+#: The widths of stand-in models: the students', the document encoder's.
+_SPACE, _DECODER = 32, 64
+
+
+def with_builtins(recipe: Recipe, folder: Path) -> Recipe:
+    """Write what the recipe's ``builtin:`` names stand for, and put the paths in their place.
+
+    Args:
+        recipe: A checked recipe.
+        folder: Where to write; what is there already is used.
+
+    Raises:
+        RecipeError: an unknown builtin.
+    """
+    raw = recipe.model_dump(mode="json")
+    for key, value in raw["data"].items():
+        raw["data"][key] = _path(value, {"tiny": write_tiny_data}, folder)
+    for group in [*raw["stages"], *raw["students"].values()]:
+        if "base" in group:
+            group["base"] = _path(group["base"], _MODELS, folder)
+    return Recipe.model_validate(raw)
+
+
+def stand_in(recipe: Recipe, folder: Path) -> Recipe:
+    """A recipe of the same stages and architectures that runs in seconds: tiny models, tiny data, two steps a stage.
+
+    Args:
+        recipe: The recipe to try out; none of its data or models are touched.
+        folder: Where the small models and data are written.
+    """
+    raw = recipe.model_dump(mode="json")
+    rows = [stage["rows"] for stage in raw["stages"] if stage.get("rows")]
+    names = {name for one in rows for name in (*(one["sources"] or ()), *one["weights"])}
+    _once(folder / "data", lambda made: write_tiny_data(made, sorted(names), conditions=8))
+    data = folder / "data"
+    raw["data"] = {
+        "rows": str(data / "rows"),
+        "texts": str(data / "texts.jsonl.gz"),
+        "held_out": str(data / "held-out.jsonl.gz") if recipe.data.held_out else None,
+        "measure": str(data / "dev.toml") if recipe.data.measure else None,
+    }
+    raw["dimension"] = _SPACE
+    if raw["tokenizer"]:
+        raw["tokenizer"] = {"vocabulary": 600}
+    for student in raw["students"].values():
+        _shrink_student(student, recipe.dimension, folder)
+    for stage in raw["stages"]:
+        _shrink_stage(stage, recipe.dimension, folder)
+    small = Recipe.model_validate(raw)
+    check(small)
+    return small
+
+
+def _shrink_student(student: dict[str, Any], dimension: int, folder: Path) -> None:
+    if student["base"] is not None:
+        kind = "gte-tiny" if "gte" in student["base"].lower() else "bert-tiny"
+        student["base"] = _path(_PREFIX + kind, _MODELS, folder)
+    if student["width"] is not None:
+        student["width"] = _SPACE if student["width"] == dimension or student["base"] else 48
+    student |= {"layers": min(student["layers"], 2), "heads": 2, "intermediate": 64}
+    student["max_length"] = min(student["max_length"], 56)
+    student["document_length"] = min(student["document_length"], 56) if student["document_length"] else None
+
+
+def _shrink_stage(stage: dict[str, Any], dimension: int, folder: Path) -> None:
+    """Two steps of two rows; every other choice of the recipe stays, so that its code is run."""
+    if stage["stage"] == "vectors":
+        # A draw of a few texts could lack a kind that the recipe names.
+        stage["limit"] = None
+    # Long enough for a prompt of some words and something behind it.
+    least = {"max_length": 96, "query_length": 96, "limit": 24, "negatives": 2, "rank": 2, "token_budget": 512}
+    for key, most in least.items():
+        if stage.get(key):
+            stage[key] = min(stage[key], most)
+    if stage.get("dimension"):
+        stage["dimension"] = _SPACE if stage["dimension"] == dimension else _DECODER
+    if stage["stage"] == "document":
+        kind = "qwen2-tiny" if "qwen2" in f"{stage['base']} {stage['hub_id']}".lower() else "qwen3-tiny"
+        stage["base"] = _path(_PREFIX + kind, _MODELS, folder)
+        stage["lora"]["rank"] = min(stage["lora"]["rank"], 4)
+    if stage.get("dimensions"):
+        stage["dimensions"] = [_DECODER, _SPACE, 16]
+    if stage.get("mine"):
+        stage["mine"] = stage["mine"] | {"first_rank": 1, "last_rank": 10, "count": 3}
+    if stage.get("rows"):
+        stage["rows"] = stage["rows"] | {"limit_per_source": None, "negatives": min(stage["rows"]["negatives"], 1)}
+    if stage.get("training"):
+        _shrink_training(stage["training"])
+        # Halves are slow on a CPU, and a document encoder encodes much in them; but fp16 has a scale to go wrong.
+        if stage["stage"] == "document" or stage["training"]["precision"] != "fp16":
+            stage["training"]["precision"] = "fp32"
+
+
+def _shrink_training(training: dict[str, Any]) -> None:
+    steps = 0 if training["steps"] == 0 else 2
+    training |= {"steps": steps, "epochs": None, "seconds": None, "batch": 2, "log_every": 1}
+    training["chunk"] = 1 if training["chunk"] else None
+    training["token_budget"] = 256 if training["token_budget"] else None
+    training["checkpoint_every"] = min(training["checkpoint_every"], 1)
+
+
+def _path(value: Any, known: dict[str, Callable[[Path], None]], folder: Path) -> Any:
+    """``builtin:NAME/rest`` as a path, made if it is not there; any other value as it is."""
+    if not isinstance(value, str) or not value.startswith(_PREFIX):
+        return value
+    name, _, rest = value.removeprefix(_PREFIX).partition("/")
+    if name not in known:
+        raise RecipeError(f"{value}: nothing of that name is built in{nearest(name, known)}")
+    _once(folder / name, known[name])
+    return str(folder / name / rest) if rest else str(folder / name)
+
+
+def _once(folder: Path, make: Callable[[Path], None]) -> None:
+    """Make a folder whole or not at all; another process may be at the same."""
+    if folder.is_dir():
+        return
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    make(unfinished)
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        # Another process was first; its folder is the same.
+        shutil.rmtree(unfinished)
+
+
+def _texts() -> list[str]:
+    return [text for fact in facts() for text in (*fact.questions, fact.answer)]
+
+
+def _decoder(family: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        import torch
+        import transformers
+
+        torch.manual_seed(_SEED)
+        sizes = {
+            "vocab_size": _save_byte_pairs(folder),
+            "hidden_size": _DECODER,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 2 * _DECODER,
+            "max_position_embeddings": 256,
+            "initializer_range": 0.08,
+            "tie_word_embeddings": True,
+            "eos_token_id": 0,
+            "pad_token_id": 1,
+            "bos_token_id": None,
+        }
+        if family == "Qwen3":
+            sizes["head_dim"] = 16
+        config = getattr(transformers, f"{family}Config")(**sizes)
+        getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(folder)
+
+    return make
+
+
+def _encoder(family: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        import torch
+        import transformers
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+        torch.manual_seed(_SEED)
+        parts = folder / "parts"
+        config = getattr(transformers, f"{family}Config")(
+            vocab_size=_save_word_pieces(parts),
+            hidden_size=_SPACE,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=2 * _SPACE,
+            max_position_embeddings=128,
+            pad_token_id=1,
+        )
+        getattr(transformers, f"{family}Model")(config).save_pretrained(parts)
+        whole = SentenceTransformer(
+            modules=[Transformer(str(parts), max_seq_length=64), Pooling(_SPACE, "cls"), Normalize()], device="cpu"
+        )
+        whole.save(str(folder))
+        shutil.rmtree(parts)
+
+    return make
+
+
+def _save_byte_pairs(folder: Path) -> int:
+    """A tokenizer like the Qwens': byte pairs, an end token that it does not add by itself."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    special, alphabet = ["<|im_end|>", "<|endoftext|>"], sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=800, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(_texts(), trainer)
+    _save_tokenizer(folder, tokenizer, eos_token=special[0], pad_token=special[1], model_max_length=256)
+    return int(tokenizer.get_vocab_size())
+
+
+def _save_word_pieces(folder: Path) -> int:
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(_texts(), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {
+        "cls_token": "<s>",
+        "pad_token": "<pad>",
+        "sep_token": "</s>",
+        "unk_token": "<unk>",
+        "mask_token": "<mask>",
+    }
+    _save_tokenizer(folder, tokenizer, model_max_length=128, **names)
+    return int(tokenizer.get_vocab_size())
+
+
+def _save_tokenizer(folder: Path, tokenizer: Any, **names: Any) -> None:
+    import transformers
+
+    make: Any = transformers.PreTrainedTokenizerFast
+    make(tokenizer_object=tokenizer, **names).save_pretrained(folder)
+
+
+_MODELS: dict[str, Callable[[Path], None]] = {
+    "qwen2-tiny": _decoder("Qwen2"),
+    "qwen3-tiny": _decoder("Qwen3"),
+    "gte-tiny": _encoder("Gte"),
+    "bert-tiny": _encoder("Bert"),
+}

@@ -1,0 +1,1 @@
+"""From trained weights to what is served: freeze, export, assemble."""

@@ -1,0 +1,1 @@
+"""The query encoders that are trained: shapes, starts, tokenizers."""

@@ -1,0 +1,223 @@
+"""Stage I as something to optimise: a student lands where a fixed document encoder put the same text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from suwen.encoders.packed import to_device
+from suwen.training.loop.batches import Ints, Shuffled
+from suwen.training.loop.gather import gather, world
+from suwen.training.loop.gradient_cache import cached_backward
+from suwen.training.losses.distil_kl import DistilKL
+from suwen.training.losses.info_nce import InfoNCE, similarities
+from suwen.training.losses.leaf import Leaf
+from suwen.training.losses.squared_l2 import SquaredL2
+from suwen.training.losses.weighted import Weighted, WeightedSum
+from suwen.training.tasks.towers import (
+    FrozenTower,
+    TrainedTower,
+    load_trainable,
+    parameter_groups,
+    trainable_state,
+    vectors_of,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Texts of one form: who encodes them, where they must land, and their share of a batch.
+
+    Attributes:
+        form: ``query`` or ``document``.
+        tower: The student in that form.
+        targets: The teacher's vectors in that form.
+        places: For each text of the part, its row in ``targets``.
+        texts: For each text of the part, a number that is equal where texts are equal, over all parts.
+        share: Of the batch.
+        neighbours: For each text of the part, the rows of its nearest documents in the bank, ``[texts, count]``; None
+            where their order is not learnt.
+    """
+
+    form: str
+    tower: TrainedTower
+    targets: FrozenTower
+    places: Ints
+    texts: Ints
+    share: float
+    neighbours: npt.NDArray[np.integer[Any]] | None = None
+
+
+@dataclass(frozen=True)
+class AlignLosses:
+    """The weights of the losses of Stage I, and their temperature."""
+
+    contrastive: float = 1.0
+    squared_l2: float = 1.0
+    distil: float = 0.0
+    leaf: float = 0.0
+    ranking: float = 0.0
+    temperature: float = 0.03
+
+
+class AlignTask:
+    """Optimised by :func:`suwen.training.loop.loop.optimise`; Stage II, too, may keep it in the mix.
+
+    Args:
+        model: The student.
+        parts: Its texts, by form.
+        batch: Texts per step over all processes.
+        losses: What is minimised.
+        seed: Of the order.
+        rates: Factors of the learning rate by part of the student (embeddings, encoder, projection).
+        bank: The teacher's vectors of the documents that ``neighbours`` of the parts name.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        parts: Sequence[Part],
+        batch: int,
+        losses: AlignLosses,
+        *,
+        seed: int,
+        rates: Mapping[str, float] | None = None,
+        bank: FrozenTower | None = None,
+    ) -> None:
+        self.model, self.parts, self.losses, self._rates = model, list(parts), losses, dict(rates or {})
+        self._bank = bank
+        shares = np.array([part.share for part in parts])
+        processes = world()[1]  # each takes as many of every part
+        sizes = processes * np.maximum(1, np.round(batch * shares / shares.sum() / processes)).astype(int)
+        self._orders = [
+            Shuffled(len(part.places), int(size), seed + 101 * number)
+            for number, (part, size) in enumerate(zip(parts, sizes, strict=True))
+        ]
+        self.per_epoch = max(1, round(sum(len(part.places) for part in parts) / sum(o.batch for o in self._orders)))
+        self._sum = Weighted(
+            {
+                "contrastive": losses.contrastive,
+                "squared_l2": losses.squared_l2,
+                "distil": losses.distil,
+                "leaf": losses.leaf,
+                "ranking": losses.ranking,
+            }
+        )
+        self.scaler: Any = None
+
+    def groups(self) -> list[dict[str, Any]]:
+        """AdamW's groups."""
+        if not self._rates:
+            return parameter_groups([self.model])
+        named: dict[str, list[torch.nn.Module]] = {}
+        for child in self.model.children():
+            named.setdefault(_part_of(child), []).append(child)
+        return [
+            group
+            for name, modules in named.items()
+            for group in parameter_groups(modules, rate=self._rates.get(name, 1.0))
+        ]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The student's weights."""
+        return trainable_state(self.model)
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Put the student's weights back."""
+        load_trainable(self.model, state)
+
+    def describe(self, number: int) -> str:
+        """Which texts a step sees."""
+        return "; ".join(
+            f"{part.form} texts {', '.join(map(str, part.texts[order.rows(number)][:5]))}…"
+            for part, order in zip(self.parts, self._orders, strict=True)
+        )
+
+    def step(self, number: int) -> dict[str, float | torch.Tensor]:
+        """Forward and backward of one step."""
+        return dict(self.backward(number, scale=None if self.scaler is None else self.scaler.scale))
+
+    def backward(
+        self, number: int, *, scale: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Forward and backward of the texts of a step, in the pieces the towers make where they make several.
+
+        Args:
+            number: Of the step.
+            scale: What the loss goes through before the backward pass.
+
+        Returns:
+            ``loss``, not scaled, and what it is the sum of.
+        """
+        drawn = [order.rows(number) for order in self._orders]
+        asked = [(part.tower, own_share(whole)) for part, whole in zip(self.parts, drawn, strict=True)]
+        told: dict[str, torch.Tensor] = {}
+
+        def loss(vectors: list[torch.Tensor]) -> torch.Tensor:
+            found = self._loss(torch.cat(vectors), drawn)
+            told.update({"loss": found.total.detach(), **found.parts})
+            return found.total if scale is None else scale(found.total)
+
+        pieces = [piece for tower, rows in asked for piece in tower.pieces(rows)]
+        if len(pieces) > len(asked):
+            cached_backward(pieces, loss)
+        else:
+            loss([vectors_of(asked)]).backward()  # type: ignore[no-untyped-call]
+        return told
+
+    def _loss(self, student: torch.Tensor, drawn: Sequence[Ints]) -> WeightedSum:
+        teachers, texts = [], []
+        for part, whole in zip(self.parts, drawn, strict=True):
+            rows = own_share(whole)
+            teachers.append(part.targets.vectors(part.places[rows]))
+            texts.append(part.texts[rows])
+        teacher, ids = torch.cat(teachers), to_device(np.concatenate(texts), student.device)
+        every, every_id = gather(teacher), gather(ids)
+        rank, _ = world()
+        positives = torch.arange(len(student), device=student.device) + rank * len(student)
+        same = ids[:, None] == every_id[None, :]
+        return self._sum(
+            {
+                "contrastive": lambda: InfoNCE(self.losses.temperature)(student, every, positives, same),
+                "squared_l2": lambda: SquaredL2()(student, teacher),
+                "distil": lambda: DistilKL(self.losses.temperature)(
+                    similarities(student, every), similarities(teacher, every)
+                ),
+                "leaf": lambda: Leaf()(student, teacher),
+                "ranking": lambda: self._ranking(student, teacher, drawn),
+            }
+        )
+
+    def _ranking(self, student: torch.Tensor, teacher: torch.Tensor, drawn: Sequence[Ints]) -> torch.Tensor:
+        """How far the student's order of the nearest documents of all texts of the batch is from the teacher's.
+
+        A distance between vectors counts all directions alike; a search only those in which near documents differ.
+        Those of other texts are what a student may wrongly put first: the teacher's own first ones cannot tell it.
+        """
+        assert self._bank is not None
+        ranked, near, start = [], [], 0
+        for part, whole in zip(self.parts, drawn, strict=True):
+            end = start + len(own_share(whole))
+            if part.neighbours is not None:
+                ranked.append(torch.arange(start, end, device=student.device))
+                near.append(part.neighbours[whole].reshape(-1))  # of all processes
+            start = end
+        documents = self._bank.vectors(np.unique(np.concatenate(near)).astype(np.int64))
+        mine, its = (similarities(side[torch.cat(ranked)], documents) for side in (student, teacher))
+        return DistilKL(self.losses.temperature)(mine, its)
+
+
+def own_share(rows: Ints) -> Ints:
+    """This process's share of a batch."""
+    rank, size = world()
+    each = len(rows) // size
+    return rows[rank * each : (rank + 1) * each] if size > 1 else rows
+
+
+def _part_of(module: torch.nn.Module) -> str:
+    return {"Dense": "projection", "StaticEmbedding": "embeddings"}.get(type(module).__name__, "encoder")

@@ -1,0 +1,251 @@
+"""Contrastive training on rows as something to optimise: fine-tuning, the document encoder, and Stage II."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from suwen.encoders.packed import to_device
+from suwen.training.loop.batches import Ints, OneSourceBatches
+from suwen.training.loop.gather import gather, world
+from suwen.training.loop.gradient_cache import cached_backward
+from suwen.training.losses.distil_kl import DistilKL
+from suwen.training.losses.info_nce import InfoNCE, similarities
+from suwen.training.losses.matryoshka import Matryoshka
+from suwen.training.tasks.align_task import AlignTask
+from suwen.training.tasks.merged_lora import MergedLora
+from suwen.training.tasks.row_tables import PairTable
+from suwen.training.tasks.towers import FrozenTower, Tower, load_trainable, parameter_groups, trainable_state
+
+
+@dataclass(frozen=True)
+class PairLosses:
+    """What is minimised over rows.
+
+    Attributes:
+        temperature: Of the contrastive loss.
+        learn_temperature: Train it too, from that start.
+        dimensions: Nested widths to average over; none = the whole vector alone.
+        backward_weight: Weight of the document-to-query direction.
+        distil: Weight of the KL divergence towards the teacher's scores of the same candidates.
+        keep_alignment: Weight of the Stage-I loss, where an alignment is given.
+    """
+
+    temperature: float = 0.02
+    learn_temperature: bool = False
+    dimensions: tuple[int, ...] = ()
+    backward_weight: float = 0.0
+    distil: float = 0.0
+    keep_alignment: float = 0.0
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Vectors whose scores are distilled, by the ids of the table's queries and documents."""
+
+    queries: FrozenTower
+    documents: FrozenTower
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step in ids: the queries, the documents, and the column of each query's positive."""
+
+    source: str
+    queries: Ints
+    documents: Ints
+    positives: Ints
+
+
+class PairTask:
+    """Queries find their documents among those of the batch. One source per batch.
+
+    Args:
+        table: Rows with text ids.
+        queries: Encodes the table's queries.
+        documents: Encodes the table's documents (may be frozen, may be the same model).
+        modules: What is trained, with the learning-rate factor of each.
+        batches: Which rows a step sees.
+        losses: What is minimised.
+        negatives: Negatives drawn per row.
+        seed: Of the draws.
+        teacher: For distillation.
+        alignment: The Stage-I task kept in the mix.
+    """
+
+    def __init__(
+        self,
+        table: PairTable,
+        queries: Tower,
+        documents: Tower,
+        modules: Sequence[tuple[torch.nn.Module, float]],
+        batches: OneSourceBatches,
+        losses: PairLosses,
+        *,
+        negatives: int = 0,
+        seed: int = 0,
+        teacher: Teacher | None = None,
+        alignment: AlignTask | None = None,
+    ) -> None:
+        self.table, self.queries, self.documents = table, queries, documents
+        self.batches, self.losses, self.negatives, self.seed = batches, losses, negatives, seed
+        self._teacher, self._alignment = teacher, alignment
+        self._modules = list(modules)
+        self._merged = [module for module, _ in modules if isinstance(module, MergedLora)]
+        device = next(p.device for module, _ in modules for p in module.parameters())
+        self._log_temperature = torch.nn.Parameter(
+            torch.tensor(float(np.log(losses.temperature)), device=device), requires_grad=losses.learn_temperature
+        )
+        self.scaler: Any = None
+
+    def groups(self) -> list[dict[str, Any]]:
+        """AdamW's groups."""
+        groups = [group for module, rate in self._modules for group in parameter_groups([module], rate=rate)]
+        if self.losses.learn_temperature:
+            groups.append({"params": [self._log_temperature], "weight_decay": 0.0, "learning_rate": 1.0})
+        return groups
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """All that is trained."""
+        found = {"log_temperature": self._log_temperature.detach()}
+        for number, (module, _) in enumerate(self._modules):
+            found |= trainable_state(module, f"{number}.")
+        return found
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Put it back."""
+        with torch.no_grad():
+            self._log_temperature.copy_(state["log_temperature"])
+        for number, (module, _) in enumerate(self._modules):
+            load_trainable(module, state, f"{number}.")
+
+    def describe(self, number: int) -> str:
+        """Which rows a step sees."""
+        batch = self.batches.rows(number)
+        rows = self.table.sources[batch.source]
+        shown = [self.table.queries[rows[place][0]][:40] for place in batch.positions[:3]]
+        return f"source {batch.source}, {len(batch.positions)} rows, such as {shown}"
+
+    def step(self, number: int) -> dict[str, float | torch.Tensor]:
+        """Forward and backward of one step."""
+        batch = self.draw(number)
+        curves: dict[str, float | torch.Tensor] = {}
+        for adapter in self._merged:
+            adapter.merge()
+
+        def scaled(found: torch.Tensor) -> torch.Tensor:
+            return found if self.scaler is None else self.scaler.scale(found)
+
+        def loss(vectors: list[torch.Tensor], asked: int) -> torch.Tensor:
+            return scaled(self._loss(torch.cat(vectors[:asked]), torch.cat(vectors[asked:]), batch))
+
+        left, right = self.queries.pieces(batch.queries), self.documents.pieces(batch.documents)
+        if len(left) + len(right) > 2:  # a batch that fits whole need not be encoded twice
+            total = cached_backward([*left, *right], lambda vectors: loss(vectors, len(left)))
+        else:
+            total = loss([self.queries.vectors(batch.queries), self.documents.vectors(batch.documents)], 1)
+            total.backward()  # type: ignore[no-untyped-call]
+        if self._alignment is not None and self.losses.keep_alignment:
+            weight = self.losses.keep_alignment
+            kept = self._alignment.backward(number, scale=lambda loss: scaled(weight * loss))
+            curves["alignment"] = weight * kept["loss"]
+        for adapter in self._merged:
+            adapter.split()
+        scale = 1.0 if self.scaler is None else float(self.scaler.get_scale())
+        curves["loss"] = total.detach() / scale
+        if self.losses.learn_temperature:
+            curves["temperature"] = self._log_temperature.detach().exp()
+        return curves
+
+    def draw(self, number: int) -> Batch:
+        """The texts of step ``number``, this process's share of them."""
+        chosen = self.batches.rows(number)
+        rank, size = world()
+        each = len(chosen.positions) // size
+        mine = chosen.positions[rank * each : (rank + 1) * each] if size > 1 else chosen.positions
+        rng = np.random.default_rng((self.seed, number, rank, 7))
+        rows = [self.table.sources[chosen.source][place] for place in mine]
+        queries = np.array([row[0] for row in rows], np.int64)
+        right = [row[1][int(rng.integers(len(row[1])))] for row in rows]
+        wrong = [_some(row[2], self.negatives, rng) for row in rows]
+        documents = np.array([*right, *(id_ for ids in wrong for id_ in ids)], np.int64)
+        if size > 1:
+            documents = _evened(documents, len(rows) * (1 + self.negatives), self.table, rng)
+        return Batch(chosen.source, queries, documents, np.arange(len(rows)))
+
+    def _loss(self, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
+        rank, size = world()
+        every, device = gather(documents), documents.device
+        ids = batch.documents
+        if size > 1:
+            ids = gather(torch.from_numpy(ids).to(device)).cpu().numpy()
+        positives = to_device(batch.positives + rank * len(documents), device)
+        same = to_device(right_columns(self.table, batch.queries, ids), device)
+        nce = InfoNCE(self._log_temperature.exp() if self.losses.learn_temperature else self.losses.temperature)
+        forward: Callable[..., torch.Tensor] = nce
+        total = self._nested(forward, queries, every, positives, same)
+        if self.losses.backward_weight:
+            total = total + self.losses.backward_weight * self._backward(nce, queries, every, positives, same, size)
+        if self.losses.distil and self._teacher is not None:
+            candidates = gather(self._teacher.documents.vectors(batch.documents))
+            taught = similarities(self._teacher.queries.vectors(batch.queries), candidates)
+            total = total + self.losses.distil * DistilKL(self.losses.temperature)(similarities(queries, every), taught)
+        return total
+
+    def _nested(
+        self,
+        loss: Callable[..., torch.Tensor],
+        queries: torch.Tensor,
+        documents: torch.Tensor,
+        positives: Any,
+        same: Any,
+    ) -> torch.Tensor:
+        if not self.losses.dimensions:
+            return loss(queries, documents, positives, same)
+        return Matryoshka(self.losses.dimensions)(loss, queries, documents, positives=positives, same_text=same)
+
+    def _backward(
+        self, nce: InfoNCE, queries: torch.Tensor, documents: torch.Tensor, positives: Any, same: Any, size: int
+    ) -> torch.Tensor:
+        """Each document finds its query; over several processes the queries are gathered too."""
+        rank, _ = world()
+        count = len(queries)
+        own = slice(rank * count, (rank + 1) * count) if size > 1 else None
+        all_queries, all_positives, all_same = gather(queries), gather(positives), gather(same)
+
+        def reverse(left: torch.Tensor, right: torch.Tensor, positives: Any, same_text: Any) -> torch.Tensor:
+            return nce.reverse(left, right, positives, same_text, own=own)
+
+        return self._nested(reverse, all_queries, documents, all_positives, all_same)
+
+
+def right_columns(table: PairTable, queries: Ints, documents: Ints) -> npt.NDArray[np.bool_]:
+    """Which documents of a batch are right for each query, by any of its rows: none of them is a negative."""
+    found = np.zeros((len(queries), len(documents)), np.bool_)
+    order = np.argsort(documents, kind="stable")
+    ordered = documents[order]
+    owners = [table.right[int(query)] for query in queries]
+    ids = np.concatenate(owners)
+    rows = np.repeat(np.arange(len(queries)), [len(owner) for owner in owners])
+    first, last = np.searchsorted(ordered, ids, "left"), np.searchsorted(ordered, ids, "right")
+    counts = last - first
+    flat = np.repeat(first, counts) + np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+    found[np.repeat(rows, counts), order[flat]] = True
+    return found
+
+
+def _some(ids: list[int], count: int, rng: np.random.Generator) -> list[int]:
+    if count <= 0 or len(ids) <= count:
+        return ids[: max(count, 0)]
+    return [ids[place] for place in rng.choice(len(ids), count, replace=False)]
+
+
+def _evened(documents: Ints, wanted: int, table: PairTable, rng: np.random.Generator) -> Ints:
+    """Fill up with random documents: over several processes each must hold as many as the others."""
+    missing = wanted - len(documents)
+    return np.concatenate([documents, rng.integers(len(table.documents), size=missing)]) if missing else documents

@@ -1,0 +1,201 @@
+"""What turns text ids into vectors inside a training step: a model that learns, or vectors that are frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from suwen.encoders.packed import to_device
+from suwen.encoders.query import Vectors
+from suwen.encoders.side import Side
+from suwen.errors import SuwenError
+from suwen.training.loop.batches import Ints, Tokens, chunks, embed
+
+Precision = Literal["fp32", "bf16", "fp16"]
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Tower(Protocol):
+    """Vectors of texts by their ids, normalised, in fp32."""
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """The vectors of these texts."""
+        ...
+
+    def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
+        """The same in pieces that each fit into memory, for gradient caching."""
+        ...
+
+
+class TrainedTower:
+    """A side of a model that is being trained.
+
+    Args:
+        side: The modules.
+        tokens: The token ids of all texts.
+        precision: Of the forward pass; the loss is always computed in fp32.
+        token_budget: The most tokens in one piece, for gradient caching.
+        rows_budget: The most texts in one piece.
+        dimension: Cut vectors to this width, then normalise them again.
+        blend: Towers over the same texts that stay as they are, each with its share of every vector; the rest is the
+            side's own, which so learns to be right together with them.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        tokens: Tokens,
+        *,
+        precision: Precision = "fp32",
+        token_budget: int | None = None,
+        rows_budget: int | None = None,
+        dimension: int | None = None,
+        blend: Sequence[tuple[Tower, float]] = (),
+    ) -> None:
+        self.side, self.tokens, self.precision, self.dimension = side, tokens, precision, dimension
+        self.token_budget, self.rows_budget, self.blend = token_budget, rows_budget, tuple(blend)
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """The vectors of these texts, with the gradients of the side."""
+        with autocast(self.side.device, self.precision):
+            found = embed(self.side, self.tokens, rows)
+        with torch.no_grad():
+            others = [tower.vectors(rows) for tower, _ in self.blend]
+        return self._blended(found, others)
+
+    def _blended(self, found: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
+        own = torch.nn.functional.normalize(found.float()[:, : self.dimension], dim=-1)
+        if not self.blend:
+            return own
+        shares = [share for _, share in self.blend]
+        rest = sum(share * other for share, other in zip(shares, others, strict=True))
+        return torch.nn.functional.normalize((1 - sum(shares)) * own + rest, dim=-1)
+
+    def runs_with(self, other: Tower) -> bool:
+        """Whether texts of both may share one pass: the same modules, used alike, over texts that need no padding."""
+        with autocast(self.side.device, self.precision):  # what packs is decided by the precision of the pass
+            unpadded = self.side.packs or self.side.is_static
+        return (
+            isinstance(other, TrainedTower)
+            and unpadded
+            and all(mine is its for mine, its in zip(self.side.modules, other.side.modules, strict=True))
+            and (self.precision, self.dimension) == (other.precision, other.dimension)
+            and [share for _, share in self.blend] == [share for _, share in other.blend]
+        )
+
+    def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
+        """Pieces within the budgets, in the order of the rows."""
+        cuts = chunks(self.tokens.lengths(rows), self.token_budget, self.rows_budget)
+        return [lambda part=rows[cut]: self.vectors(part) for cut in cuts]  # type: ignore[misc]
+
+
+def vectors_of(pieces: Sequence[tuple[Tower, Ints]]) -> torch.Tensor:
+    """The vectors of texts of several towers, one after the other, in one pass where the towers are one model.
+
+    A small model's pass costs more in launches than in work: a pass for each part of a batch would take as much again.
+    """
+    first = pieces[0][0]
+    if not isinstance(first, TrainedTower) or not all(first.runs_with(tower) for tower, _ in pieces):
+        return torch.cat([tower.vectors(rows) for tower, rows in pieces])
+    towers = [tower for tower, _ in pieces if isinstance(tower, TrainedTower)]
+    taken = [tower.tokens.take(rows) for tower, (_, rows) in zip(towers, pieces, strict=True)]
+    with autocast(first.side.device, first.precision):
+        found = first.side.embed_flat(
+            np.concatenate([flat for flat, _ in taken]), np.concatenate([lengths for _, lengths in taken])
+        )
+    with torch.no_grad():
+        others = [
+            vectors_of([(tower.blend[place][0], rows) for tower, (_, rows) in zip(towers, pieces, strict=True)])
+            for place in range(len(first.blend))
+        ]
+    return first._blended(found, others)
+
+
+class FrozenTower:
+    """Vectors that were computed before: nothing is encoded in the loop.
+
+    Args:
+        vectors: A row per text; may be memory-mapped.
+        device: Where to hand them out; they are kept there whole when ``resident``.
+        resident: Keep all of them on the device.
+    """
+
+    def __init__(
+        self, vectors: Vectors | npt.NDArray[np.float16], device: Any, *, resident: bool | None = None
+    ) -> None:
+        self._device = torch.device(device)
+        self._stored = vectors
+        if resident is None:
+            resident = _fits(vectors.nbytes, self._device)
+        self._resident = torch.from_numpy(np.array(vectors)).to(self._device) if resident else None
+
+    def vectors(self, rows: Ints) -> torch.Tensor:
+        """The vectors of these texts; no gradient."""
+        if self._resident is not None:
+            return self._resident[to_device(rows, self._device)].float()
+        return torch.from_numpy(np.ascontiguousarray(self._stored[rows])).to(self._device).float()
+
+    def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
+        """One piece: they cost no memory to make again."""
+        return [lambda: self.vectors(rows)]
+
+
+def _fits(size: int, device: torch.device) -> bool:
+    """Whether that many bytes take less than a quarter of the device's free memory; a CPU reads the file itself."""
+    if device.type != "cuda":
+        return False
+    return size * 4 < torch.cuda.mem_get_info(device)[0]
+
+
+def recompute_layers(model: Any, wanted: bool) -> None:
+    """Have a ``SentenceTransformer``'s layers make their activations again in the backward pass, or keep them.
+
+    Raises:
+        SuwenError: It has no layers that could.
+    """
+    body: Any = getattr(model[0], "model", None)
+    if wanted and not getattr(body, "supports_gradient_checkpointing", False):
+        raise SuwenError(
+            f"{type(body or model[0]).__name__} cannot recompute its layers: take training.gradient_checkpointing out"
+        )
+    if wanted and not body.is_gradient_checkpointing:
+        body.gradient_checkpointing_enable({"use_reentrant": False})
+        if hasattr(body, "_require_grads_hook"):  # of use where the checkpoints are re-entrant alone, and it would stay
+            body.disable_input_require_grads()
+    elif not wanted and getattr(body, "is_gradient_checkpointing", False):
+        body.gradient_checkpointing_disable()
+
+
+def autocast(device: Any, precision: Precision) -> AbstractContextManager[Any]:
+    """Mixed precision for a forward pass, where it is asked for."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(torch.device(device).type, dtype=_DTYPES[precision])
+
+
+def parameter_groups(modules: Sequence[torch.nn.Module], *, rate: float = 1.0) -> list[dict[str, Any]]:
+    """Trainable parameters for AdamW: vectors and biases are not decayed."""
+    trained = [p for module in modules for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trained if p.ndim >= 2], "learning_rate": rate},
+        {"params": [p for p in trained if p.ndim < 2], "learning_rate": rate, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def trainable_state(module: torch.nn.Module, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The trainable tensors of a module by name."""
+    return {prefix + name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+
+
+def load_trainable(module: torch.nn.Module, state: dict[str, torch.Tensor], prefix: str = "") -> None:
+    """Put tensors of :func:`trainable_state` back."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(state[prefix + name])

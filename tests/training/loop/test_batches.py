@@ -1,0 +1,83 @@
+"""Batches depend on the seed and the step alone, and lose no row."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suwen.training.loop.batches import BatchError, OneSourceBatches, Shuffled, Tokens, chunks
+
+RAGGED = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=7), min_size=1, max_size=12)
+
+
+def tokens_of(texts: list[list[int]]) -> Tokens:
+    ids = np.array([id_ for text in texts for id_ in text], np.int32)
+    return Tokens(ids, np.cumsum([0, *map(len, texts)]))
+
+
+@given(RAGGED, st.data())
+def test_taken_texts_are_the_texts(texts, data):
+    rows = data.draw(st.lists(st.integers(0, len(texts) - 1), min_size=1, max_size=20))
+    flat, lengths = tokens_of(texts).take(np.array(rows))
+    assert flat.tolist() == [id_ for row in rows for id_ in texts[row]]
+    assert lengths.tolist() == [len(texts[row]) for row in rows]
+
+
+@given(st.lists(st.integers(1, 50), max_size=30), st.integers(1, 60), st.one_of(st.none(), st.integers(1, 5)))
+def test_chunks_cover_the_batch_within_both_budgets(lengths, budget, most):
+    pieces = chunks(np.array(lengths, np.int64), budget, most)
+    assert [place for piece in pieces for place in range(len(lengths))[piece]] == list(range(len(lengths)))
+    for piece in pieces:
+        assert sum(lengths[piece]) <= budget or piece.stop - piece.start == 1
+        assert most is None or piece.stop - piece.start <= most
+    for piece, after in pairwise(pieces):  # no piece but the first has room for one more
+        assert sum(lengths[piece.stop - 1 : after.stop]) > budget or after.stop - after.start == most
+
+
+def test_an_epoch_sees_every_text_once_and_the_next_in_another_order():
+    order = Shuffled(12, 4, seed=3)
+    epochs = [np.concatenate([order.rows(step) for step in range(start, start + 3)]) for start in (0, 3)]
+    assert all(sorted(epoch) == list(range(12)) for epoch in epochs)
+    assert epochs[0].tolist() != epochs[1].tolist()
+
+
+def test_a_step_is_the_same_however_it_is_reached():
+    walked, jumped = Shuffled(100, 7, seed=1), Shuffled(100, 7, seed=1)
+    for step in range(40):
+        walked.rows(step)
+    assert jumped.rows(41).tolist() == walked.rows(41).tolist()
+
+
+def test_one_text_is_no_batch():
+    with pytest.raises(BatchError, match="1 texts are left"):
+        Shuffled(1, 4, seed=0)
+
+
+def test_every_batch_is_of_one_source_and_inside_it():
+    batches = OneSourceBatches({"a": 10, "b": 25}, 4, seed=0)
+    for step in range(3 * batches.per_epoch):
+        found = batches.rows(step)
+        assert found.positions.max() < {"a": 10, "b": 25}[found.source]
+        assert 2 <= len(found.positions) <= 4
+
+
+def test_a_limit_shows_other_rows_in_other_epochs():
+    batches = OneSourceBatches({"big": 40}, 4, seed=0, limit=8)
+    assert batches.per_epoch == 2
+    seen = {row for step in range(10) for row in batches.rows(step).positions.tolist()}
+    assert seen == set(range(40))
+
+
+def test_weights_multiply_a_source():
+    plain = OneSourceBatches({"a": 40, "b": 40}, 4, seed=0)
+    weighted = OneSourceBatches({"a": 40, "b": 40}, 4, seed=0, weights={"a": 2.0})
+    assert weighted.per_epoch == plain.per_epoch + 10
+
+
+def test_an_unknown_weight_names_the_sources():
+    with pytest.raises(BatchError, match="weights name c, but the sources are a, b"):
+        OneSourceBatches({"a": 4, "b": 4}, 2, seed=0, weights={"c": 1.0})

@@ -1,0 +1,136 @@
+"""Contrastive training on rows: what is masked, that caching changes nothing, and that it learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from suwen.corpora.training_rows import TrainingRow
+from suwen.training.loop.batches import OneSourceBatches
+from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
+from suwen.training.tasks.pair_task import PairLosses, PairTask, right_columns
+from suwen.training.tasks.row_tables import PairTable, table_of
+from suwen.training.tasks.towers import FrozenTower
+
+
+class Bag:
+    """A small real tower: a trained table of vectors, in one piece, or in pieces of so many rows."""
+
+    def __init__(self, count: int, width: int = 8, seed: int = 0, piece: int = 100) -> None:
+        self.piece = piece
+        self.table = torch.nn.Embedding(count, width)
+        torch.nn.init.normal_(self.table.weight, generator=torch.Generator().manual_seed(seed))
+
+    def vectors(self, rows):
+        return torch.nn.functional.normalize(self.table(torch.from_numpy(rows)), dim=-1)
+
+    def pieces(self, rows):
+        parts = [rows[start : start + self.piece] for start in range(0, len(rows), self.piece)]
+        return [lambda part=part: self.vectors(part) for part in parts]
+
+
+def rows() -> dict[str, list[TrainingRow]]:
+    return {
+        "a": [TrainingRow(f"q{n}", (f"d{n}",), (f"d{(n + 3) % 12}", f"x{n}")) for n in range(12)],
+        "b": [TrainingRow("q0", ("d0",)), TrainingRow("q0", ("d5",)), TrainingRow("q1", ("d1", "d7"))],
+    }
+
+
+def task(table: PairTable, *, piece: int = 100, losses: PairLosses | None = None, seed: int = 0) -> PairTask:
+    queries, documents = Bag(len(table.queries), seed=1, piece=piece), Bag(len(table.documents), seed=2, piece=piece)
+    modules = [(queries.table, 1.0), (documents.table, 1.0)]
+    batches = OneSourceBatches(table.sizes(), 4, seed)
+    chosen = losses or PairLosses(0.1, dimensions=(4, 8), backward_weight=0.3)
+    return PairTask(table, queries, documents, modules, batches, chosen, negatives=1, seed=seed)
+
+
+def test_every_text_has_one_id_and_every_right_document_is_known():
+    table = table_of(rows())
+    assert len(table.queries) == 12 and len(set(table.documents)) == len(table.documents)
+    right = {table.documents[id_] for id_ in table.right[table.queries.index("q0")]}
+    assert right == {"d0", "d5"}
+
+
+@given(st.lists(st.integers(0, 11), min_size=1, max_size=6), st.lists(st.integers(0, 23), min_size=1, max_size=12))
+def test_right_columns_are_those_a_plain_loop_finds(queries, documents):
+    table = table_of(rows())
+    documents = [id_ % len(table.documents) for id_ in documents]
+    found = right_columns(table, np.array(queries), np.array(documents))
+    expected = [[document in table.right[query] for document in documents] for query in queries]
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("scaler", [None, torch.amp.GradScaler("cpu", init_scale=64.0)])
+def test_stage_one_in_the_mix_adds_its_weight_of_its_gradients(scaler):
+    table = table_of(rows())
+
+    def mixed(keep: float) -> tuple[dict, torch.Tensor]:
+        found = task(table, losses=PairLosses(0.1, keep_alignment=keep))
+        places = np.arange(len(table.queries))
+        targets = FrozenTower(Bag(len(table.queries), seed=7).vectors(places).detach().numpy(), "cpu")
+        part = Part("query", found.queries, targets, places, places, 1.0)
+        found._alignment = AlignTask(found.queries.table, [part], 6, AlignLosses(), seed=3)
+        found.scaler = scaler
+        values = found.step(0)
+        return values, found.queries.table.weight.grad
+
+    (none, without), (half, with_half), (whole, with_whole) = mixed(0.0), mixed(0.5), mixed(1.0)
+    assert "alignment" not in none
+    torch.testing.assert_close(whole["alignment"], 2 * half["alignment"])
+    torch.testing.assert_close(none["loss"], whole["loss"])
+    torch.testing.assert_close(with_whole - without, 2 * (with_half - without))
+    assert float((with_half - without).abs().sum()) > 0
+
+
+def test_caching_gives_the_same_loss_and_gradients():
+    table = table_of(rows())
+    plain, cached = task(table), task(table, piece=2)
+    for step in range(3):
+        left, right = plain.step(step), cached.step(step)
+        assert torch.allclose(torch.as_tensor(left["loss"]), torch.as_tensor(right["loss"]), rtol=1e-5)
+    for one, other in zip(plain.groups()[0]["params"], cached.groups()[0]["params"], strict=True):
+        assert torch.allclose(one.grad, other.grad, rtol=1e-5, atol=1e-7)
+
+
+def test_a_right_document_of_another_row_costs_nothing():
+    table = table_of({"b": [TrainingRow("q0", ("d0",)), TrainingRow("q0", ("d5",))]})
+    found = task(table, losses=PairLosses(0.1)).step(0)
+    assert float(found["loss"]) == 0.0
+
+
+def test_training_brings_queries_to_their_documents():
+    table = table_of({"a": rows()["a"]})
+    trained = task(table, losses=PairLosses(0.1, learn_temperature=True))
+    optimiser = torch.optim.Adam([p for group in trained.groups() for p in group["params"]], lr=0.05)
+    losses = []
+    for step in range(60):
+        optimiser.zero_grad()
+        found = trained.step(step)
+        optimiser.step()
+        losses.append(float(found["loss"]))
+    assert np.mean(losses[-6:]) < 0.2 * np.mean(losses[:6])
+    assert float(found["temperature"]) != 0.1
+
+
+def test_weights_come_back_from_their_state():
+    table = table_of(rows())
+    one, other = task(table), task(table, seed=5)
+    with torch.no_grad():
+        one.queries.table.weight.add_(1.0)
+    other.load_state({name: value.clone() for name, value in one.state().items()})
+    assert torch.equal(other.queries.table.weight, one.queries.table.weight)
+
+
+def test_the_description_names_the_source_and_a_query():
+    table = table_of({"a": rows()["a"]})
+    assert "source a, 4 rows" in task(table).describe(0)
+
+
+def test_frozen_vectors_are_handed_out_as_they_are_stored():
+    stored = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float16)
+    for resident in (True, False):
+        found = FrozenTower(stored, "cpu", resident=resident).vectors(np.array([3, 0]))
+        assert found.numpy().tolist() == stored[[3, 0]].astype(np.float32).tolist()
