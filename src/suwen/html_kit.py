@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from suwen.durable import write_bytes
+from suwen.durable import write_text
 
 #: Nothing may be fetched and no script runs, whatever the texts of a collection hold.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -213,8 +213,8 @@ def document(title: str, lead: str, links: Sequence[tuple[str, str]], body: Iter
 
 
 def write_document(file: Path, title: str, lead: str, links: Sequence[tuple[str, str]], body: Iterable[str]) -> None:
-    """Write the whole page; a half of a character pair, which a collection may hold, becomes a question mark."""
-    write_bytes(file, document(title, lead, links, body).encode("utf-8", "replace"))
+    """Write the whole page."""
+    write_text(file, document(title, lead, links, body))
 
 
 def number(value: float | None, form: str = ".3f") -> str:

@@ -33,7 +33,7 @@ from suwen.bench.results import Result, read_results
 from suwen.bench.runner import averages
 from suwen.bench.tables import PAPERS, Figure, published
 from suwen.bench.tasks import Suite, load_suite, suites
-from suwen.durable import write_bytes
+from suwen.durable import write_bytes, write_text
 from suwen.errors import SuwenError
 
 #: Of each task, so many wins and losses are shown.
@@ -144,9 +144,9 @@ class _Writer:
         name = plot.name if plot.name not in self._names else f"{plot.name}-{len(self._names)}"
         self._names.add(name)
         light, folder = render(plot), self.report.page.parent / "plots"
-        for file, data in ((f"{name}.png", light), (f"{name}.csv", plot.csv().encode("utf-8", "replace"))):
-            write_bytes(folder / file, data)
-            self.report.plots.append(folder / file)
+        write_bytes(folder / f"{name}.png", light)
+        write_text(folder / f"{name}.csv", plot.csv())
+        self.report.plots += [folder / f"{name}.png", folder / f"{name}.csv"]
         if plot.has_chinese and find_font() is None:
             self.notice(NO_FONT)
         caption = f"{plot.title}. Files: plots/{name}.png and plots/{name}.csv"
