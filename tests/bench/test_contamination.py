@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.bench.contamination import ContaminationError, TrainingText, find_overlap, plain, queries_of, training_texts
+from suwen.bench.contamination import ContaminationError, TrainingText, find_overlap, queries_of, training_texts
 from suwen.bench.data import Paired, Source
 
 QUERIES = {

@@ -1,21 +1,22 @@
 """Whether benchmark queries stand in training rows: exact copies, and near ones by character 8-grams.
 
-Only strings are compared; a paraphrase is not found. Loading a suite's queries is for ``loaders``.
+Only strings are compared; a paraphrase is not found.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from suwen.bench.data import Data, Paired
-from suwen.corpora.files import BadRecord, CorpusError
-from suwen.corpora.tabular import format_of, rows
+from suwen.bench.loaders import Places, load_data
+from suwen.bench.tasks import Suite
+from suwen.corpora.files import CorpusError
+from suwen.corpora.tabular import format_of, records
+from suwen.curate.leakage import comparable
 from suwen.errors import SuwenError
-from suwen.text.clean import clean
-from suwen.text.fold import fold
 
 #: Characters of a gram, and the share of a query's grams that one training text must hold to be near it.
 SIZE, LEAST = 8, 0.8
@@ -63,15 +64,6 @@ class Contamination(NamedTuple):
         return len(self.overlaps) / self.queries if self.queries else 0.0
 
 
-def plain(text: str) -> str:
-    """A text as it is compared: cleaned, folded, letters and digits only.
-
-    >>> plain("ＨｂＡ１ｃ 高，怎麼辦？")
-    'hba1c高怎么办'
-    """
-    return "".join(character for character in fold(clean(text)) if character.isalnum())
-
-
 def training_texts(paths: Iterable[Path | str]) -> Iterator[TrainingText]:
     """The texts of training rows in jsonl, json, csv, tsv or parquet files, packed or not.
 
@@ -79,13 +71,10 @@ def training_texts(paths: Iterable[Path | str]) -> Iterator[TrainingText]:
         ContaminationError: A file cannot be read, or a row has no text.
     """
     for path in map(Path, paths):
-        kind = format_of(path)
-        if kind in (None, "text"):
+        if format_of(path) in (None, "text"):
             raise ContaminationError(f"{path}: training rows come as .jsonl, .json, .csv, .tsv or .parquet (.gz too)")
         try:
-            for place, record in rows(path, str(kind)):
-                if isinstance(record, BadRecord):
-                    raise record
+            for place, record in records(path):
                 yield from _texts(place, record)
         except CorpusError as problem:
             raise ContaminationError(str(problem)) from problem
@@ -93,15 +82,43 @@ def training_texts(paths: Iterable[Path | str]) -> Iterator[TrainingText]:
 
 def _texts(place: str, record: Mapping[str, Any]) -> Iterator[TrainingText]:
     named = [name for name in record if str(name).lower() in FIELDS] or list(record)
-    found = False
-    for name in named:
-        value = record[name]
-        for text in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(text, str) and text.strip():
-                found = True
-                yield TrainingText(place, str(name), text)
-    if not found:
+    values = [(name, value if isinstance(value := record[name], list | tuple) else [value]) for name in named]
+    texts = [(str(name), text) for name, items in values for text in items if isinstance(text, str) and text.strip()]
+    if not texts:
         raise ContaminationError(f"{place}: the row holds no text; its fields are {', '.join(map(str, record))}")
+    return (TrainingText(place, name, text) for name, text in texts)
+
+
+def suite_queries(
+    suite: Suite,
+    tasks: Sequence[str] | None = None,
+    places: Places = None,
+    *,
+    revision: str | None = None,
+    offline: bool = False,
+    lenient: bool = False,
+    on_missing: Callable[[str, SuwenError], None],
+) -> dict[str, str]:
+    """What the tasks of a suite ask, by ``<task>/<id>``; one whose data cannot be loaded is reported and left out.
+
+    Args:
+        suite: The suite.
+        tasks: Only these.
+        places: As for :func:`~suwen.bench.loaders.load_data`, and so are the options.
+        revision: A commit of the hub in place of the pinned one.
+        offline: Use the hub's cache only.
+        lenient: Take data with unknown or repeated judgements.
+        on_missing: Called with a task's name and why it is left out.
+    """
+    queries: dict[str, str] = {}
+    for task in [suite.task(name) for name in tasks] if tasks else suite.tasks:
+        try:
+            data = load_data(suite, task, places, revision=revision, offline=offline, lenient=lenient)
+        except SuwenError as problem:
+            on_missing(task.name, problem)
+            continue
+        queries |= {f"{task.name}/{id_}": text for id_, text in queries_of(data).items()}
+    return queries
 
 
 def queries_of(data: Data) -> dict[str, str]:
@@ -138,7 +155,7 @@ def find_overlap(
     holders: defaultdict[str, list[str]] = defaultdict(list)
     grams: dict[str, int] = {}
     for query, text in queries.items():
-        compared = plain(text)
+        compared = comparable(text)
         if compared:
             whole[compared].append(query)
         pieces = _grams(compared, size)
@@ -152,7 +169,7 @@ def find_overlap(
         if progress is not None and count % 1000 == 0:
             progress(count, 0)
     order = {query: number for number, query in enumerate(queries)}
-    return Contamination(sorted(best.values(), key=lambda found: order[found.query]), len(queries), count)
+    return Contamination(sorted(best.values(), key=lambda overlap: order[overlap.query]), len(queries), count)
 
 
 def _compare(
@@ -165,21 +182,21 @@ def _compare(
     least: float,
     best: dict[str, Overlap],
 ) -> None:
-    compared = plain(item.text)
+    compared = comparable(item.text)
     same = whole.get(compared, [])
     for query in same:
         _keep(best, Overlap(query, queries[query], "exact", 1.0, item.place, item.field, item.text))
     hits = Counter(query for piece in _grams(compared, size) for query in holders.get(piece, ()))
-    for query, found in hits.items():
-        share = found / grams[query]
+    for query, shared in hits.items():
+        share = shared / grams[query]
         if share >= least and query not in same:
             _keep(best, Overlap(query, queries[query], "near", share, item.place, item.field, item.text))
 
 
-def _keep(best: dict[str, Overlap], found: Overlap) -> None:
-    known = best.get(found.query)
-    if known is None or (found.kind == "exact", found.share) > (known.kind == "exact", known.share):
-        best[found.query] = found
+def _keep(best: dict[str, Overlap], overlap: Overlap) -> None:
+    known = best.get(overlap.query)
+    if known is None or (overlap.kind == "exact", overlap.share) > (known.kind == "exact", known.share):
+        best[overlap.query] = overlap
 
 
 def _grams(text: str, size: int) -> set[str]:

@@ -21,7 +21,7 @@ from suwen.bench.rows import (
     read_cmedqa,
     read_grouped,
     read_pairs,
-    records,
+    rows_of,
     split_names,
     tables,
 )
@@ -32,6 +32,7 @@ from suwen.corpora.files import CorpusError
 from suwen.corpora.layouts import find_layout
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
+from suwen.corpora.tabular import records
 
 #: Paths by task, or one folder that holds the tasks.
 Places = Mapping[str, Path | str] | Path | str | None
@@ -189,7 +190,7 @@ def _read_collection(task: Task, source: Source, lenient: bool) -> Ranked:
     notes: list[str] = []
     judgements = Judgements(lenient)
     for file in _qrels_files(collection, task.split):
-        for place, record in records([file]):
+        for place, record in records(file):
             judgements.add(to_qrel(record, place), place)
     left_out: list[str] = []
     documents = read_documents(source.path, format="collection", on_skip=left_out.append if lenient else None)
@@ -239,6 +240,6 @@ def _top_ranked(task: Task, path: Path) -> dict[str, list[str]] | None:
 
 
 def _candidate_rows(files: list[Path]) -> Iterator[tuple[str, list[str]]]:
-    for _, record in records(files):
+    for _, record in rows_of(files):
         query = record.get("query-id", record.get("query_id"))
         yield str(query), [str(document) for document in record.get("corpus-ids", record.get("corpus_ids")) or []]

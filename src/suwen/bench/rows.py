@@ -13,12 +13,12 @@ from typing import Any
 
 from suwen.bench.data import DataError, Judgements, Paired, Ranked, Source, make_ranked
 from suwen.bench.tasks import Task
-from suwen.corpora.files import BadRecord
+from suwen.corpora.fields import find_field
+from suwen.corpora.layouts import tables_in
 from suwen.corpora.records import Qrel
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.tabular import records
 from suwen.text.clean import clean
 
-_SHARD = re.compile(r"-\d{5}-of-\d{5}(-[0-9a-f]+)?$")
 _FOLDERS = ("", "data", "default", "en", "zh")
 _SAME_SPLIT = {"dev": ("dev", "validation", "valid"), "validation": ("validation", "valid", "dev")}
 _LEFT = ("sentence1", "sentence_1", "text1", "text_1", "a", "s1", "question1")
@@ -42,37 +42,23 @@ def tables(path: Path, split: str) -> list[Path]:
     """The table files of one split: the file itself, those named after the split, or the only one there is."""
     if path.is_file():
         return [path]
-    found: list[tuple[Path, str]] = []
-    for folder in dict.fromkeys(path / below for below in (*_FOLDERS, *split_names(split))):
-        if folder.is_dir():
-            found += [(file, _stem(file)) for file in sorted(folder.iterdir()) if _is_table(file)]
+    folders = dict.fromkeys(path / below for below in (*_FOLDERS, *split_names(split)))
+    every = [table for folder in folders for table in tables_in(folder)]
     for name in split_names(split):
         pattern = re.compile(rf"(?:.*[-_.])?{re.escape(name)}(?:[-_.].*)?")
-        if chosen := [file for file, stem in found if pattern.fullmatch(stem) or file.parent.name == name]:
+        if chosen := [file for file, stem in every if pattern.fullmatch(stem) or file.parent.name == name]:
             return chosen
-    return [found[0][0]] if len(found) == 1 else []
+    return [every[0][0]] if len(every) == 1 else []
 
 
-def _is_table(file: Path) -> bool:
-    return file.is_file() and not file.name.startswith(".") and format_of(file) not in (None, "text")
-
-
-def _stem(file: Path) -> str:
-    return _SHARD.sub("", Path(file.stem).stem if file.suffix == ".gz" else file.stem)
-
-
-def records(files: Sequence[Path], format: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each record with its place; one that cannot be parsed stops the reading."""
-    for file in files:
-        for place, record in rows(file, format or format_of(file) or "jsonl"):
-            if isinstance(record, BadRecord):
-                raise record
-            yield place, record
+def rows_of(files: Sequence[Path], format: str | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each record of several files with its place; one that cannot be parsed stops the reading."""
+    return (row for file in files for row in records(file, format))
 
 
 def has_fields(files: Sequence[Path], *names: Sequence[str]) -> bool:
     """Whether the first record has a field out of each list of names."""
-    _, first = next(records(files), ("", {}))
+    _, first = next(rows_of(files), ("", {}))
     return all(any(name in first for name in choice) for choice in names)
 
 
@@ -86,9 +72,9 @@ def read_pairs(task: Task, source: Source, files: Sequence[Path]) -> Paired:
     left: list[str] = []
     right: list[str] = []
     scores: list[float] = []
-    for place, record in records(files):
+    for place, record in rows_of(files):
         one, other = (_text(record, names, place) for names in (_LEFT, _RIGHT))
-        gold = _field(record, _GOLD, place)
+        gold = find_field(record, _GOLD, place)
         try:
             score = float(record[gold])
         except (TypeError, ValueError):
@@ -110,7 +96,7 @@ def read_grouped(task: Task, source: Source, files: Sequence[Path], lenient: boo
     judgements = Judgements(lenient)
     repeated = 0
     paraphrase = task.kind == "paraphrase"
-    for number, (place, record) in enumerate(records(files)):
+    for number, (place, record) in enumerate(rows_of(files)):
         id_ = next((str(record[name]) for name in _ID if record.get(name) not in (None, "")), f"q{number}")
         queries.append((id_, _text(record, _QUERY, place)))
         groups = ((1, _texts(record, _POSITIVE, place)), (0, [] if paraphrase else _texts(record, _NEGATIVE, place)))
@@ -148,27 +134,27 @@ def read_cmedqa(task: Task, source: Source, files: tuple[Path, Path, Path], leni
     """The csv files of cMedQA: a reranking of each question's candidates, or a search over all answers."""
     questions, answers, candidates = files
     judgements = Judgements(lenient)
-    for place, record in records([candidates], "csv"):
-        question = str(record[_field(record, _QUESTION_ID, place)])
+    for place, record in records(candidates, "csv"):
+        question = str(record[find_field(record, _QUESTION_ID, place)])
         if "pos_ans_id" in record:
             judged = {str(record["pos_ans_id"]): 1, str(record["neg_ans_id"]): 0}
         else:
-            judged = {str(record[_field(record, _ANSWER_ID, place)]): _label(record, place)}
+            judged = {str(record[find_field(record, _ANSWER_ID, place)]): _label(record, place)}
         for answer, grade in judged.items():
             # A training candidates file repeats its positive in every row.
             if "pos_ans_id" not in record or judgements.grades.get(question, {}).get(answer) != grade:
                 judgements.add(Qrel(question, answer, grade), place)
     texts = (
-        (str(record[_field(record, _ANSWER_ID, place)]), _text(record, ("content",), place))
-        for place, record in records([answers], "csv")
+        (str(record[find_field(record, _ANSWER_ID, place)]), _text(record, ("content",), place))
+        for place, record in records(answers, "csv")
     )
     rerank = task.kind == "rerank"
     if rerank:
         wanted = {answer for grades in judgements.grades.values() for answer in grades}
         texts = (item for item in texts if item[0] in wanted)
     asked = (
-        (str(record[_field(record, _QUESTION_ID, place)]), _text(record, ("content",), place))
-        for place, record in records([questions], "csv")
+        (str(record[find_field(record, _QUESTION_ID, place)]), _text(record, ("content",), place))
+        for place, record in records(questions, "csv")
     )
     return make_ranked(task.name, source, texts, asked, judgements, rerank=rerank)
 
@@ -180,19 +166,11 @@ def _label(record: Mapping[str, Any], place: str) -> int:
     return int(value)
 
 
-def _field(record: Mapping[str, Any], names: Sequence[str], place: str) -> str:
-    for name in names:
-        if name in record:
-            return name
-    there = ", ".join(map(str, record)) or "none"
-    raise DataError(f"{place}: no field called {' or '.join(names)}; the fields here are: {there}")
-
-
 def _text(record: Mapping[str, Any], names: Sequence[str], place: str) -> str:
-    name = _field(record, names, place)
+    name = find_field(record, names, place)
     text = clean(record[name]) if isinstance(record[name], str) else ""
     if not text:
-        raise DataError(f"{place}: the field {name!r} holds no text; mend the row, or remove it")
+        raise DataError(f"{place}: the field {name!r} holds no text; correct the row, or remove it")
     return text
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from suwen.bench import contamination as overlap
-from suwen.bench.loaders import Places, load_data
+from suwen.bench.loaders import Places
 from suwen.bench.runner import SuiteRun, run_suite
 from suwen.bench.specs import FORMS
 from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.tasks import suites as shipped
 from suwen.cli import reporting
-from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, now_and_then, out, print_json, say, so_far
+from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
 
@@ -55,16 +52,16 @@ def run(
     revision: Revision = None,
     offline: Offline = False,
     lenient: Lenient = False,
-    again: Annotated[bool, typer.Option("--again", help="Score finished tasks anew.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Score finished tasks again.")] = False,
     json: Json = False,
 ) -> None:
     """Measure systems on a suite. Interrupt it and run it again: finished tasks and shards are kept.
 
-    Exit code 3 when some task has no result (each is told why), 1 when none has.
+    Exit code 3 when some task has no result (the reason is printed), 1 when none has.
 
     Example: `suwen bench run cmirb --data data -s pair:default#all -s bm25:bigrams -s hybrid:pair:default`
     """
-    with _running() as progress:
+    with measuring("loading") as progress:
         done = run_suite(
             suite,
             system,
@@ -77,13 +74,13 @@ def run(
             offline=offline,
             lenient=lenient,
             again=again,
-            progress=progress,
+            progress=lambda what, made, total: progress(made, total, what),
         )
     if json:
         print_json(_as_json(done))
     else:
         _show(done)
-    _tell_failures(done)
+    _show_failures(done)
     if not any(one.results for one in done.systems):
         raise typer.Exit(FAILED)
     if not done.complete:
@@ -117,10 +114,15 @@ def contamination(
     if collection is not None:
         queries = {query.id: query.text for query in Collection.open(collection).queries()}
     else:
-        loaded = load_suite(str(suite))
-        chosen = [loaded.task(name) for name in task] if task else loaded.tasks
-        options = {"revision": revision, "offline": offline, "lenient": lenient}
-        queries = _queries(loaded, chosen, _places(data), options)
+        queries = overlap.suite_queries(
+            load_suite(str(suite)),
+            task,
+            _places(data),
+            revision=revision,
+            offline=offline,
+            lenient=lenient,
+            on_missing=lambda name, why: say(f"left out {name}: {why}"),
+        )
     if not queries:
         raise SuwenError("no queries to look for: none of the data are here; give --data")
     with measuring("training texts") as progress:
@@ -179,18 +181,6 @@ def scaffold(
         out.print(f"  suwen bench run {file} -s bm25:bigrams -s pair:default", markup=False, soft_wrap=True)
 
 
-def _queries(suite: Suite, tasks: Sequence[Task], places: Places, options: dict[str, Any]) -> dict[str, str]:
-    queries: dict[str, str] = {}
-    for task in tasks:
-        try:
-            found = load_data(suite, task, places, **options)
-        except SuwenError as problem:
-            say(f"left out {task.name}: {problem}")
-            continue
-        queries |= {f"{task.name}/{id_}": text for id_, text in overlap.queries_of(found).items()}
-    return queries
-
-
 def _places(data: list[str] | None) -> Places:
     if not data:
         return None
@@ -201,27 +191,14 @@ def _places(data: list[str] | None) -> Places:
     return Path(roots[0]) if roots else dict(named)
 
 
-@contextmanager
-def _running() -> Iterator[Callable[[str, int, int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        bar, tell = progress.add_task("loading", total=None), now_and_then()
-
-        def told(what: str, done: int, total: int) -> None:
-            progress.update(bar, description=what, completed=done, total=total or None)
-            tell(so_far(what, done, total))
-
-        yield told
-
-
 def _show(done: SuiteRun) -> None:
     table = Table(title=f"{done.suite.title}, main metric x 100")
     for heading in ("task", "metric", *(one.system for one in done.systems)):
         table.add_column(heading, overflow="fold", justify="left" if heading in ("task", "metric") else "right")
     for task in done.suite.tasks:
-        found = [one.results.get(task.name) for one in done.systems]
-        if any(found):
-            table.add_row(task.name, task.main, *(_number(r.metrics[r.main] if r else None) for r in found))
+        results = [one.results.get(task.name) for one in done.systems]
+        if any(results):
+            table.add_row(task.name, task.main, *(_number(r.metrics[r.main] if r else None) for r in results))
     table.add_section()
     for average in done.suite.averages:
         means = [one.averages[average.name].value for one in done.systems]
@@ -236,14 +213,14 @@ def _show(done: SuiteRun) -> None:
                 err.print(f"  {name}: {note}", markup=False, soft_wrap=True)
 
 
-def _tell_failures(done: SuiteRun) -> None:
-    told = set()
+def _show_failures(done: SuiteRun) -> None:
+    said = set()
     for one in done.systems:
         for task, why in one.failures.items():
             # Missing data fail every system alike: said once.
-            if (task, why) not in told:
+            if (task, why) not in said:
                 say(f"no result for {task} ({one.system}): {why}")
-            told.add((task, why))
+            said.add((task, why))
         for task, why in one.left_out.items():
             say(f"left out {task}: {why}")
 
@@ -271,16 +248,15 @@ def _as_json(done: SuiteRun) -> dict[str, Any]:
 
 
 def _show_overlaps(result: overlap.Contamination, most: int) -> None:
-    exact = sum(found.kind == "exact" for found in result.overlaps)
+    exact = sum(one.kind == "exact" for one in result.overlaps)
     out.print(
         f"{result.queries} queries against {result.texts} training texts: {exact} exact, "
         f"{len(result.overlaps) - exact} near ({100 * result.share:.2f}%)",
         markup=False,
     )
-    for found in result.overlaps[:most]:
+    for one in result.overlaps[:most]:
         out.print(
-            f"  {found.kind} {found.share:.2f}  {found.query}  {found.text[:60]}  <- {found.place} {found.field}: "
-            f"{found.found[:60]}",
+            f"  {one.kind} {one.share:.2f}  {one.query}  {one.text[:60]}  <- {one.place} {one.field}: {one.found[:60]}",
             markup=False,
             soft_wrap=True,
         )

@@ -83,14 +83,14 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def measuring(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress of a job with a known end, with the time left."""
+def measuring(what: str) -> Iterator[Callable[..., None]]:
+    """Progress of a job with a known end, with the time left; its parts may be named as they come."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task, tell = progress.add_task(what, total=None), now_and_then()
 
-        def told(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total or None)
-            tell(so_far(what, done, total))
+        def told(done: int, total: int, part: str = what) -> None:
+            progress.update(task, description=part, completed=done, total=total or None)
+            tell(so_far(part, done, total))
 
         yield told

@@ -39,9 +39,9 @@ def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()
     Raises:
         BadRecord: there is no text, or a named field is missing.
     """
-    text_field = _find(record, fields.text, _TEXT, place, "text_field")
+    text_field = find_field(record, _TEXT, place, fields.text, "text_field")
     title_field = fields.title if fields.title in record else _guess(record, () if fields.title else _TITLE)
-    id_field = _find(record, fields.id, _ID, place, "id_field") if fields.id else _guess(record, _ID)
+    id_field = find_field(record, _ID, place, fields.id, "id_field") if fields.id else _guess(record, _ID)
     text = _text(record[text_field], place, text_field)
     title = _text(record[title_field], place, title_field) if title_field else ""
     if not text:
@@ -58,8 +58,8 @@ def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()
 
 def to_query(record: Mapping[str, Any], place: str) -> Query:
     """Make a query of a record; raises :class:`BadRecord` when it has no id or no text."""
-    id_field = _find(record, None, _QUERY_ID, place, None)
-    text_field = _find(record, None, _QUERY_TEXT, place, None)
+    id_field = find_field(record, _QUERY_ID, place)
+    text_field = find_field(record, _QUERY_TEXT, place)
     identifier = _identifier(record[id_field], place, id_field)
     text = _text(record[text_field], place, text_field)
     if not identifier or not text:
@@ -71,9 +71,7 @@ def to_query(record: Mapping[str, Any], place: str) -> Query:
 
 def to_qrel(record: Mapping[str, Any], place: str) -> Qrel:
     """Make a judgement of a record; raises :class:`BadRecord` when an id is missing or the grade is no whole number."""
-    query, document, grade = (
-        _find(record, None, names, place, None) for names in (_QREL_QUERY, _QREL_DOCUMENT, _QREL_GRADE)
-    )
+    query, document, grade = (find_field(record, names, place) for names in (_QREL_QUERY, _QREL_DOCUMENT, _QREL_GRADE))
     ids = [_identifier(record[field], place, field) for field in (query, document)]
     try:
         value = float(record[grade])
@@ -110,10 +108,17 @@ def _guess(record: Mapping[str, Any], names: Sequence[str]) -> str | None:
     return next((folded[name] for name in names if name in folded), None)
 
 
-def _find(record: Mapping[str, Any], wanted: str | None, names: Sequence[str], place: str, option: str | None) -> str:
-    found = (wanted if wanted in record else None) if wanted else _guess(record, names)
-    if found is not None:
-        return found
+def find_field(
+    record: Mapping[str, Any], names: Sequence[str], place: str, wanted: str | None = None, option: str | None = None
+) -> str:
+    """The name of the field that is meant: the wanted one, or else the first of ``names`` that is there.
+
+    Raises:
+        BadRecord: It is not there; the message says which fields are, and names the option that sets it.
+    """
+    name = (wanted if wanted in record else None) if wanted else _guess(record, names)
+    if name is not None:
+        return name
     there = ", ".join(map(str, record)) or "none"
     sought = f"field {wanted!r}" if wanted else f"field called {', '.join(names[:-1])} or {names[-1]}"
     remedy = f"set {option}= to the one that is meant" if option else "rename the one that is meant"

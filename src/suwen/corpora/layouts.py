@@ -38,11 +38,11 @@ def find_layout(folder: Path) -> Layout:
     """
     layout = Layout([], [], {})
     for below in _FLAT_FOLDERS:
-        for path, name in _tables(folder / below):
+        for path, name in tables_in(folder / below):
             _place_by_name(layout, path, name)
-    layout.corpus.extend(path for path, _ in _tables(folder / "corpus"))
-    layout.queries.extend(path for below in _QUERY_NAMES for path, _ in _tables(folder / below))
-    for path, name in _tables(folder / "qrels"):
+    layout.corpus.extend(path for path, _ in tables_in(folder / "corpus"))
+    layout.queries.extend(path for below in _QUERY_NAMES for path, _ in tables_in(folder / below))
+    for path, name in tables_in(folder / "qrels"):
         _add_qrels(layout, _split(name) or name, path)
     _add_splits(layout, folder)
     return layout
@@ -68,7 +68,7 @@ def _add_splits(layout: Layout, folder: Path) -> None:
         Path(f"{folder}-qrels"),
         Path(f"{folder}-qrels", "data"),
     ):
-        for path, name in _tables(place):
+        for path, name in tables_in(place):
             if name in _SPLITS:
                 _add_qrels(layout, name, path)
 
@@ -82,7 +82,7 @@ def _split(name: str) -> str | None:
     return (match[1] or _ONLY_SPLIT) if match else None
 
 
-def _tables(folder: Path) -> Iterator[tuple[Path, str]]:
+def tables_in(folder: Path) -> Iterator[tuple[Path, str]]:
     """The table files of a folder, sorted, with their names less suffix and shard number; packed twins left out."""
     if not folder.is_dir():
         return

@@ -7,13 +7,13 @@ all have a prompt or none has: half a data set with a prompt would teach the mod
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.files import CorpusError, open_text
+from suwen.corpora.files import CorpusError
+from suwen.corpora.tabular import records
 from suwen.durable import write_lines
 from suwen.text.clean import clean
 
@@ -56,20 +56,16 @@ def read_training_rows(path: Path | str) -> Iterator[TrainingRow]:
             where the module's rule forbids one.
         CorpusError: The file cannot be read.
     """
-    path = Path(path)
-    prompted: dict[str, tuple[bool, int]] = {}
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            row = to_training_row(_record(line, f"{path}:{number}"), f"{path}:{number}")
-            has, since = prompted.setdefault(row.type, (bool(row.prompt), number))
-            if has != bool(row.prompt):
-                raise TrainingRowError(
-                    f"{path}:{number}: this row has {'no' if has else 'a'} prompt, unlike line {since} of the same "
-                    f"type {row.type!r}; give every row of a type its prompt or none, or write two files"
-                )
-            yield row
+    prompted: dict[str, tuple[bool, str]] = {}
+    for place, record in records(Path(path), "jsonl"):
+        row = to_training_row(record, place)
+        has, since = prompted.setdefault(row.type, (bool(row.prompt), place))
+        if has != bool(row.prompt):
+            raise TrainingRowError(
+                f"{place}: this row has {'no' if has else 'a'} prompt, unlike {since} of the same type {row.type!r}; "
+                "give every row of a type its prompt or none, or write two files"
+            )
+        yield row
 
 
 def to_training_row(record: Mapping[str, Any], place: str) -> TrainingRow:
@@ -104,23 +100,13 @@ def write_training_rows(path: Path | str, rows: Iterable[TrainingRow]) -> int:
     The file is there whole or not at all; an empty part of a row is left out.
     """
 
-    def records() -> Iterator[dict[str, Any]]:
+    def checked() -> Iterator[dict[str, Any]]:
         for number, row in enumerate(rows, 1):
             if not row.query or not row.pos or not all((*row.pos, *row.neg)):
                 raise TrainingRowError(f"{path}:{number}: a row needs a query, a positive and no empty text: {row}")
             yield {name: value for name, value in row._asdict().items() if value}
 
-    return write_lines(Path(path), records())
-
-
-def _record(line: str, place: str) -> Mapping[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError as problem:
-        raise TrainingRowError(f"{place}: not JSON ({problem}); each line is one JSON object") from None
-    if not isinstance(record, dict):
-        raise TrainingRowError(f"{place}: not a JSON object; write a row as {{query, pos, neg}}")
-    return record
+    return write_lines(Path(path), checked())
 
 
 def _first(record: Mapping[str, Any], part: str) -> Any:

@@ -7,13 +7,13 @@ held-out text, or holds a whole held-out text that is long enough not to be ther
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from suwen.corpora.files import CorpusError, open_text
+from suwen.corpora.files import CorpusError
+from suwen.corpora.tabular import records
 from suwen.corpora.training_rows import TrainingRow
 from suwen.errors import SuwenError
 from suwen.text.clean import clean
@@ -104,9 +104,12 @@ class HeldOut:
         """
         held_out = cls()
         try:
-            with open_text(Path(path)) as file:
-                for number, line in enumerate(file, 1):
-                    held_out.add(_text_of(line, f"{path}:{number}"))
+            for place, record in records(Path(path), "jsonl"):
+                if not isinstance(text := record.get("text"), str):
+                    raise LeakageError(
+                        f'{place}: no held-out text here; each line is an object such as {{"text": "…"}}'
+                    )
+                held_out.add(text)
         except CorpusError as problem:
             raise LeakageError(str(problem)) from problem
         return held_out
@@ -152,7 +155,7 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
     Raises:
         LeakageError: Some of them are or hold a held-out text. The first few are named with their row.
     """
-    found: list[Leak] = []
+    leaks: list[Leak] = []
     clear: set[str] = set()  # a document of many rows is looked at once
     for number, item in enumerate(items, 1):
         for place, text in _texts(item):
@@ -161,10 +164,10 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
             if (held := held_out.hit(text)) is None:
                 clear.add(text)
             else:
-                found.append(Leak(f"row {number} ({place})", text, held))
+                leaks.append(Leak(f"row {number} ({place})", text, held))
         yield item
-    if found:
-        raise LeakageError(_complaint(name, found))
+    if leaks:
+        raise LeakageError(_complaint(name, leaks))
 
 
 def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
@@ -176,26 +179,16 @@ def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
     yield from (("neg", text) for text in item.neg)
 
 
-def _complaint(name: str, found: list[Leak]) -> str:
+def _complaint(name: str, leaks: list[Leak]) -> str:
     shown = "; ".join(
-        f"{leak.place}: {_short(leak.text)} has the held-out {_short(leak.held_out)}" for leak in found[:_SHOWN]
+        f"{leak.place}: {_short(leak.text)} has the held-out {_short(leak.held_out)}" for leak in leaks[:_SHOWN]
     )
-    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    more = f"; and {len(leaks) - _SHOWN} more" if len(leaks) > _SHOWN else ""
     return (
-        f"{name}: {len(found)} texts are evaluation texts, which nothing may be trained on: {shown}{more}. "
+        f"{name}: {len(leaks)} texts are evaluation texts, which nothing may be trained on: {shown}{more}. "
         "Remove these rows, or make the data again with tools/make_training_data.py"
     )
 
 
 def _short(text: str, size: int = 40) -> str:
     return repr(text if len(text) <= size else text[: size - 1] + "…")
-
-
-def _text_of(line: str, place: str) -> str:
-    try:
-        text = json.loads(line)["text"]
-    except (ValueError, KeyError, TypeError):
-        text = None
-    if not isinstance(text, str):
-        raise LeakageError(f'{place}: not a held-out text; each line is a JSON object such as {{"text": "…"}}')
-    return text
