@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from suwen.bench.contamination import ContaminationError, TrainingText, find_overlap, queries_of, training_texts
 from suwen.bench.data import Paired, Source
+from suwen.curate.leakage import comparable
 
 QUERIES = {
     "a": "高血压患者饮食上应该注意什么？",
@@ -60,9 +61,9 @@ def test_grams_of_two_texts_do_not_add_up():
 @settings(deadline=None)
 @given(text=st.text(max_size=40), before=st.text(max_size=10), after=st.text(max_size=10))
 def test_what_holds_a_query_is_found(text: str, before: str, after: str):
-    found = look(plain(before) + plain(text) + plain(after), queries={"q": text})
-    long_enough = len(plain(text)) >= 8
-    whole = bool(plain(text)) and not plain(before) and not plain(after)
+    found = look(comparable(before) + comparable(text) + comparable(after), queries={"q": text})
+    long_enough = len(comparable(text)) >= 8
+    whole = bool(comparable(text)) and not comparable(before) and not comparable(after)
     assert bool(found.overlaps) == (long_enough or whole)
 
 

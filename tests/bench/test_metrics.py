@@ -330,11 +330,8 @@ def test_positive_similarity():
     queries = np.array([[3, 4], [1, 0]], dtype=np.float32)
     positives = np.array([[4, 3], [0, 2]], dtype=np.float32)
     assert metrics.pair_similarities(queries, positives) == pytest.approx([24 / 25, 0])
-    assert metrics.mean_positive_similarity(queries, positives) == pytest.approx(12 / 25)
-    assert metrics.mean_positive_similarity(queries, positives, "dot") == pytest.approx(12)
+    assert metrics.pair_similarities(queries, positives, "dot") == pytest.approx([24, 0])
     with pytest.raises(MetricError, match="row 1"):
         metrics.pair_similarities(queries, np.array([[1.0, 0], [0, 0]]))
     with pytest.raises(MetricError, match="one space"):
         metrics.pair_similarities(queries, np.ones((2, 3)))
-    with pytest.raises(MetricError, match="no pair"):
-        metrics.mean_positive_similarity(queries[:0], positives[:0])

@@ -115,8 +115,8 @@ def test_the_stored_run_gives_the_stored_scores(everything, beir: Path, bert_fol
         result = one.results["Search"]
         again = evaluate(result.run(), qrels, ["ndcg@10", "recall@100", "hole@10"])
         assert {name: float(values.mean()) for name, values in again.items()} == dict(result.metrics)
-        assert list(result.values("ndcg@10").values()) == again["ndcg@10"].tolist()
-        assert list(result.values("ndcg@10")) == ["q1", "q2", "q3"]
+        assert [row["metrics"]["ndcg@10"] for row in result.per_query()] == again["ndcg@10"].tolist()
+        assert [row["query"] for row in result.per_query()] == ["q1", "q2", "q3"]
 
 
 def test_the_result_file_is_mtebs(everything, bert_folder: Path, tmp_path: Path):

@@ -16,7 +16,7 @@ from suwen.bench.dense import encode_side, rank_densely, similarity_of
 from suwen.bench.endpoint import EndpointSystem
 from suwen.bench.ranked import ANALYSERS, BM25, lucene, read_run
 from suwen.bench.search import DimensionMismatch
-from suwen.bench.specs import parse_system, parse_systems
+from suwen.bench.specs import parse_systems
 from suwen.bench.systems import Context, Setting, SystemProblem, is_dense
 from suwen.bench.tasks import load_suite
 from suwen.errors import SuwenError
@@ -81,10 +81,8 @@ def test_names_and_labels(light_pair: Path, bert_folder: Path):
     ]
     with pytest.raises(SystemProblem, match="two systems are called 'bm25:words': give them labels"):
         parse_systems(["bm25:words", "bm25:words"])
-    with pytest.raises(SystemProblem, match="3 systems where one is wanted"):
-        parse_system(f"pair:{light_pair}#all")
     with pytest.raises(SystemProblem, match="no tier 'l99'; choose one of l2, l2-fp32, static, all, document"):
-        parse_system(f"pair:{light_pair}#l99")
+        parse_systems([f"pair:{light_pair}#l99"])[0]
 
 
 def test_a_second_tier_costs_only_its_queries(light_pair: Path, tmp_path: Path):
@@ -103,7 +101,7 @@ def test_a_second_tier_costs_only_its_queries(light_pair: Path, tmp_path: Path):
 def test_a_light_pair_ranks_as_its_tier_does(light_pair: Path):
     from suwen.encoders.pair import Pair
 
-    system = parse_system(f"pair:{light_pair}#l2-fp32")
+    system = parse_systems([f"pair:{light_pair}#l2-fp32"])[0]
     found = rank_densely(system, ranked(), SETTING, CONTEXT)
     pair = Pair.load(light_pair)
     scores = pair.encoder("l2-fp32").encode_queries(QUERIES) @ pair.encoder("l2").encode_documents(TEXTS).T
@@ -115,7 +113,7 @@ def test_a_light_pair_ranks_as_its_tier_does(light_pair: Path):
 def test_a_full_pair_uses_its_own_two_routes(router_folder: Path):
     from sentence_transformers import SentenceTransformer
 
-    system = parse_system(f"pair:{router_folder}")
+    system = parse_systems([f"pair:{router_folder}"])[0]
     model = SentenceTransformer(str(router_folder), device="cpu")
     assert system.name == "pair:tiny-full#query"
     queries, documents = (
@@ -123,7 +121,7 @@ def test_a_full_pair_uses_its_own_two_routes(router_folder: Path):
     )
     assert np.allclose(queries, model.encode_query(QUERIES), atol=1e-5)
     assert np.allclose(documents, model.encode_document(TEXTS), atol=1e-4)
-    both = parse_system(f"pair:{router_folder}#document")
+    both = parse_systems([f"pair:{router_folder}#document"])[0]
     assert np.allclose(both.encode(TEXTS, SETTING, "document"), documents, atol=1e-5)
     assert not np.allclose(both.encode(QUERIES, SETTING, "query"), queries, atol=0.1)
     assert both.contract(SETTING, "document") == system.contract(SETTING, "document")
@@ -160,9 +158,9 @@ def test_an_instruction_may_hold_braces():
 
 
 def test_two_models_of_one_space(bert_folder: Path, decoder_folder: Path):
-    system = parse_system(f"st:{bert_folder}+{decoder_folder}")
+    system = parse_systems([f"st:{bert_folder}+{decoder_folder}"])[0]
     assert system.encode(["a"], SETTING, "query").shape == system.encode(["a"], SETTING, "document").shape
-    alone = parse_system(f"st:{decoder_folder}")
+    alone = parse_systems([f"st:{decoder_folder}"])[0]
     assert np.allclose(system.encode(TEXTS, SETTING, "document"), alone.encode(TEXTS, SETTING, "document"))
     assert system.contract(SETTING, "document") == alone.contract(SETTING, "document")
 
@@ -172,7 +170,7 @@ def test_two_models_of_different_width_are_refused(bert_folder: Path, tmp_path: 
 
     wide = SentenceTransformer(modules=list(SentenceTransformer(str(bert_folder), device="cpu"))[:2], device="cpu")
     wide.save(str(tmp_path / "wide"))
-    system = parse_system(f"st:{bert_folder}+{tmp_path / 'wide'}")
+    system = parse_systems([f"st:{bert_folder}+{tmp_path / 'wide'}"])[0]
     with pytest.raises(DimensionMismatch, match=r"st:model\+wide: .*24 dimensions and the document side of 32"):
         rank_densely(system, ranked(), SETTING, Context(VectorCache(tmp_path / "cache"), 10))
 
@@ -190,7 +188,7 @@ def test_dot_or_cosine_as_the_contract_says(bert_folder: Path, tmp_path: Path):
     model.similarity_fn_name = "manhattan"
     model.save(str(tmp_path / "far"))
     with pytest.raises(SystemProblem, match="compares by manhattan"):
-        parse_system(f"st:{tmp_path / 'far'}").similarity
+        parse_systems([f"st:{tmp_path / 'far'}"])[0].similarity
 
 
 def naive_bm25(documents: list[list[str]], query: list[str], k1: float = 1.2, b: float = 0.75) -> list[float]:
@@ -286,7 +284,7 @@ def test_an_endpoint_is_asked_again_when_it_fails_for_a_while(server, monkeypatc
 
 def test_an_endpoint_gets_long_lists_in_pieces(server):
     texts = [string.ascii_letters[: n % 50] or "x" for n in range(150)]
-    system = parse_system(f"openai:{server.url}#m")
+    system = parse_systems([f"openai:{server.url}#m"])[0]
     assert system.encode(texts, SETTING, "document").shape == (150, 16)
     assert [len(request["input"]) for request in server.requests] == [64, 64, 22]
     assert system.name == "openai:m" and system.similarity == "cosine"
@@ -294,7 +292,7 @@ def test_an_endpoint_gets_long_lists_in_pieces(server):
 
 def test_an_endpoint_may_take_the_suites_instructions(server):
     suite = load_suite("cmedteb")
-    system = parse_system(f"openai:{server.url}#m?prompts=suite")
+    system = parse_systems([f"openai:{server.url}#m?prompts=suite"])[0]
     system.encode(["胃痛"], Setting(suite.tasks[0], suite.templates), "query")
     assert server.texts() == [f"<instruct>{suite.tasks[0].instruction.query}\n<query>胃痛"]
 
@@ -324,7 +322,7 @@ def test_an_endpoint_that_is_not_there():
 
 
 def test_queries_are_cached_by_their_own_contract(server, tmp_path: Path):
-    system = parse_system(f"openai:{server.url}#m")
+    system = parse_systems([f"openai:{server.url}#m"])[0]
     context = Context(VectorCache(tmp_path), 10)
     first = encode_side(system, QUERIES, SETTING, context)
     assert np.array_equal(first, encode_side(system, QUERIES, SETTING, context))
@@ -346,9 +344,9 @@ def test_a_run_made_elsewhere(tmp_path: Path):
         "q9 Q0 d0 1 1 x",
         "q2\tQ0\td4\t1\t-1\tx",
     )
-    found = parse_system(f"run:{file}").rank(ranked(), SETTING, CONTEXT)
+    found = parse_systems([f"run:{file}"])[0].rank(ranked(), SETTING, CONTEXT)
     assert found.rows.tolist() == [[2, 1, 0], [-1, -1, -1], [4, -1, -1]]
-    among = parse_system(f"run:{file}").rank(ranked(candidates=[[0, 1], [2], [4]]), SETTING, CONTEXT)
+    among = parse_systems([f"run:{file}"])[0].rank(ranked(candidates=[[0, 1], [2], [4]]), SETTING, CONTEXT)
     assert among.rows.tolist() == [[1, 0], [-1, -1], [4, -1]]
 
 
@@ -365,18 +363,18 @@ def test_a_run_made_elsewhere(tmp_path: Path):
 def test_a_bad_run_names_the_line(line: str, words: str, tmp_path: Path):
     file = trec(tmp_path / "m.run", "q0 Q0 d0 1 2.5 x", line)
     with pytest.raises(SystemProblem, match=words):
-        parse_system(f"run:{file}").rank(ranked(), SETTING, CONTEXT)
+        parse_systems([f"run:{file}"])[0].rank(ranked(), SETTING, CONTEXT)
 
 
 def test_a_run_of_other_queries_is_refused(tmp_path: Path):
     file = trec(tmp_path / "m.run", "A7 Q0 d0 1 2.5 x")
     with pytest.raises(SystemProblem, match="it has 'A7', the task has 'q0'"):
-        parse_system(f"run:{file}").rank(ranked(), SETTING, CONTEXT)
+        parse_systems([f"run:{file}"])[0].rank(ranked(), SETTING, CONTEXT)
 
 
 def test_a_folder_of_runs_goes_by_task(tmp_path: Path):
     trec(tmp_path / f"{SETTING.task.name}.trec", "q0 Q0 d3 1 2.5 x")
-    system = parse_system(f"run:{tmp_path}")
+    system = parse_systems([f"run:{tmp_path}"])[0]
     assert system.rank(ranked(), SETTING, CONTEXT).rows[0].tolist() == [3]
     other = Setting(SUITE.tasks[1], SUITE.templates)
     with pytest.raises(SystemProblem, match=f"no run of {SUITE.tasks[1].name}; call it {SUITE.tasks[1].name}.trec"):
@@ -386,17 +384,17 @@ def test_a_folder_of_runs_goes_by_task(tmp_path: Path):
 def test_scores_of_a_run_keep_their_digits(tmp_path: Path):
     file = trec(tmp_path / "m.run", "q0 Q0 d0 1 0.12345678901 x", "q0 Q0 d1 1 0.12345678902 x")
     assert [row[3] for row in read_run(file)] == [0.12345678901, 0.12345678902]
-    assert parse_system(f"run:{file}").rank(ranked(), SETTING, CONTEXT).rows[0].tolist() == [1, 0]
+    assert parse_systems([f"run:{file}"])[0].rank(ranked(), SETTING, CONTEXT).rows[0].tolist() == [1, 0]
 
 
 def test_a_pair_says_when_a_tier_stands_in_for_its_document_encoder(
     adapter_pair: Path, base_folder: Path, static_pair: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SUWEN_BASE", raising=False)
-    alone = parse_system(f"pair:{adapter_pair}")
+    alone = parse_systems([f"pair:{adapter_pair}"])[0]
     assert alone.name.endswith(" (documents by l2)")
-    assert "documents by" not in parse_system(f"pair:{adapter_pair}#document").name
-    assert "documents by" not in parse_system(f"pair:{static_pair}").name, "its tier is its document encoder"
+    assert "documents by" not in parse_systems([f"pair:{adapter_pair}#document"])[0].name
+    assert "documents by" not in parse_systems([f"pair:{static_pair}"])[0].name, "its tier is its document encoder"
     monkeypatch.setenv("SUWEN_BASE", str(base_folder))
-    with_base = parse_system(f"pair:{adapter_pair}")
+    with_base = parse_systems([f"pair:{adapter_pair}"])[0]
     assert "documents by" not in with_base.name

@@ -6,7 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from suwen.corpora.records import Qrel
 from suwen.errors import SuwenError
@@ -46,12 +48,8 @@ class Ranked:
 
     def fingerprint(self) -> str:
         """A hash of all that a score depends on."""
-        digest = hashlib.sha256()
-        for part in (self.document_ids, self.documents, self.query_ids, self.queries):
-            _feed(digest, part)
-        rest = {"qrels": self.qrels, "candidates": self.candidates}
-        digest.update(json.dumps(rest, sort_keys=True).encode())
-        return digest.hexdigest()
+        texts = (self.document_ids, self.documents, self.query_ids, self.queries)
+        return text_hash(chain(*texts), {"qrels": self.qrels, "candidates": self.candidates})
 
 
 @dataclass(frozen=True)
@@ -66,28 +64,22 @@ class Paired:
 
     def fingerprint(self) -> str:
         """A hash of all that a score depends on."""
-        digest = hashlib.sha256()
-        _feed(digest, self.left)
-        _feed(digest, self.right)
-        digest.update(json.dumps(self.scores).encode())
-        return digest.hexdigest()
+        return text_hash(chain(self.left, self.right), self.scores)
 
 
 Data = Ranked | Paired
 
 
-def text_hash(texts: Sequence[str]) -> str:
-    """A hash of texts in their order; no two lists share one, however they are cut."""
+def text_hash(texts: Iterable[str], rest: Any = None) -> str:
+    """A hash of texts in their order, and of anything JSON can carry; no two lists share one, however they are cut."""
     digest = hashlib.sha256()
-    _feed(digest, texts)
-    return digest.hexdigest()
-
-
-def _feed(digest: hashlib._Hash, texts: Iterable[str]) -> None:
     for text in texts:
         raw = text.encode("utf-8", "surrogatepass")
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
+    if rest is not None:
+        digest.update(json.dumps(rest, sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 @dataclass
@@ -144,12 +136,12 @@ def make_ranked(
     Raises:
         DataError: An id is unknown or occurs twice, a query has no candidate, or nothing is judged.
     """
-    found = [*notes]
+    remarks = [*notes]
     if judgements.repeated:
-        found.append(f"{judgements.repeated} judgements came twice; the higher grade was kept")
+        remarks.append(f"{judgements.repeated} judgements came twice; the higher grade was kept")
     rows, texts = _distinct(name, "document", documents)
     wanted, asked = _distinct(name, "query", (query for query in queries if query[0] in judgements.grades))
-    qrels = _known(name, judgements, rows, wanted, found)
+    qrels = _known(name, judgements, rows, wanted, remarks)
     if not any(qrels.values()):
         raise DataError(f"Task {name}: {source.path} holds no judgement to score; check the split")
     kept = [query for query in wanted if qrels.get(query)]
@@ -162,7 +154,7 @@ def make_ranked(
         place = {row: number for number, row in enumerate(used)}
         ids, texts = [ids[row] for row in used], [texts[row] for row in used]
         chosen = [[place[row] for row in group] for group in chosen]
-    return Ranked(ids, texts, kept, asked, {query: qrels[query] for query in kept}, source, chosen, tuple(found))
+    return Ranked(ids, texts, kept, asked, {query: qrels[query] for query in kept}, source, chosen, tuple(remarks))
 
 
 def _distinct(name: str, what: str, items: Iterable[tuple[str, str]]) -> tuple[dict[str, int], list[str]]:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from suwen.bench.data import Ranked
 from suwen.bench.metrics import Similarity
 from suwen.bench.search import DimensionMismatch, PairScores, Ranks, middle_ms, prepared, ragged, scan, tie_order
-from suwen.bench.systems import Context, Dense, Prompting, Setting, SystemProblem
+from suwen.bench.systems import Context, Dense, Prompting, Setting, Side, SystemProblem
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
@@ -25,7 +25,6 @@ from suwen.retrieve.ingest import PassageEncoder
 if TYPE_CHECKING:
     from suwen.encoders.document import DocumentEncoder
 
-Side = Literal["query", "document"]
 _WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")
 
 
@@ -87,7 +86,7 @@ def _by_query(pairs: PairScores, count: int) -> list[tuple[Any, Vectors]]:
     return [(pairs.documents[order[low:high]], pairs.scores[order[low:high]]) for low, high in pairwise(edges.tolist())]
 
 
-class PairSystem:
+class PairSystem(Dense):
     """A pair: queries by one of its tiers, documents by its document encoder (or the tier that stands in for it).
 
     Made by :meth:`open`. ``tier`` is None for a full pair without tiers, whose own query route is used, and
@@ -184,11 +183,11 @@ class PairSystem:
         return load_model(self.pair.path)[0]
 
     def _routed(self, texts: Sequence[str]) -> Vectors:
-        found = self._router.encode_query(list(texts), show_progress_bar=False)[:, : self.pair.space.dimension]
-        return prepared(found, "cosine" if self.pair.space.normalise else "dot")
+        vectors = self._router.encode_query(list(texts), show_progress_bar=False)[:, : self.pair.space.dimension]
+        return prepared(vectors, "cosine" if self.pair.space.normalise else "dot")
 
 
-class ModelSystem:
+class ModelSystem(Dense):
     """A sentence-transformers model, or two of one space. Loaded when first used.
 
     Args:
@@ -208,12 +207,12 @@ class ModelSystem:
     @property
     def similarity(self) -> Similarity:
         """As the document model says."""
-        found = self._model("document")[0].similarity_fn_name or "cosine"
-        if found not in ("cosine", "dot"):
+        named = self._model("document")[0].similarity_fn_name or "cosine"
+        if named not in ("cosine", "dot"):
             raise SystemProblem(
-                f"{self.name} compares by {found}: only cosine and dot are ranked here; set similarity_fn_name"
+                f"{self.name} compares by {named}: only cosine and dot are ranked here; set similarity_fn_name"
             )
-        return cast(Similarity, found)
+        return cast(Similarity, named)
 
     def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """The hash of the model's files, and the prompt."""
@@ -226,11 +225,12 @@ class ModelSystem:
     def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
         """Vectors as the model's ``encode_query`` or ``encode_document`` gives them."""
         model = self._model(side)[0]
-        put = setting.composed(side, texts) if self._prompting == "suite" else list(texts)
         run = model.encode_query if side == "query" else model.encode_document
         # An empty prompt is no prompt; None lets the model use its own.
         prompt = None if self._prompting == "model" else ""
-        return np.asarray(run(put, prompt=prompt, show_progress_bar=False), np.float32)
+        return np.asarray(
+            run(setting.put(self._prompting, side, texts), prompt=prompt, show_progress_bar=False), np.float32
+        )
 
     def release(self) -> None:
         """Drop the models."""

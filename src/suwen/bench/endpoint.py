@@ -8,13 +8,13 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from suwen.bench.metrics import Similarity
-from suwen.bench.systems import Prompting, Setting, SystemProblem
+from suwen.bench.systems import Dense, Prompting, Setting, Side, SystemProblem
 from suwen.encoders.query import Vectors
 
 _BATCH = 64
@@ -23,7 +23,7 @@ _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 60.0
 
 
-class EndpointSystem:
+class EndpointSystem(Dense):
     """Vectors from ``URL/embeddings``. The key is read from ``OPENAI_API_KEY`` and is never stored.
 
     Args:
@@ -56,22 +56,19 @@ class EndpointSystem:
         """Endpoints state none; cosine is what their vectors are made for."""
         return "cosine"
 
-    def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """The address, the model's name and the prompt: what stands behind the name cannot be seen from here."""
         prompt = setting.prompt_contract(self._prompting, side) if self._prompting == "suite" else []
         return {"openai": self._url, "model": self._model, "prompt": prompt}
 
-    def encode(self, texts: Sequence[str], setting: Setting, side: Literal["query", "document"]) -> Vectors:
+    def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
         """Vectors of texts, asked for in batches; a failing request is tried again."""
-        put = setting.composed(side, texts) if self._prompting == "suite" else list(texts)
-        found = [self._batch(put[start : start + _BATCH]) for start in range(0, len(put), _BATCH)]
-        widths = {batch.shape[1] for batch in found}
+        put = setting.put(self._prompting, side, texts)
+        batches = [self._batch(put[start : start + _BATCH]) for start in range(0, len(put), _BATCH)]
+        widths = {batch.shape[1] for batch in batches}
         if len(widths) > 1:
             raise SystemProblem(f"{self.name}: {self._url} gave vectors of {sorted(widths)} dimensions; name one model")
-        return np.concatenate(found) if found else np.empty((0, 0), np.float32)
-
-    def release(self) -> None:
-        """Nothing is held."""
+        return np.concatenate(batches) if batches else np.empty((0, 0), np.float32)
 
     def _batch(self, texts: list[str]) -> Vectors:
         # Some servers refuse an empty input; a space has the same meaning.

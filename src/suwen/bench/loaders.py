@@ -6,7 +6,7 @@ What the loaded data are, and the checks they pass, is in ``data``; layouts made
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -91,8 +91,8 @@ def _local(suite: Suite, task: Task, places: Places) -> Path | None:
         raise MissingData(f"Task {task.name}: the data folder {root} does not exist; check --data")
     for below in (f"{suite.name}/{task.name}", task.name):
         for suffix in _SUFFIXES:
-            if (found := root / f"{below}{suffix}").exists():
-                return found
+            if (path := root / f"{below}{suffix}").exists():
+                return path
     holds_it = root.is_file() or find_layout(root).corpus
     return root if len(suite.tasks) == 1 and task.path is None and holds_it else None
 
@@ -148,9 +148,8 @@ def _hub_answers() -> bool:
 def load_task(task: Task, source: Source, *, lenient: bool = False) -> Data:
     """Load a task's data from a path, whichever of the published layouts it has."""
     try:
-        reader = _reader(task, source, lenient)
-        if reader is not None:
-            data = reader()
+        data = _read(task, source, lenient)
+        if data is not None:
             return replace(data, notes=(*data.notes, *_unlike_stated(task, data)))
     except CorpusError as problem:
         raise DataError(f"Task {task.name}: {problem}") from problem
@@ -160,28 +159,27 @@ def load_task(task: Task, source: Source, *, lenient: bool = False) -> Data:
 
 def _unlike_stated(task: Task, data: Data) -> Iterator[str]:
     """Where the data are not as many as the suite states: another version, or a part of them."""
-    found = {"pairs": len(data.scores)} if isinstance(data, Paired) else {"queries": len(data.queries)}
+    counts = {"pairs": len(data.scores)} if isinstance(data, Paired) else {"queries": len(data.queries)}
     if isinstance(data, Ranked) and data.candidates is None:
-        found["documents"] = len(data.documents)
-    for what, count in found.items():
+        counts["documents"] = len(data.documents)
+    for what, count in counts.items():
         stated = getattr(task.counts, what)
         if stated is not None and stated != count and not task.counts.approximate:
             yield f"the suite states {stated} {what}, these are {count}: a score may not compare with the published one"
 
 
-def _reader(task: Task, source: Source, lenient: bool) -> Callable[[], Data] | None:
+def _read(task: Task, source: Source, lenient: bool) -> Data | None:
+    """The data by the first layout that fits; None where none does."""
     path = source.path
     if task.kind != "sts":
         if path.is_dir() and find_layout(path).corpus:
-            return lambda: _read_collection(task, source, lenient)
-        if files := cmedqa_files(path, task.split):
-            return lambda: read_cmedqa(task, source, files, lenient)
-    found = tables(path, task.split)
-    if not found:
-        return None
-    if task.kind == "sts":
-        return lambda: read_pairs(task, source, found)
-    return (lambda: read_grouped(task, source, found, lenient)) if is_grouped(found) else None
+            return _read_collection(task, source, lenient)
+        if parts := cmedqa_files(path, task.split):
+            return read_cmedqa(task, source, parts, lenient)
+    files = tables(path, task.split)
+    if files and task.kind == "sts":
+        return read_pairs(task, source, files)
+    return read_grouped(task, source, files, lenient) if files and is_grouped(files) else None
 
 
 def _read_collection(task: Task, source: Source, lenient: bool) -> Ranked:

@@ -87,14 +87,14 @@ def judge(run: Run, qrels: Qrels, *, relevant_from: int = 1, single_precision: b
     grades = _checked_grades(qrels, queries, int(counts.sum()))
     owners = np.repeat(np.arange(len(queries)), counts)
     hits = np.zeros(len(queries), np.int64)
-    found: list[Ints] = []
+    rank_lists: list[Ints] = []
     kind = np.float32 if single_precision else np.float64
     with np.errstate(over="ignore"):  # a float64 beyond float32 is infinite there, as in trec_eval 9
         for row, query in enumerate(queries):
             scores = _as_mapping(query, run.get(query, {}))
             hits[row] = len(scores)
-            found.append(_ranks(query, scores, qrels[query], kind))
-    ranks = np.concatenate(found)
+            rank_lists.append(_ranks(query, scores, qrels[query], kind))
+    ranks = np.concatenate(rank_lists)
     ideal = np.flatnonzero(grades > 0)
     ideal = ideal[np.lexsort((-grades[ideal], owners[ideal]))]
     seen = np.flatnonzero((ranks > 0) & (grades >= 0))
@@ -167,7 +167,7 @@ def _ranks(query: str, hits: Mapping[str, float], judgements: Mapping[str, int],
     if math.isnan(ordered[-1]):
         passage = list(hits)[int(np.isnan(scores).argmax())]
         raise MetricError(
-            f"Query {query!r} scores passage {passage!r} as {hits[passage]!r} (NaN); mend what scored it."
+            f"Query {query!r} scores passage {passage!r} as {hits[passage]!r} (NaN); check what scored it."
         )
     where = [at for at, passage in enumerate(judgements) if passage in hits]
     passages = [passage for passage in judgements if passage in hits]
@@ -220,13 +220,13 @@ def _relevant_ranks(judged: Judged, k: int | None) -> tuple[Ints, Ints]:
 def ndcg(judged: Judged, k: int | None = None, gain: Literal["linear", "exponential"] = "linear") -> Floats:
     """Discounted cumulative gain over the best possible one; the gain is the grade, or 2^grade - 1."""
     limit = _checked(k)
-    found, best = judged.rank <= limit, judged.ideal_rank <= limit
+    shown, best = judged.rank <= limit, judged.ideal_rank <= limit
 
     def discounted(owner: Ints, rank: Ints, grade: Ints) -> Floats:
         gains = np.maximum(grade, 0).astype(np.float64)
         return _sum(judged, owner, (gains if gain == "linear" else np.exp2(gains) - 1) / np.log2(rank + 1))
 
-    dcg = discounted(judged.owner[found], judged.rank[found], judged.grade[found])
+    dcg = discounted(judged.owner[shown], judged.rank[shown], judged.grade[shown])
     return _share(dcg, discounted(judged.ideal_owner[best], judged.ideal_rank[best], judged.ideal_grade[best]))
 
 
@@ -350,7 +350,7 @@ def _paired(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Floats, Floa
     if len(left) < 2:
         raise MetricError(f"Correlation needs at least two pairs; there are {len(left)}.")
     if not (np.isfinite(left).all() and np.isfinite(right).all()):
-        raise MetricError("A score to correlate is NaN or infinite; mend the system that scored it.")
+        raise MetricError("A score to correlate is NaN or infinite; check the system that scored it.")
     if np.ptp(left) == 0 or np.ptp(right) == 0:
         raise MetricError("Correlation is undefined: one side has the same value everywhere. Check what scored it.")
     return left, right
@@ -389,10 +389,3 @@ def pair_similarities(queries: AnyFloats, positives: AnyFloats, similarity: Simi
         row = int(usable.argmin())
         raise MetricError(f"A vector of row {row} is zero or not finite, so it has no cosine; check text and encoder.")
     return np.asarray(dots / norms, np.float64)
-
-
-def mean_positive_similarity(queries: AnyFloats, positives: AnyFloats, similarity: Similarity = "cosine") -> float:
-    """The mean of :func:`pair_similarities`."""
-    if len(queries) == 0:
-        raise MetricError("There is no pair to average over; check the split that was loaded.")
-    return float(pair_similarities(queries, positives, similarity).mean())

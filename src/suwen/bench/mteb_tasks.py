@@ -143,14 +143,12 @@ class PairModel:
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Vectors:
         """All similarities between two lists of vectors."""
         one, other = (self._ready(vectors) for vectors in (embeddings1, embeddings2))
-        found: Vectors = one @ other.T
-        return found
+        return np.asarray(one @ other.T)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Vectors:
         """The similarity of each vector with its counterpart."""
         one, other = (self._ready(vectors) for vectors in (embeddings1, embeddings2))
-        found: Vectors = (one * other).sum(axis=1)
-        return found
+        return np.asarray((one * other).sum(axis=1))
 
     def _ready(self, vectors: Any) -> Vectors:
         return prepared(np.atleast_2d(np.asarray(vectors, np.float32)), self._system.similarity)

@@ -1,6 +1,6 @@
 """Pictures of results, each with its numbers as CSV: what is shown, how it is drawn, and a font that can write Chinese.
 
-A :class:`Plot` is data first; :func:`render` draws it to PNG, on light or dark ground. The page lives in ``report``.
+A :class:`Plot` is data first; :func:`render` draws it to PNG, on light or dark ground. The page is not here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -150,7 +150,7 @@ def shared_tasks(results: Sequence[Result]) -> list[str]:
     return [task for task in dict.fromkeys(r.task for r in results) if task in common]
 
 
-def speed_plot(results: Sequence[Result], *, by: Literal["latency", "qps"] = "latency") -> Plot | None:
+def speed_plot(results: Sequence[Result]) -> Plot | None:
     """Accuracy against speed on a log axis, one suite, over the tasks that all systems with a known latency share.
 
     The time is what stands in the result: encoding for an encoder, search for BM25, their sum for a hybrid. None
@@ -166,32 +166,30 @@ def speed_plot(results: Sequence[Result], *, by: Literal["latency", "qps"] = "la
         ms = float(np.median([result.about["query_ms"] for result in own]))
         score = 100 * float(np.mean([result.metrics[result.main] for result in own]))
         rows.append((system, ms, 1000 / ms, score))
-    suite, place = results[0].suite, 1 if by == "latency" else 2
-    unit = "median ms" if by == "latency" else "queries per second"
-    label = f"{unit}, one query at a time, log axis\n(an encoder's encoding, BM25's search)"
+    suite = results[0].suite
     count = f"{len(tasks)} task" + ("" if len(tasks) == 1 else "s")
-    told = "; ".join(f"{row[0]}: {_short(row[3])} at {_short(row[1])} ms" for row in rows)
+    spoken = "; ".join(f"{row[0]}: {_short(row[3])} at {_short(row[1])} ms" for row in rows)
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for number, row in enumerate(rows):
             style = {"color": _colour(number), "marker": _MARKERS[number % len(_MARKERS)]}
-            axes.scatter([row[place]], [row[3]], s=90, zorder=3, label=str(row[0]), **style)
+            axes.scatter([row[1]], [row[3]], s=90, zorder=3, label=str(row[0]), **style)
         axes.set_xscale("log")
         # Plain numbers: the powers of ten that a log axis writes by itself need the mathematical markup that is off.
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.xaxis.set_minor_formatter(lambda value, _: "")
-        places = [float(row[place] or 1) for row in rows]
+        places = [float(row[1] or 1) for row in rows]
         axes.set_xlim(10 ** math.floor(math.log10(min(places) * 0.8)), 10 ** math.ceil(math.log10(max(places) * 1.25)))
         axes.margins(y=0.2)
-        axes.set_xlabel(label)
+        axes.set_xlabel("median ms, one query at a time, log axis\n(an encoder's encoding, BM25's search)")
         axes.set_ylabel(f"mean main metric x 100, {count}")
         axes.grid(True, which="both")
         _legend(figure, axes)
 
-    title = f"Accuracy against {'query latency' if by == 'latency' else 'queries per second'}: {suite}"
+    title = f"Accuracy against query latency: {suite}"
     columns = ("system", "query_ms", "qps", "mean_main_metric_x100")
-    return Plot(_slug(f"{by}-{suite}"), title, f"{title}. {told}.", columns, rows, (_WIDTH, 4.6), draw)
+    return Plot(_slug(f"latency-{suite}"), title, f"{title}. {spoken}.", columns, rows, (_WIDTH, 4.6), draw)
 
 
 def bars_plot(results: Sequence[Result]) -> Plot:
@@ -222,15 +220,15 @@ def bars_plot(results: Sequence[Result]) -> Plot:
 
     suite = results[0].suite
     title = f"Main metric by task: {suite}"
-    told = "; ".join(f"{row[0]}, {row[2]}: {_short(row[3])}" for row in rows if row[3] is not None)
+    spoken = "; ".join(f"{row[0]}, {row[2]}: {_short(row[3])}" for row in rows if row[3] is not None)
     columns = ("task", "metric", "system", "value_x100")
-    return Plot(_slug(f"bars-{suite}"), title, f"{title}. {told}.", columns, rows, (_WIDTH, height), draw)
+    return Plot(_slug(f"bars-{suite}"), title, f"{title}. {spoken}.", columns, rows, (_WIDTH, height), draw)
 
 
 def similarity_plots(results: Sequence[Result]) -> list[Plot]:
     """A histogram of the similarities of positives and negatives for each task and each system that has vectors."""
-    found = ((result, result.similarities()) for result in results)
-    return [_histogram(result, known) for result, known in found if known and known["positives"] and known["negatives"]]
+    stored = ((result, result.similarities()) for result in results)
+    return [_histogram(result, both) for result, both in stored if both and both["positives"] and both["negatives"]]
 
 
 def _histogram(result: Result, known: dict[str, Any]) -> Plot:

@@ -7,9 +7,8 @@ import re
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +16,12 @@ from suwen import __version__
 from suwen.bench.data import Ranked
 from suwen.bench.dense import rank_densely
 from suwen.bench.search import Ranks, ragged, tie_order
-from suwen.bench.systems import Context, Dense, Setting, SystemProblem
+from suwen.bench.systems import Context, Dense, Ranker, Setting, Side, SystemProblem
 from suwen.corpora.files import open_text
 from suwen.encoders.space import sha256_of
 from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid
-from suwen.text.segment import bigrams, words
+from suwen.text.segment import bigrams, pairs_and_words, words
 
 # Lucene's and tantivy's defaults: the index of this package ranks by the same.
 _K1, _B = 1.2, 0.75
@@ -37,22 +36,13 @@ def lucene(text: str) -> list[str]:
     >>> lucene("高血压 Beta-blockers 7.5%")
     ['高血', '血压', 'beta', 'blockers', '7.5']
     """
-    found: list[str] = []
-    for match in _TOKEN.finditer(unicodedata.normalize("NFKC", text).lower()):
-        run = match[1]
-        if run is None:
-            found.append(match[0])
-        elif len(run) == 1:
-            found.append(run)
-        else:
-            found += map("".join, pairwise(run))
-    return found
+    return pairs_and_words(_TOKEN, unicodedata.normalize("NFKC", text).lower())
 
 
 ANALYSERS: dict[str, Callable[[str], list[str]]] = {"words": words, "bigrams": bigrams, "lucene": lucene}
 
 
-class BM25:
+class BM25(Ranker):
     """BM25 (the accurate Lucene form, k1 1.2, b 0.75) over the corpus of a task, by bm25s.
 
     Args:
@@ -66,7 +56,7 @@ class BM25:
         self.spec = self.name = spec
         self._analyser = analyser
 
-    def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """The analyser, which belongs to this version, and the constants."""
         return {"bm25": self._analyser, "k1": _K1, "b": _B, "version": __version__}
 
@@ -89,9 +79,6 @@ class BM25:
         depth = context.depth if data.candidates is None else None
         return Ranks(*ragged(lists, ties, depth), float(np.median(spent)))
 
-    def release(self) -> None:
-        """Nothing is held between tasks."""
-
 
 def _index(tokens: list[list[str]]) -> Any:
     try:
@@ -113,13 +100,13 @@ def _scores(index: Any, tokens: list[str], count: int) -> Any:
 def _top(scores: Any, depth: int) -> Any:
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
-        found = scores[rows]
+        own = scores[rows]
         # Everything that ties with the last place stays; the tie is broken by id where lists are cut.
-        rows = rows[found >= np.partition(found, len(found) - depth)[len(found) - depth]]
+        rows = rows[own >= np.partition(own, len(own) - depth)[len(own) - depth]]
     return rows
 
 
-class Hybrid:
+class Hybrid(Ranker):
     """An encoder's ranking and BM25's, fused by score as the retriever of this package does.
 
     Args:
@@ -132,7 +119,7 @@ class Hybrid:
         self.spec, self._dense, self._lexical = spec, dense, lexical
         self.name = f"hybrid:{lexical.name.removeprefix('bm25:')}:{dense.name}"
 
-    def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """Both legs' contracts, their weights, and the depth that their scores are scaled by."""
         legs = [self._dense.contract(setting, side), self._lexical.contract(setting, side)]
         return {"scores": DEPTH, "weights": dict(WEIGHTS), "legs": legs}
@@ -163,7 +150,7 @@ def _ranking(leg: Ranks, number: int) -> Ranking:
     return Ranking(leg.rows[number][there], leg.scores[number][there].astype(np.float32))
 
 
-class RunFile:
+class RunFile(Ranker):
     """Rankings made elsewhere, in TREC's format: ``query Q0 document rank score tag`` on each line.
 
     Args:
@@ -177,7 +164,7 @@ class RunFile:
         self.spec, self._path = spec, path
         self.name = f"run:{path.name}"
 
-    def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """The hash of the file."""
         return {"run": sha256_of(self._file(setting))}
 
@@ -186,7 +173,7 @@ class RunFile:
         file = self._file(setting)
         queries = {query: number for number, query in enumerate(data.query_ids)}
         documents = {document: row for row, document in enumerate(data.document_ids)}
-        found: list[dict[int, float]] = [{} for _ in queries]
+        ranked: list[dict[int, float]] = [{} for _ in queries]
         allowed = None if data.candidates is None else [set(group) for group in data.candidates]
         unjudged: set[str] = set()
         for place, query, document, score in read_run(file):
@@ -202,18 +189,15 @@ class RunFile:
                     f"another collection or version"
                 )
             row = documents[document]
-            if row in found[number]:
+            if row in ranked[number]:
                 raise SystemProblem(f"{place}: query {query!r} ranks document {document!r} twice; keep it once")
             if allowed is None or row in allowed[number]:
-                found[number][row] = score
-        if not any(found):
+                ranked[number][row] = score
+        if not any(ranked):
             example = f"; it has {min(unjudged)!r}, the task has {data.query_ids[0]!r}" if unjudged else ""
             raise SystemProblem(f"{file}: no query of {setting.task.name} is in the run{example}. Name its own run")
-        lists = [_arrays(hits) for hits in found]
+        lists = [_arrays(hits) for hits in ranked]
         return Ranks(*ragged(lists, tie_order(data.document_ids), context.depth if allowed is None else None))
-
-    def release(self) -> None:
-        """Nothing is held."""
 
     def _file(self, setting: Setting) -> Path:
         if self._path.is_file():
@@ -250,6 +234,6 @@ def read_run(file: Path) -> Iterator[tuple[str, str, str, float]]:
             if math.isnan(score):
                 raise SystemProblem(
                     f"{place}: query {cells[0]!r} scores document {cells[2]!r} as {cells[4]!r}, which is no number; "
-                    f"mend the system that made the run"
+                    f"correct the system that made the run"
                 )
             yield place, cells[0], cells[2], score

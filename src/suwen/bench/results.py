@@ -43,20 +43,11 @@ class Result:
     about: Mapping[str, Any]
     path: Path
 
-    @property
-    def fingerprint(self) -> str:
-        """The hash of all that the scores depend on."""
-        return str(self.about["fingerprint"])
-
     def per_query(self) -> list[dict[str, Any]]:
         """A record per query: its id, text, metrics, first hits and relevant passages; per pair in an STS task."""
         file = sidecar(self.path, _QUERIES)
         with file.open(encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
-
-    def values(self, metric: str) -> dict[str, float]:
-        """One metric of every query, in the order of the task: what two systems are compared by."""
-        return {row["query"]: row["metrics"][metric] for row in self.per_query() if metric in row["metrics"]}
 
     def run(self) -> dict[str, dict[str, float]]:
         """The run: scores by query and document; empty for an STS task."""

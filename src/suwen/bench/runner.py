@@ -142,7 +142,7 @@ class _Loader:
         if self._last is None or self._last[0] != task.name:
             self._last = None  # two corpora are never held at once
             try:
-                found = load_data(
+                data = load_data(
                     self.suite,
                     task,
                     self.places,
@@ -153,7 +153,7 @@ class _Loader:
             except SuwenError as problem:
                 self._why[task.name] = problem
                 raise
-            self._last = task.name, found
+            self._last = task.name, data
         return self._last[1]
 
 
@@ -225,13 +225,13 @@ class _Job:
 
 def averages(suite: Suite, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, Mean]:
     """The suite's averages over tasks that have results; one that lacks a task is None, and says which."""
-    found = {}
+    means = {}
     for average in suite.averages:
         wanted = {name: average.metric or suite.task(name).main for name in average.over}
         missing = tuple(name for name, metric in wanted.items() if metric not in metrics.get(name, {}))
         value = None if missing else float(np.mean([metrics[name][metric] for name, metric in wanted.items()]))
-        found[average.name] = Mean(value, missing)
-    return found
+        means[average.name] = Mean(value, missing)
+    return means
 
 
 def _finished(file: Path, fingerprint: str) -> Result | None:

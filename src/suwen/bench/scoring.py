@@ -20,7 +20,7 @@ from suwen.bench.metrics import (
     spearman,
 )
 from suwen.bench.search import PairScores, Ranks, RunView
-from suwen.bench.systems import Context, Dense, NotApplicable, Ranker, Setting, System, is_dense
+from suwen.bench.systems import Context, NotApplicable, Ranker, Setting, System, is_dense
 from suwen.bench.tasks import Task
 
 #: The depth of a run for a metric without a cutoff, as is usual with trec_eval.
@@ -77,20 +77,19 @@ def _score_pairs(system: System, data: Paired, setting: Setting, context: Contex
     """Sentence pairs. Both are put as queries, since neither answers the other; MTEB treats them alike too."""
     if not is_dense(system):
         raise NotApplicable(f"{system.name} ranks passages and gives no similarity of two sentences; use an encoder")
-    encoder = cast(Dense, system)
-    both = encode_side(encoder, [*data.left, *data.right], setting, context)
-    similarity = similarity_of(encoder, setting)
-    found = pair_similarities(both[: len(data.left)], both[len(data.left) :], similarity)
+    both = encode_side(system, [*data.left, *data.right], setting, context)
+    similarity = similarity_of(system, setting)
+    values = pair_similarities(both[: len(data.left)], both[len(data.left) :], similarity)
     known = {"pearson": pearson, "spearman": spearman}
-    metrics = {name: known[name](found, data.scores) for name in setting.task.metrics}
-    pairs = zip(data.left, data.right, data.scores, found.tolist(), strict=True)
+    metrics = {name: known[name](values, data.scores) for name in setting.task.metrics}
+    pairs = zip(data.left, data.right, data.scores, values.tolist(), strict=True)
     rows = [
         {"query": str(number), "text": one, "other": other, "gold": gold, "metrics": {"similarity": value}}
         for number, (one, other, gold, value) in enumerate(pairs)
     ]
     # The middle of the range, not the median: half the labels of a 0/1 set may be one of the two.
     high = np.asarray(data.scores) > (min(data.scores) + max(data.scores)) / 2
-    histogram = _histogram(similarity, found[high], found[~high], "pairs in the lower half of the gold scores")
+    histogram = _histogram(similarity, values[high], values[~high], "pairs in the lower half of the gold scores")
     return Scored(metrics, rows, None, similarity, histogram, [])
 
 
@@ -99,9 +98,8 @@ def _score_ranking(system: System, data: Ranked, setting: Setting, context: Cont
     similarity: str | None = None
     histogram, means = None, None
     if is_dense(system):
-        encoder = cast(Dense, system)
-        sample, similarity = _sample(data), similarity_of(encoder, setting)
-        ranks = rank_densely(encoder, data, setting, context, sample.pairs)
+        sample, similarity = _sample(data), similarity_of(system, setting)
+        ranks = rank_densely(system, data, setting, context, sample.pairs)
         scores = sample.pairs.scores
         histogram = _histogram(similarity, scores[sample.relevant], scores[~sample.relevant], sample.negatives)
         means = _means(sample, len(data.queries))
@@ -169,14 +167,14 @@ def _rows(data: Ranked, ranks: Ranks, values: dict[str, Floats]) -> list[dict[st
     rows = []
     for number, query in enumerate(data.query_ids):
         grades = data.qrels[query]
-        found = zip(ranks.rows[number, :_SHOWN].tolist(), ranks.scores[number, :_SHOWN].tolist(), strict=True)
+        first = zip(ranks.rows[number, :_SHOWN].tolist(), ranks.scores[number, :_SHOWN].tolist(), strict=True)
         wanted = sorted((document for document, grade in grades.items() if grade > 0), key=lambda id_: -grades[id_])
         rows.append(
             {
                 "query": query,
                 "text": data.queries[number],
                 "metrics": {name: float(value[number]) for name, value in values.items()},
-                "hits": [_shown(data, row, grades) | {"score": value} for row, value in found if row >= 0],
+                "hits": [_shown(data, row, grades) | {"score": value} for row, value in first if row >= 0],
                 "relevant": [_shown(data, row_of[document], grades) for document in wanted[:_SHOWN]],
             }
         )

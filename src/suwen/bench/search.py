@@ -108,8 +108,8 @@ def _score(pairs: PairScores, queries: Vectors, passages: Vectors, start: int) -
     first, last = np.searchsorted(pairs.documents, [start, start + len(passages)])
     for low in range(int(first), int(last), _QUERIES):
         part = slice(low, min(low + _QUERIES, int(last)))
-        found = passages[pairs.documents[part] - start]
-        pairs.scores[part] = np.einsum("ij,ij->i", queries[pairs.queries[part]], found)
+        wanted = passages[pairs.documents[part] - start]
+        pairs.scores[part] = np.einsum("ij,ij->i", queries[pairs.queries[part]], wanted)
 
 
 def _merge(

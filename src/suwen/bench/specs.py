@@ -41,14 +41,6 @@ def parse_systems(specs: Sequence[System | str]) -> list[System]:
     return systems
 
 
-def parse_system(spec: str) -> System:
-    """Make one system; one that stands for several (``#all``) is an error here."""
-    found = _parse(spec)
-    if len(found) != 1:
-        raise SystemProblem(f"{spec!r} names {len(found)} systems where one is wanted: name one tier")
-    return found[0]
-
-
 def _parse(spec: str) -> list[System]:
     labelled = _LABEL.fullmatch(spec)
     label, body = (labelled[1], labelled[2]) if labelled else (None, spec)
@@ -96,10 +88,10 @@ def _hybrid(spec: str, rest: str) -> list[System]:
     analyser, _, dense = rest.partition(":")
     if analyser not in ANALYSERS:
         analyser, dense = "bigrams", rest
-    found = _parse(dense) if dense else []
-    if not found or not all(is_dense(system) for system in found):
+    encoders = _parse(dense) if dense else []
+    if not encoders or not all(is_dense(system) for system in encoders):
         raise SystemProblem(f"{spec!r} fuses BM25 with an encoder: write hybrid:{analyser}:st:PATH or ...:pair:PATH")
-    return [Hybrid(spec, system, BM25(f"bm25:{analyser}", analyser)) for system in found]  # type: ignore[arg-type]
+    return [Hybrid(spec, system, BM25(f"bm25:{analyser}", analyser)) for system in encoders]  # type: ignore[arg-type]
 
 
 def _openai(spec: str, rest: str) -> list[System]:

@@ -7,7 +7,7 @@ There are two sides to be on. An *encode* side turns texts into vectors, which a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
 from suwen.bench.cache import Progress, VectorCache
 from suwen.bench.data import Ranked
@@ -19,6 +19,7 @@ from suwen.errors import SuwenError
 
 #: Whose words stand before a text: the model's own, the suite's instruction, or nobody's.
 Prompting = Literal["model", "suite", "none"]
+Side = Literal["query", "document"]
 
 
 class SystemProblem(SuwenError):
@@ -35,7 +36,7 @@ class Setting(NamedTuple):
     task: Task
     templates: Templates
 
-    def composed(self, side: Literal["query", "document"], texts: Sequence[str]) -> list[str]:
+    def composed(self, side: Side, texts: Sequence[str]) -> list[str]:
         """Texts with the suite's instruction for a side; as they are where it has none."""
         instruction = getattr(self.task.instruction, side)
         if not instruction:
@@ -43,7 +44,11 @@ class Setting(NamedTuple):
         before, _, after = getattr(self.templates, side).replace("{instruction}", instruction).partition("{text}")
         return [f"{before}{text}{after}" for text in texts]
 
-    def prompt_contract(self, prompting: Prompting, side: Literal["query", "document"]) -> list[str]:
+    def put(self, prompting: Prompting, side: Side, texts: Sequence[str]) -> list[str]:
+        """Texts as a model is given them: with the suite's instruction where that is asked for."""
+        return self.composed(side, texts) if prompting == "suite" else list(texts)
+
+    def prompt_contract(self, prompting: Prompting, side: Side) -> list[str]:
         """What the prompting of a side adds to a contract."""
         return [prompting, *(self.composed(side, [""]) if prompting == "suite" else [])]
 
@@ -56,52 +61,42 @@ class Context(NamedTuple):
     progress: Progress | None = None
 
 
-class Dense(Protocol):
-    """A system on the encode side."""
+class System(Protocol):
+    """What is measured: an encoder (:class:`Dense`) or a :class:`Ranker`."""
 
     name: str
     spec: str
+
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+        """Everything that fixes the vectors of a side, or the rankings, as JSON."""
+        ...
+
+    def release(self) -> None:
+        """Let go of the model, which is loaded again when needed; nothing where none is held."""
+        return
+
+
+class Dense(System, Protocol):
+    """A system on the encode side."""
 
     @property
     def similarity(self) -> Similarity:
         """How its vectors are compared, by its contract."""
         ...
 
-    def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
-        """Everything that fixes the vectors of a side, as JSON."""
-        ...
-
-    def encode(self, texts: Sequence[str], setting: Setting, side: Literal["query", "document"]) -> Vectors:
+    def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
         """Vectors of texts, one row each."""
         ...
 
-    def release(self) -> None:
-        """Let go of the model; it is loaded again when needed."""
-        ...
 
-
-class Ranker(Protocol):
+class Ranker(System, Protocol):
     """A system on the rank side."""
-
-    name: str
-    spec: str
-
-    def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
-        """Everything that fixes its rankings, as JSON."""
-        ...
 
     def rank(self, data: Ranked, setting: Setting, context: Context) -> Ranks:
         """Order the corpus, or each query's candidates where the data have them."""
         ...
 
-    def release(self) -> None:
-        """Let go of what was built for a task."""
-        ...
 
-
-System = Dense | Ranker
-
-
-def is_dense(system: System) -> bool:
+def is_dense(system: System) -> TypeGuard[Dense]:
     """Whether a system is on the encode side."""
     return hasattr(system, "encode")

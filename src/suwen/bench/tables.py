@@ -128,12 +128,12 @@ def published(paper: str, table: int | None = None) -> list[Figure]:
 
 def tables() -> list[PublishedTable]:
     """Every transcribed table with its rows, columns and kinds of number, each in printed order."""
-    found = []
+    held = []
     for paper, table in _files():
         figures = _figures(paper, table)
         rows, columns, kinds = (dict.fromkeys(map(attrgetter(name), figures)) for name in ("row", "column", "kind"))
-        found.append(PublishedTable(paper, table, tuple(rows), tuple(columns), tuple(kinds)))
-    return found
+        held.append(PublishedTable(paper, table, tuple(rows), tuple(columns), tuple(kinds)))
+    return held
 
 
 def rules() -> list[Rule]:
@@ -183,8 +183,8 @@ def _read(path: Path) -> list[dict[str, str]]:
 def _files() -> dict[tuple[str, int], Path]:
     names = {path: path.stem.split("-table-") for path in FOLDER.glob("*-table-*.csv")}
     order = list(PAPERS)
-    found = {(paper, int(number)): path for path, (paper, number) in names.items()}
-    return dict(sorted(found.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
+    files = {(paper, int(number)): path for path, (paper, number) in names.items()}
+    return dict(sorted(files.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
 
 
 @cache

@@ -6,7 +6,6 @@ a first version of it. Instructions are given as the papers' models take them, s
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from suwen.bench.metrics import RANKING, MetricError, parse
+from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.errors import SuwenError
 
 FOLDER = Path(__file__).parent / "suites"
@@ -200,12 +200,10 @@ class Suite(_Frozen):
 
     def task(self, name: str) -> Task:
         """The task of that name, or a SuiteError that lists the names there are."""
-        for task in self.tasks:
-            if task.name == name:
-                return task
-        raise SuiteError(
-            f"Suite {self.name} has no task {name!r}; choose one of: {', '.join(t.name for t in self.tasks)}."
-        )
+        tasks = {task.name: task for task in self.tasks}
+        if name not in tasks:
+            raise SuiteError(f"Suite {self.name} has no task {name!r}; choose one of: {', '.join(tasks)}.")
+        return tasks[name]
 
 
 def suites() -> list[str]:
@@ -229,7 +227,7 @@ def load_suite(name_or_path: str | Path) -> Suite:
             f" {', '.join(suites())}."
         ) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise SuiteError(f"{path}: not a TOML file in UTF-8 ({problem}). Mend that line.") from problem
+        raise SuiteError(f"{path}: not a TOML file in UTF-8 ({problem}). Correct that line.") from problem
     try:
         suite = Suite.model_validate(data)
     except ValidationError as problem:
@@ -251,11 +249,11 @@ def _explain(path: Path, data: dict[str, Any], problem: ValidationError) -> str:
             continue  # the list looks short only because its items are the faulty ones
         key = _key(data, error["loc"])
         if error["type"] == "extra_forbidden":
-            lines.append(f"{path}: {key}: no such key. Remove it or mend its spelling.")
+            lines.append(f"{path}: {key}: no such key. Remove it or correct its spelling.")
         elif error["type"] == "missing":
             lines.append(f"{path}: {key}: missing. Add it (an empty string says that it is not known).")
         else:
-            lines.append(f"{path}: {key}: {error['msg'].removeprefix('Value error, ')}. Mend this value.")
+            lines.append(f"{path}: {key}: {error['msg'].removeprefix('Value error, ')}. Correct this value.")
     return "\n".join(lines)
 
 
@@ -287,49 +285,12 @@ def scaffold_local(path: str | Path, collection: str | Path) -> Suite:
         lacks = " and ".join(missing or ["a qrels/<split>.tsv"])
         raise SuiteError(f"{collection} lacks {lacks}; a collection is a folder with {LAYOUTS['beir']}.")
     folder = collection.resolve()
-    tasks = [
-        _LOCAL_TASK.format(name=_quoted(f"{folder.name}-{split}"), split=_quoted(split), path=_quoted(str(folder)))
-        for split in splits
-    ]
+    tasks = [SuiteTask("retrieval", str(folder), split=split, name=f"{folder.name}-{split}") for split in splits]
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(_LOCAL_HEAD.format(name=_quoted(path.stem)) + "".join(tasks))
+            file.write(suite_text(path.stem, tasks))
     except FileExistsError as problem:
         raise SuiteError(f"{path} exists; choose another name, or remove it first.") from problem
     except OSError as problem:
         raise SuiteError(f"{path} cannot be written ({problem.strerror}); choose a folder that exists.") from problem
     return load_suite(path)
-
-
-def _quoted(text: str) -> str:
-    # A JSON string is a TOML basic string, but for the raw DEL, which TOML forbids.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-_LOCAL_HEAD = """\
-# A suite of your own. Every key of a task is explained by the shipped suites; add [[averages]] to report means.
-name = {name}
-title = "My own collection"
-paper = ""
-reference = ""
-
-[templates]
-query = "{{instruction}}{{text}}"
-document = "{{instruction}}{{text}}"
-"""
-
-_LOCAL_TASK = """
-[[tasks]]
-name = {name}
-kind = "retrieval"           # retrieval, rerank, sts or paraphrase
-language = "zh"              # zh or en
-metrics = ["ndcg@10", "recall@100", "map@10", "mrr@10", "hole@10"]  # the first is the main one
-split = {split}
-licence = "your own"
-layouts = ["beir"]
-path = {path}
-get = "a local folder; there is nothing to fetch"
-instruction = {{ query = "", document = "" }}  # what your encoder wants before its texts, if anything
-hub = {{ id = "", revision = "" }}
-counts = {{}}
-"""

@@ -21,12 +21,12 @@ def is_text_file(path: Path) -> bool:
 
 def text_files(folder: Path) -> list[Path]:
     """List the text files of a folder and the folders in it, hidden ones left out, in the order of their paths."""
-    found: list[Path] = []
+    files: list[Path] = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = (Path(parent, name) for name in names if not name.startswith("."))
-        found.extend(path for path in paths if is_text_file(path))
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+        files.extend(path for path in paths if is_text_file(path))
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def read_text_document(path: Path, root: Path, encoding: str = "utf-8") -> Document:

@@ -90,16 +90,16 @@ def _files_of(folder: Path, format: str | None) -> list[Path]:
 def _is_table(path: Path, format: str | None) -> bool:
     if path.name.startswith(".") or not path.is_file():
         return False
-    found = format_of(path)
+    named = format_of(path)
     # A lone .json beside other files is mostly somebody's settings: it is read when asked for.
-    return found == format if format else found in ("jsonl", "csv", "tsv", "parquet")
+    return named == format if format else named in ("jsonl", "csv", "tsv", "parquet")
 
 
 def _file_format(path: Path, format: str | None) -> str:
-    found = format if format not in (None, "collection") else format_of(path)
-    if found is None:
+    known = format if format not in (None, "collection") else format_of(path)
+    if known is None:
         raise CorpusError(f"{path}: its name does not say what it is; pass format= one of {', '.join(FORMATS[1:])}")
-    return found
+    return known
 
 
 def _file_items(path: Path, root: Path, kind: str, fields: Fields, encoding: str) -> Iterator[_Item]:

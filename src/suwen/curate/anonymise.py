@@ -1,7 +1,7 @@
 """The optional model's pass over masked texts: what the rules of ``text/mask`` missed, checked by rules again.
 
 The model sees only texts that the rules have masked already. What it names is masked where it stands there word for
-word and is plausible; then the rules run once more, and what still looks personal is told.
+word and is plausible; then the rules run once more, and what still looks personal is reported.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from suwen.durable import write_lines
 from suwen.llm.client import Request
 from suwen.llm.requests import estimate
 from suwen.llm.tokens import estimate_tokens
-from suwen.text.mask import KINDS, Masker, Span, validate
+from suwen.text.mask import KINDS, MASK, Masker, Span, validate
 from suwen.text.split import sentences
 
-_MASK = re.compile(rf"\[(?:{'|'.join(word for words in KINDS.values() for word in words)})[0-9]{{1,6}}\]")
 _HAN = re.compile("[\u3400-\u9fff]")
 _COLUMNS = ("document", "text", "masked by rules", "masked by the model", "still suspicious", "right")
 _LONGEST = {"name": 40, "address": 120}
@@ -153,8 +152,7 @@ def _opened(document: Document, asker: Asker | None) -> _Open:
     title, text = (masker.mask(part) for part in (document.title, document.text))
     counted.update(span.kind for span in (*title.spans, *text.spans))
     masked = document._replace(title=title.text, text=text.text)
-    shown = f"{title.text}\n{text.text}" if title.text else text.text
-    return _Open(masked, masker, counted, list(_pieces(shown, asker)) if asker is not None else [])
+    return _Open(masked, masker, counted, list(_pieces(masked.content, asker)) if asker is not None else [])
 
 
 def _pieces(text: str, asker: Asker) -> Iterator[str]:
@@ -190,7 +188,7 @@ def _ask(window: list[_Open], asker: Asker) -> None:
 
 
 def _findings(data: Any) -> list[Finding]:
-    return [Finding(found["kind"], found["text"].strip()) for found in data["found"]]
+    return [Finding(named["kind"], named["text"].strip()) for named in data["found"]]
 
 
 def _closed(one: _Open, *, asked: bool) -> Anonymised:
@@ -198,7 +196,7 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
     refused: list[Finding] = []
     document = one.document
     # The longest first: a name inside an address must not break it.
-    for finding in sorted(set(one.findings), key=lambda found: (-len(found.text), found)):
+    for finding in sorted(set(one.findings), key=lambda one: (-len(one.text), one)):
         mask = _next_mask(one.masker, finding.kind, f"{document.title}{document.text}")
         put = _replacer(finding.text, mask)
         changed = document._replace(title=put(document.title), text=put(document.text))
@@ -223,15 +221,15 @@ def _plausible(finding: Finding) -> bool:
 
 
 def _next_mask(masker: Masker, kind: str, text: str) -> str:
-    word = KINDS[kind][0 if _HAN.search(_MASK.sub("", text)) else 1]
+    word = KINDS[kind][0 if _HAN.search(MASK.sub("", text)) else 1]
     return f"[{word}{masker.counters.get(kind, 0) + 1}]"
 
 
 def _replacer(original: str, mask: str) -> Callable[[str], str]:
     """Puts the mask for the original everywhere but inside masks, and Latin words only whole."""
     edges = (r"(?<![A-Za-z0-9])" if _latin(original[:1]) else "", r"(?![A-Za-z0-9])" if _latin(original[-1:]) else "")
-    pattern = re.compile(f"({_MASK.pattern})|{edges[0]}{re.escape(original)}{edges[1]}")
-    return lambda text: pattern.sub(lambda found: found[1] or mask, text) if original else text
+    pattern = re.compile(f"({MASK.pattern})|{edges[0]}{re.escape(original)}{edges[1]}")
+    return lambda text: pattern.sub(lambda match: match[1] or mask, text) if original else text
 
 
 def _latin(character: str) -> bool:
@@ -261,8 +259,7 @@ class Sheet:
             model = ", ".join(finding.kind for finding in done.by_model)
             left = ", ".join(f"{span.kind} at {span.start}" for span in done.left)
             left += "" if done.complete else "; the model did not answer for all of it"
-            text = f"{done.document.title}\n{done.document.text}".strip()
-            self._rows.append((done.document.id, text, rules, model, left, ""))
+            self._rows.append((done.document.id, done.document.content, rules, model, left, ""))
 
     def write(self) -> int:
         """Write the sheet; gives the number of documents in it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -232,56 +232,43 @@ class _Maker:
         return self
 
     def _retrieval(self) -> None:
-        labels, length = self.refined.labels, Mean()
-        judged = {passage for own in labels.values() for passage in own}
-
-        def corpus() -> Iterator[Document]:
-            for document in self.collection.documents():
-                if document.id not in self.refined.removed:
-                    judged.discard(document.id)
-                    length.take(_length(document))
-                    yield document
-
-        qrels = (Qrel(q, p, int(label == "positive")) for q, own in labels.items() for p, label in own.items())
-        queries = [Query(query, self.texts[query]) for query in labels]
-        self._write("retrieval", corpus(), queries, qrels)
-        if judged:
-            raise CurateError(
-                f"{len(judged)} passages have verdicts and are not in {self.collection.path}: "
-                f"{', '.join(sorted(judged)[:3])}; give the collection that was judged"
-            )
-        positives = card.mean(list(own.values()).count("positive") for own in labels.values())
-        sizes = (card.mean(len(query.text) for query in queries), length.count, length.value)
-        self.statistics.append(Statistics("test", "retrieval", "retrieval", len(queries), *sizes, positives))
-        counts = {"queries": len(queries), "documents": length.count, "relevant_per_query": positives}
-        self.tasks.append(SuiteTask("retrieval", "retrieval", counts))
+        judged = {
+            query: [Qrel(query, passage, int(label == "positive")) for passage, label in own.items()]
+            for query, own in self.refined.labels.items()
+        }
+        length = self._write("retrieval", judged, lambda id_: id_ not in self.refined.removed)
+        self._count("retrieval", judged, "documents", length.count, length.value)
 
     def _rerank(self) -> None:
         chosen = sample_candidates(self.refined.labels, self.settings)
         self.funnel["rerank_queries"] = len(chosen)
         if not chosen:
             return
-        wanted, length = {qrel.document_id for own in chosen.values() for qrel in own}, Mean()
+        wanted = {qrel.document_id for own in chosen.values() for qrel in own}
+        length = self._write("rerank", chosen, wanted.__contains__)
+        ranked = ({"query-id": id_, "corpus-ids": [qrel.document_id for qrel in own]} for id_, own in chosen.items())
+        write_lines(self.folder / "rerank" / "top_ranked" / "test.jsonl", ranked)
+        self._count("rerank", chosen, "candidates_per_query", card.mean(map(len, chosen.values())), length.value)
+
+    def _write(self, name: str, judged: Candidates, keep: Callable[[str], bool]) -> Mean:
+        """Write a collection with its README; gives the number and the mean length of its documents."""
+        missing, length = {qrel.document_id for own in judged.values() for qrel in own}, Mean()
 
         def corpus() -> Iterator[Document]:
             for document in self.collection.documents():
-                if document.id in wanted:
-                    length.take(_length(document))
+                if keep(document.id):
+                    missing.discard(document.id)
+                    length.take(len(document.title) + len(document.text))
                     yield document
 
-        queries = [Query(query, self.texts[query]) for query in chosen]
-        self._write("rerank", corpus(), queries, (qrel for own in chosen.values() for qrel in own))
-        ranked = ({"query-id": id_, "corpus-ids": [qrel.document_id for qrel in own]} for id_, own in chosen.items())
-        write_lines(self.folder / "rerank" / "top_ranked" / "test.jsonl", ranked)
-        candidates = card.mean(map(len, chosen.values()))
-        positives = card.mean(sum(qrel.grade for qrel in own) for own in chosen.values())
-        sizes = (card.mean(len(query.text) for query in queries), candidates, length.value)
-        self.statistics.append(Statistics("test", "rerank", "rerank", len(queries), *sizes, positives))
-        counts = {"queries": len(queries), "candidates_per_query": candidates, "relevant_per_query": positives}
-        self.tasks.append(SuiteTask("rerank", "rerank", counts))
-
-    def _write(self, name: str, corpus: Iterable[Document], queries: list[Query], qrels: Iterable[Qrel]) -> None:
-        write_collection(self.folder / name, corpus, queries, {"test": qrels})
+        queries = [Query(query, self.texts[query]) for query in judged]
+        qrels = (qrel for own in judged.values() for qrel in own)
+        write_collection(self.folder / name, corpus(), queries, {"test": qrels})
+        if missing:
+            raise CurateError(
+                f"{len(missing)} passages have verdicts and are not in {self.collection.path}: "
+                f"{', '.join(sorted(missing)[:3])}; give the collection that was judged"
+            )
         parts = {
             "corpus": {"corpus": "corpus.jsonl"},
             "queries": {"queries": "queries.jsonl"},
@@ -290,6 +277,15 @@ class _Maker:
         if name == "rerank":
             parts["top_ranked"] = {"test": "top_ranked/test.jsonl"}
         write_text(self.folder / name / "README.md", card.front_matter(parts))
+        return length
+
+    def _count(self, name: str, judged: Candidates, of: str, size: float, length: float) -> None:
+        asked = card.mean(len(self.texts[query]) for query in judged)
+        positives = card.mean(sum(qrel.grade for qrel in own) for own in judged.values())
+        line = Statistics("test", name, name, len(judged), asked, size, length, positives)
+        self.statistics.append(line)
+        counts = {"queries": len(judged), of: size, "relevant_per_query": positives}
+        self.tasks.append(SuiteTask(name, name, counts))
 
     def _sts(self, source: Path) -> None:
         pairs = list(read_pairs(source / "test.jsonl"))
@@ -358,10 +354,6 @@ class _Rows:
         kept = tuple(text for id_, text in texts.items() if not guard.leaks(id_, text))
         self.leaks += len(texts) - len(kept)
         return kept
-
-
-def _length(document: Document) -> int:
-    return len(document.title) + len(document.text)
 
 
 def _made(settings: Assembly) -> list[str]:

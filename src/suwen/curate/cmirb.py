@@ -56,7 +56,7 @@ class CmirbSettings:
         if not 1 <= self.best <= self.candidates:
             raise CurateError(f"{self.best} of {self.candidates} candidates: give 1 <= best <= candidates")
         if not 0 <= self.similarity <= 1 or not 1 <= self.quality <= 5:
-            raise CurateError("the similarity is from 0 to 1 and the quality from 1 to 5: mend the settings")
+            raise CurateError("the similarity is from 0 to 1 and the quality from 1 to 5: correct the settings")
 
 
 @dataclass
@@ -80,7 +80,7 @@ class CmirbFunnel:
 
 @dataclass
 class Match:
-    """A pair of query and document, and what speaks for it."""
+    """A pair of query and document, and the evidence for it."""
 
     query_id: str
     document_id: str
@@ -178,7 +178,7 @@ class Cmirb:
             self.queries = {id_: text for id_, text in self.queries.items() if said.get(id_)}
         self.funnel.medical_queries = len(self.queries)
         if self.settings.filter_documents:
-            said = self._medical("medical documents", map(_content, self._counted()))
+            said = self._medical("medical documents", ((one.id, one.content) for one in self._counted()))
             self.removed = {id_ for id_, medical in said.items() if not medical}
         else:
             self.funnel.documents = sum(1 for _ in self.collection.documents())
@@ -195,16 +195,16 @@ class Cmirb:
 
     def _given(self) -> list[Match]:
         qrels = self.collection.qrels()
-        found = [
+        matches = [
             Match(query, document)
             for query, grades in qrels.items()
             for document, grade in grades.items()
             if grade > 0 and query in self.queries and document not in self.removed
         ]
-        if not found:
+        if not matches:
             raise CurateError(f"{self.collection.path} has no judged pair left to score: give qrels, or match")
-        self._fetch(match.document_id for match in found)
-        return found
+        self._fetch(match.document_id for match in matches)
+        return matches
 
     def _fetch(self, ids: Iterable[str]) -> None:
         self._texts.want(ids)
@@ -216,18 +216,18 @@ class Cmirb:
     def _matched(self, search: Search) -> list[Match]:
         """Word search, then the model's choice of it."""
         candidates = {id_: self._candidates(text, search) for id_, text in self.queries.items()}
-        candidates = {id_: found for id_, found in candidates.items() if found}
+        candidates = {id_: ids for id_, ids in candidates.items() if ids}
         if self.queries and not candidates:
             raise CurateError("the word search found nothing for any query: is the index one of this collection?")
         self.funnel.candidates = sum(map(len, candidates.values()))
-        self._fetch(id_ for found in candidates.values() for id_ in found)
+        self._fetch(id_ for ids in candidates.values() for id_ in ids)
         chosen = self.asker.ask(
             "choose",
-            (self._choice(id_, found) for id_, found in candidates.items()),
+            (self._choice(id_, ids) for id_, ids in candidates.items()),
             lambda data: [int(label[1:]) - 1 for label in data["best"]],
             lambda request: list(range(min(self.settings.best, len(candidates[request.key])))),
         )
-        matches = [Match(id_, found[place]) for id_, found in candidates.items() for place in chosen.get(id_, ())]
+        matches = [Match(id_, ids[place]) for id_, ids in candidates.items() for place in chosen.get(id_, ())]
         self.funnel.chosen = len(matches)
         return matches
 
@@ -374,16 +374,12 @@ def choice(text: str) -> str | None:
     >>> choice("D：淋巴转移"), choice("Ｂ"), choice("Aspirin")
     ('D', 'B', None)
     """
-    found = _CHOICE.match(text)
-    if found is None:
+    chosen = _CHOICE.match(text)
+    if chosen is None:
         return None
-    letter = found[1]
+    letter = chosen[1]
     return letter if letter.isascii() else chr(ord(letter) - 0xFEE0)
 
 
 def _spans(data: Mapping[str, Any]) -> list[str]:
     return list(data["spans"])
-
-
-def _content(document: Document) -> tuple[str, str]:
-    return document.id, f"{document.title}\n{document.text}" if document.title else document.text

@@ -106,9 +106,7 @@ class HeldOut:
         try:
             for place, record in records(Path(path), "jsonl"):
                 if not isinstance(text := record.get("text"), str):
-                    raise LeakageError(
-                        f'{place}: no held-out text here; each line is an object such as {{"text": "…"}}'
-                    )
+                    raise LeakageError(f'{place}: not a held-out text; each line is like {{"text": "…"}}')
                 held_out.add(text)
         except CorpusError as problem:
             raise LeakageError(str(problem)) from problem

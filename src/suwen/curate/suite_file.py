@@ -1,4 +1,4 @@
-"""The suite file of an assembled benchmark, so that ``suwen bench run`` can measure on it at once. Runs nothing."""
+"""The text of a suite file for collections of one's own, to measure on with ``suwen bench run``. Runs nothing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ _LAYOUTS = {"retrieval": "beir", "rerank": "beir", "sts": "pairs"}
 
 
 class SuiteTask(NamedTuple):
-    """A task of the suite: its kind, its folder beside the suite file, and how much it holds."""
+    """A task of the suite: its kind, its folder (from the suite file's own), how much it holds, its split and name."""
 
     kind: str
     folder: str
-    counts: Mapping[str, float]
+    counts: Mapping[str, float] = {}
+    split: str = "test"
+    name: str = ""
 
 
-def suite_text(name: str, tasks: Sequence[SuiteTask], *, language: str, licence: str) -> str:
-    """The suite as TOML; paths are meant from the file's own folder."""
+def suite_text(name: str, tasks: Sequence[SuiteTask], *, language: str = "zh", licence: str = "your own") -> str:
+    """The suite as TOML, with remarks for whoever edits it."""
     head = (
-        "# The benchmark in this folder, for `suwen bench run`.\n"
+        "# For `suwen bench run`. Every key is explained by the shipped suites; add [[averages]] to report means.\n"
         f'name = {_quoted(name)}\ntitle = {_quoted(name)}\npaper = ""\nreference = ""\n\n'
         '[templates]\nquery = "{instruction}{text}"\ndocument = "{instruction}{text}"\n'
     )
@@ -36,12 +38,15 @@ def _task(name: str, task: SuiteTask, language: str, licence: str) -> str:
     counts = ", ".join(f"{key} = {value!r}" for key, value in task.counts.items())
     cosine = 'similarity = "cosine"\n' if task.kind == "sts" else ""
     return (
-        f"\n[[tasks]]\nname = {_quoted(f'{name}-{task.folder}')}\nkind = {_quoted(task.kind)}\n"
-        f'language = {_quoted(language)}\nmetrics = {json.dumps(_METRICS[task.kind])}\nsplit = "test"\n{cosine}'
-        f"licence = {_quoted(licence)}\nlayouts = [{_quoted(_LAYOUTS[task.kind])}]\npath = {_quoted(task.folder)}\n"
-        'get = "it lies beside this file; there is nothing to fetch"\n'
-        'instruction = { query = "", document = "" }\nhub = { id = "", revision = "" }\n'
-        f"counts = {{ {counts} }}\n"
+        f"\n[[tasks]]\nname = {_quoted(task.name or f'{name}-{task.folder}')}\n"
+        f"kind = {_quoted(task.kind)}  # retrieval, rerank, sts or paraphrase\n"
+        f"language = {_quoted(language)}  # zh or en\n"
+        f"metrics = {json.dumps(_METRICS[task.kind])}  # the first is the main one\n"
+        f"split = {_quoted(task.split)}\n{cosine}licence = {_quoted(licence)}\n"
+        f"layouts = [{_quoted(_LAYOUTS[task.kind])}]\npath = {_quoted(task.folder)}\n"
+        'get = "a local folder; there is nothing to fetch"\n'
+        'instruction = { query = "", document = "" }  # what your encoder wants before its texts, if anything\n'
+        f'hub = {{ id = "", revision = "" }}\ncounts = {{ {counts} }}\n'
     )
 
 

@@ -41,7 +41,8 @@ _RULES: tuple[tuple[str, Rule], ...] = (
     ("name", mask_zh.name),
     ("name", mask_en.name),
 )
-_MASK = re.compile(
+#: A mask as it stands in a text.
+MASK = re.compile(
     rf"\[(?P<word>{'|'.join(word for words in KINDS.values() for word in words)})(?P<number>[0-9]{{1,6}})\]"
 )
 _KIND_OF = {word: kind for kind, words in KINDS.items() for word in words}
@@ -109,11 +110,11 @@ class Masker:
 
     def mask(self, text: str) -> Masked:
         """Mask ``text``. Masks already there stay as they are, and their numbers are not given again."""
-        for old in _MASK.finditer(text):
+        for old in MASK.finditer(text):
             kind = _KIND_OF[old["word"]]
             if old[0] not in self._originals:
                 self.counters[kind] = max(self.counters.get(kind, 0), int(old["number"]))
-        language = 0 if _ANY_HAN.search(_MASK.sub("", text)) else 1
+        language = 0 if _ANY_HAN.search(MASK.sub("", text)) else 1
         spans = []
         for (start, end), kind in self._find(text):
             original = text[start:end]
@@ -126,8 +127,8 @@ class Masker:
         A mask can uncover the next find, as a closed bracket ends a name; going on until the view is still is what
         makes masking twice the same as masking once.
         """
-        view = View.of(text, (Place(*old.span()) for old in _MASK.finditer(text)))
-        found: list[tuple[Place, str]] = []
+        view = View.of(text, (Place(*old.span()) for old in MASK.finditer(text)))
+        places: list[tuple[Place, str]] = []
         while True:
             fresh = []
             for kind, rule in self._rules():
@@ -137,8 +138,8 @@ class Masker:
                 if kind == "name":
                     self._names.update(form for place in taken for form in _forms(text[place.start : place.end]))
             if not fresh:
-                return sorted(found)
-            found += fresh
+                return sorted(places)
+            places += fresh
 
     def _rules(self) -> Iterator[tuple[str, Rule]]:
         yield from ((kind, rule) for kind, rule in _RULES if kind in self.kinds)
@@ -183,7 +184,7 @@ def unmask(text: str, key: Mapping[str, str]) -> str:
     >>> unmask(masker.mask("患者李建国，男。").text, masker.key)
     '患者李建国，男。'
     """
-    return _MASK.sub(lambda found: key.get(found[0], found[0]), text)
+    return MASK.sub(lambda mask: key.get(mask[0], mask[0]), text)
 
 
 def validate(text: str, *, strict: bool = False) -> list[Span]:
@@ -195,15 +196,15 @@ def validate(text: str, *, strict: bool = False) -> list[Span]:
     >>> [(span.kind, span.original) for span in validate("[姓名1]，电话13912345678")]
     [('phone', '13912345678')]
     """
-    found = Masker()._find(text)
+    places = Masker()._find(text)
     if strict:
-        view = View.of(text, [*(Place(*old.span()) for old in _MASK.finditer(text))])
-        view = view.without(place for place, _ in found)
+        view = View.of(text, [*(Place(*old.span()) for old in MASK.finditer(text))])
+        view = view.without(place for place, _ in places)
         for kind, shape in _SHAPES:
             taken = apart(Place(*match.span()) for match in shape.finditer(view.plain))
             view = view.without(taken)
-            found += [(place, kind) for place in taken]
-    return [Span(start, end, kind, "", text[start:end]) for (start, end), kind in sorted(found)]
+            places += [(place, kind) for place in taken]
+    return [Span(start, end, kind, "", text[start:end]) for (start, end), kind in sorted(places)]
 
 
 def kinds_in(text: str) -> list[str]:
@@ -212,7 +213,7 @@ def kinds_in(text: str) -> list[str]:
     >>> kinds_in("[姓名1]的电话是[电话1]")
     ['name', 'phone']
     """
-    return [_KIND_OF[found["word"]] for found in _MASK.finditer(text)]
+    return [_KIND_OF[mask["word"]] for mask in MASK.finditer(text)]
 
 
 def _known(kinds: Collection[str] | None) -> frozenset[str]:

@@ -62,13 +62,13 @@ _STREET = compiled(
 
 def name(view: View) -> Iterator[Place]:
     """Names after a title, in a field, in a signature, before a degree."""
-    found = []
+    names = []
     for pattern in (_TITLED, _FIELD, _BY, _CALLED, _SELF, _KIN, _ROLE, _SURNAMED, _WITH_DEGREE, _BESIDE):
         for match in pattern.finditer(view.plain):
             words = match[1].replace(",", "").split()
             if _NO_NAME.isdisjoint(words) and not _ILLNESS.match(view.plain, match.end(1)):
-                found.append(Place(*match.span(1)))
-    yield from apart(found)
+                names.append(Place(*match.span(1)))
+    yield from apart(names)
 
 
 def address(view: View) -> Iterator[Place]:

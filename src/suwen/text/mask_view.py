@@ -61,10 +61,10 @@ def places(pattern: re.Pattern[str], text: str, group: int | str = 1) -> Iterato
         yield Place(*match.span(group))
 
 
-def apart(found: Iterable[Place]) -> list[Place]:
+def apart(places: Iterable[Place]) -> list[Place]:
     """Sorted, and of any that overlap the one that starts first, the longer where they start together."""
     kept: list[Place] = []
-    for place in sorted(found, key=lambda place: (place.start, -place.end)):
+    for place in sorted(places, key=lambda place: (place.start, -place.end)):
         if not kept or place.start >= kept[-1].end:
             kept.append(place)
     return kept

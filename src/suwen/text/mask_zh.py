@@ -92,28 +92,28 @@ def _lines(path: Path) -> list[str]:
 def name(view: View) -> Iterator[Place]:
     """Names in fields and signatures, after a title, before one, and beside a number that is masked."""
     text = view.folded
-    found = [place for label in _FORM.finditer(text) if (place := _in_form(text, label.end()))]
+    places = [place for label in _FORM.finditer(text) if (place := _in_form(text, label.end()))]
     for label in (_FIELD, _CALLED, _TITLE_BEFORE, _LISTED):
-        found += [place for match in label.finditer(text) if (place := _after(text, match.end()))]
+        places += [place for match in label.finditer(text) if (place := _after(text, match.end()))]
     for title in (_TITLE_AFTER, _KIN):
-        found += [place for match in title.finditer(text) if (place := _before(text, match.start()))]
-    found += _alone(text)
-    yield from apart(found)
+        places += [place for match in title.finditer(text) if (place := _before(text, match.start()))]
+    places += _alone(text)
+    yield from apart(places)
 
 
 def address(view: View) -> Iterator[Place]:
     """Addresses after a label, or from a known province or city down to a door or a village."""
     text = view.folded
-    found = []
+    places = []
     for label in _ADDRESS_LABEL.finditer(text):
         place = _address_at(text, label.end(), labelled=True)
         if place:
-            found.append(place)
+            places.append(place)
     for start in _place().finditer(text):
         place = _address_at(text, start.start(), labelled=False)
         if place:
-            found.append(place)
-    yield from apart(found)
+            places.append(place)
+    yield from apart(places)
 
 
 def _in_form(text: str, start: int) -> Place | None:

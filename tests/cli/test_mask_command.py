@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from suwen.cli.masking import VERBS
+from suwen.cli.mask_command import VERBS
 from suwen.text.mask import MaskError
 
 

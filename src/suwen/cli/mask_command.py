@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json as jsonlib
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
 from suwen.cli.output import Json, print_json, say
-from suwen.corpora import masking
-from suwen.corpora.masking import Checked, MaskedDocument
+from suwen.corpora.masked_files import mask_file
 from suwen.text.mask import KINDS, MaskError
 
 
@@ -39,44 +34,16 @@ def mask(
         raise MaskError("--json and the masked text cannot share standard output: name a file with --out")
     if to is not None and to.exists() and to.samefile(source):
         raise MaskError(f"{to} is the file being read: name another with --out")
-    counts: Counter[str] = Counter()
-    documents = masking.mask_documents(source, kinds=kind, fields=field or (), encoding=encoding)
     with ExitStack() as open_files:
         stream = open_files.enter_context(to.open("w", encoding="utf-8", newline="")) if to else sys.stdout
         keys = open_files.enter_context(key.open("w", encoding="utf-8")) if key else None
-        told = _telling(documents, counts, keys)
-        if sample:
-            stream.write(_table(masking.sample(told, sample, seed)))
-        else:
-            stream.writelines(document.line() for document in told)
+        options = {"kinds": kind, "fields": field or (), "encoding": encoding}
+        counts = mask_file(source, stream, key=keys, count=sample, seed=seed, **options)
     if json:
-        print_json({"documents": counts.pop("", 0), "masks": dict(counts)})
+        print_json(asdict(counts))
     else:
-        number = counts.pop("", 0)
-        found = ", ".join(f"{name} {count}" for name, count in counts.most_common()) or "nothing to mask"
-        say(f"{source}: {number} documents; {found}")
-
-
-def _telling(
-    documents: Iterator[MaskedDocument], counts: Counter[str], keys: TextIO | None
-) -> Iterator[MaskedDocument]:
-    """Count what goes by (the documents under no name) and write down its key."""
-    for document in documents:
-        counts[""] += 1
-        counts.update(document.counts)
-        if keys and document.key:
-            keys.write(jsonlib.dumps({"document": document.place, "key": document.key}, ensure_ascii=False) + "\n")
-        yield document
-
-
-def _table(rows: list[Checked]) -> str:
-    table = io.StringIO()
-    # Spreadsheets take a CSV for UTF-8 only when it says so.
-    table.write("\ufeff")
-    writer = csv.writer(table)
-    writer.writerow(Checked._fields)
-    writer.writerows(rows)
-    return table.getvalue()
+        put = ", ".join(f"{name} {count}" for name, count in counts.masks.most_common()) or "nothing to mask"
+        say(f"{source}: {counts.documents} documents; {put}")
 
 
 VERBS = (mask,)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suwen.corpora.files import CorpusError
-from suwen.corpora.masking import mask_documents, sample
+from suwen.corpora.masked_files import mask_documents, sample
 
 NOTES = [
     {
@@ -28,7 +28,7 @@ def notes(tmp_path: Path) -> Path:
     return file
 
 
-def test_every_text_of_a_record_is_masked_and_numbers_start_anew(notes: Path) -> None:
+def test_every_text_of_a_record_is_masked_and_numbers_start_again(notes: Path) -> None:
     first, second = mask_documents(notes)
     assert first.content == {
         "id": 7,

@@ -5,15 +5,17 @@ What is personal data and what a mask looks like is for ``suwen.text.mask``.
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
-from suwen.corpora.files import BadRecord, CorpusError, read_text
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.files import CorpusError, read_text
+from suwen.corpora.tabular import format_of, records
 from suwen.text.mask import Masker, kinds_in
 from suwen.text.split import sentences
 
@@ -65,12 +67,50 @@ def mask_documents(
     if format == "text":
         yield _masked(str(path), read_text(path, encoding), Masker(kinds), ())
         return
-    for place, record in rows(path, format, encoding):
-        if isinstance(record, BadRecord):
-            raise record
+    for place, record in records(path, format, encoding):
         if fields and not set(fields) & set(record):
             raise CorpusError(f"{place}: has none of the fields {', '.join(fields)}; it has {', '.join(record)}")
         yield _masked(place, dict(record), Masker(kinds), fields)
+
+
+@dataclass
+class MaskCounts:
+    """How many documents were read, and how many masks of each kind were put."""
+
+    documents: int = 0
+    masks: Counter[str] = field(default_factory=Counter)
+
+
+def mask_file(
+    path: Path, to: TextIO, *, key: TextIO | None = None, count: int = 0, seed: int = 0, **options: Any
+) -> MaskCounts:
+    """Write a file masked, or a sample of its sentences as CSV for a person to check.
+
+    Args:
+        path: the file.
+        to: where the masked documents go, or the sample.
+        key: where to write what the masks stand for, a line of JSON for each document that has some.
+        count: so many sentences are sampled; 0 writes the documents.
+        seed: draws the sample.
+        options: as for :func:`mask_documents`.
+    """
+    counts = MaskCounts()
+
+    def counted() -> Iterator[MaskedDocument]:
+        for document in mask_documents(path, **options):
+            counts.documents += 1
+            counts.masks.update(document.counts)
+            if key is not None and document.key:
+                key.write(json.dumps({"document": document.place, "key": document.key}, ensure_ascii=False) + "\n")
+            yield document
+
+    if count:
+        # Spreadsheets take a CSV for UTF-8 only when it says so.
+        to.write("\ufeff")
+        csv.writer(to).writerows([Checked._fields, *sample(counted(), count, seed)])
+    else:
+        to.writelines(document.line() for document in counted())
+    return counts
 
 
 def sample(documents: Iterable[MaskedDocument], count: int, seed: int = 0) -> list[Checked]:
