@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import csv
 import math
-import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from suwen.corpora.files import open_text
 from suwen.jury.agreement import Interval, cohen_kappa
 from suwen.jury.records import JuryProblem, Label, Verdict
 from suwen.jury.sampling import Sampled, pair_name
+from suwen.sqlite_file import SqliteFile
 
 Opinion = Literal["positive", "negative", "unsure"]
 OPINIONS: tuple[Opinion, ...] = get_args(Opinion)
@@ -30,9 +29,6 @@ _WORDS: Mapping[str, Opinion] = {
     "0": "negative", "-": "negative", "no": "negative", "不相关": "negative", "否": "negative",
     "?": "unsure", "？": "unsure", "不确定": "unsure",
 }  # fmt: skip
-_TABLE = """CREATE TABLE IF NOT EXISTS labels (
-    id INTEGER PRIMARY KEY, pair TEXT NOT NULL, reviewer TEXT NOT NULL, label TEXT NOT NULL, note TEXT NOT NULL,
-    source TEXT NOT NULL, at REAL NOT NULL)"""
 _Z = 1.959963984540054
 
 
@@ -47,31 +43,17 @@ class Review(NamedTuple):
     at: float
 
 
-class Reviews:
+class Reviews(SqliteFile):
     """The store of experts' labels, one SQLite file; each label is on the disk when ``add`` returns."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self._lock = threading.Lock()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=60)
-            self._base.execute("PRAGMA journal_mode=WAL")
-            self._base.execute("PRAGMA synchronous=FULL")
-            self._base.execute(_TABLE)
-        except (sqlite3.DatabaseError, OSError) as problem:
-            raise JuryProblem(f"{self.path} cannot be used for reviews ({problem}): name another file") from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            self._base.close()
+    holds = "reviews"
+    made_by = "name the reviews.db of the other page"
+    problem = JuryProblem
+    tables = (
+        """CREATE TABLE IF NOT EXISTS labels (
+    id INTEGER PRIMARY KEY, pair TEXT NOT NULL, reviewer TEXT NOT NULL, label TEXT NOT NULL, note TEXT NOT NULL,
+    source TEXT NOT NULL, at REAL NOT NULL)""",
+    )
 
     def add(
         self, pair: str, reviewer: str, label: str, note: str = "", source: str = "page", at: float | None = None
@@ -81,39 +63,32 @@ class Reviews:
             raise JuryProblem(
                 f"{label!r} by {reviewer!r} is no label: name a reviewer and one of {', '.join(OPINIONS)}"
             )
-        with self._lock:
-            last = self._base.execute(
+        with self.writing() as base:
+            last = base.execute(
                 "SELECT label, note FROM labels WHERE pair = ? AND reviewer = ? ORDER BY id DESC LIMIT 1",
                 (pair, reviewer),
             ).fetchone()
             if last == (label, note):
                 return False
             row = (pair, reviewer, label, note, source, time.time() if at is None else at)
-            self._base.execute("INSERT INTO labels VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
+            base.execute("INSERT INTO labels VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
             return True
 
     def __iter__(self) -> Iterator[Review]:
         """Every label ever given, oldest first."""
-        with self._lock:
-            rows = self._base.execute(
-                "SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id"
-            ).fetchall()
+        rows = self.rows("SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id")
         yield from (Review(*row) for row in rows)
 
     def latest(self) -> dict[str, dict[str, Review]]:
         """What each reviewer said last of each pair: ``{pair: {reviewer: review}}``."""
-        found: dict[str, dict[str, Review]] = {}
+        by_pair: dict[str, dict[str, Review]] = {}
         for review in self:
-            found.setdefault(review.pair, {})[review.reviewer] = review
-        return found
+            by_pair.setdefault(review.pair, {})[review.reviewer] = review
+        return by_pair
 
     def by(self, reviewer: str) -> dict[str, Review]:
         """What one reviewer said last of each pair."""
-        with self._lock:
-            rows = self._base.execute(
-                "SELECT pair, reviewer, label, note, source, at FROM labels WHERE reviewer = ? ORDER BY id", (reviewer,)
-            ).fetchall()
-        return {row[0]: Review(*row) for row in rows}
+        return {review.pair: review for review in self if review.reviewer == reviewer}
 
 
 def import_csv(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer: str | None = None) -> int:
@@ -155,10 +130,8 @@ def import_csv(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer
 
 def import_store(path: Path, reviews: Reviews, sample: Sequence[Sampled]) -> int:
     """Take the labels of another labelling page's store, such as one served elsewhere; gives how many were new."""
-    if not path.is_file():
-        raise JuryProblem(f"there is no {path}: name the reviews.db of the other page")
     known = {one.pair for one in sample}
-    with Reviews(path) as other:
+    with Reviews(path, create=False) as other:
         said = list(other)
     if strange := [review.pair for review in said if review.pair not in known]:
         raise JuryProblem(f"{path}: the pair {strange[0]!r} is not in the sample: is it of another one?")
