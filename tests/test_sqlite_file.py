@@ -11,7 +11,7 @@ import pytest
 from suwen.jury.review import Reviews
 from suwen.jury.texts import Texts
 from suwen.jury.votes import Votes
-from suwen.llm.cache import Cache
+from suwen.llm.reply_cache import Cache
 from suwen.sqlite_file import SqliteFile
 
 #: What 0.1.0 made: the statements, the application's number, the version, and the journal.
@@ -105,7 +105,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path, 
     with pytest.raises(kind.problem, match="is a database of something else: name another file for"):
         kind(tmp_path / "other.db", create=True)
     assert (tmp_path / "other.db").read_bytes() == before
-    with pytest.raises(kind.problem, match="there is no .*absent"):
+    with pytest.raises(kind.problem, match=r"there is no .*absent"):
         kind(tmp_path / "absent.db", create=False)
     assert not (tmp_path / "absent.db").exists()
 
@@ -123,8 +123,13 @@ def test_threads_write_one_after_the_other_and_a_failed_write_leaves_nothing(tmp
             thread.start()
         for thread in threads:
             thread.join()
-        with pytest.raises(KeyError), store.writing() as base:
-            base.execute("DELETE FROM labels")
-            raise KeyError
+
+        def fail() -> None:
+            with store.writing() as base:
+                base.execute("DELETE FROM labels")
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            fail()
         assert [pair for (pair,) in store.rows("SELECT pair FROM labels ORDER BY id")] == [str(n) for n in range(20)]
         assert len(list(store.stream("SELECT * FROM labels WHERE at < ?", (10,)))) == 10

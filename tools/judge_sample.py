@@ -28,19 +28,19 @@ from typing import Any
 
 from suwen.corpora.collection import Collection
 from suwen.corpora.sample import sample_path
-from suwen.jury import report as reporting
+from suwen.jury import jury_report as reporting
 from suwen.jury.agreement import ratings
-from suwen.jury.batches import Settings
 from suwen.jury.consensus import Rule, consensus, write_verdicts
-from suwen.jury.folder import Folder
+from suwen.jury.judge_batches import Settings
 from suwen.jury.judging import Judged, Jury
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import PooledQuery, index_collection, open_retrievers, read_pool, write_pool
-from suwen.jury.records import GRADES, POSITIVE, VALUES, Judge, Verdict
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import GRADES, POSITIVE, VALUES, Judge, Verdict
 from suwen.jury.votes import Votes
-from suwen.llm.cache import Cache
 from suwen.llm.client import LLM, Progress
 from suwen.llm.config import load_config
+from suwen.llm.reply_cache import Cache
 
 Pair = tuple[str, str]
 SERVER = Path(__file__).with_name("serve_gguf.py")
@@ -80,7 +80,7 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def pool(folder: Folder, collection: Collection, queries: int, passages: int) -> None:
+def pool(folder: JuryFolder, collection: Collection, queries: int, passages: int) -> None:
     """Pool the first queries by words and by meaning, and keep the best of both lists, with who found what."""
     index_collection(collection, folder.index)
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def pool(folder: Folder, collection: Collection, queries: int, passages: int) ->
     folder.pool.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in best), encoding="utf-8")
 
 
-def take_pool(folder: Folder, collection: Collection, pool: Path) -> None:
+def take_pool(folder: JuryFolder, collection: Collection, pool: Path) -> None:
     """Judge a pool that was made before, of the same collection."""
     with Texts(folder.texts, create=True) as store:
         store.want(one.passage_id for pooled in read_pool(pool) for one in pooled.candidates)
@@ -154,7 +154,7 @@ def tell(made: Progress) -> None:
     say(f"{made.done} of {made.total} batches{eta}")
 
 
-def judge(given: argparse.Namespace, folder: Folder, models: Sequence[Model]) -> Judged:
+def judge(given: argparse.Namespace, folder: JuryFolder, models: Sequence[Model]) -> Judged:
     """Let the judges vote, query by query: whenever it is stopped, the first queries have all their votes."""
     config, ports = given.out / "suwen.toml", {model.name: free_port() for model in models}
     configure(config, models, ports, given.batch)
@@ -256,7 +256,7 @@ def write_grades(path: Path, verdicts: Sequence[Verdict], qrels: Mapping[str, Ma
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def summarise(folder: Folder, collection: Collection, models: Sequence[Model]) -> dict[str, Any]:
+def summarise(folder: JuryFolder, collection: Collection, models: Sequence[Model]) -> dict[str, Any]:
     """Write verdicts and report, and gather the numbers."""
     qrels, names = collection.qrels(), [one.name for one in JUDGES]
     cache = Cache(folder.replies)
@@ -307,7 +307,7 @@ def main() -> int:
         Model("small", given.small, digest(given.small), JUDGES[:2]),
         Model("large", given.large, digest(given.large), JUDGES[2:]),
     )
-    folder, collection = Folder(given.out), Collection.open(sample_path())
+    folder, collection = JuryFolder(given.out), Collection.open(sample_path())
     given.out.mkdir(parents=True, exist_ok=True)
     if not folder.pool.is_file():
         if given.pool is not None:

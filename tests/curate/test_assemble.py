@@ -21,7 +21,7 @@ from suwen.curate.asking import CurateError
 from suwen.curate.assemble import Assembly, assemble, read_labels, refine, sample_candidates
 from suwen.curate.card import front_matter, table
 from suwen.curate.leakage import HeldOut
-from suwen.jury.records import JuryProblem, Verdict
+from suwen.jury.verdicts import JuryProblem, Verdict
 
 DRUGS = (
     "布洛芬",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.jury.consensus import Rule, consensus, decide, funnel
-from suwen.jury.records import GRADES, Judge, JuryProblem, read_verdicts, write_verdicts
+from suwen.jury.verdicts import GRADES, Judge, JuryProblem, read_verdicts, write_verdicts
 from suwen.jury.votes import Votes
 
 GRADE = st.sampled_from([*GRADES, None])

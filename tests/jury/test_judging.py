@@ -11,15 +11,15 @@ import pytest
 from court import asked, by_mark, config, judges, make_pool
 from server import Fault, Says, Server, burst
 
-from suwen.jury.batches import Settings
+from suwen.jury.judge_batches import Settings
 from suwen.jury.judging import Judged, Jury
 from suwen.jury.pooling import PoolProblem
-from suwen.jury.records import GRADES, Judge, JuryProblem, Vote
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import GRADES, Judge, JuryProblem, Vote
 from suwen.jury.votes import Votes, VotesProblem
 from suwen.llm.client import LLM, Budget
 from suwen.llm.config import ConfigProblem
-from suwen.llm.tokens import estimate_messages
+from suwen.llm.token_estimate import estimate_messages
 
 MODELS = ("one", "two", "three")
 PAIRS = {f"q{n}": [f"p{n}-{m}" for m in range(12)] for n in range(4)}

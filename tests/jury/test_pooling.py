@@ -9,7 +9,7 @@ from small_pair import NOTES, make_pair
 
 from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
-from suwen.jury.folder import Folder
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import (
     PoolProblem,
     Retriever,
@@ -20,8 +20,8 @@ from suwen.jury.pooling import (
     read_pool,
     write_pool,
 )
-from suwen.jury.records import JuryProblem
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import JuryProblem
 
 QUERIES = [Query("q1", "高血压患者怎么吃"), Query("q2", "尿酸结石能溶解吗"), Query("q3", "孕妇能打流感疫苗吗")]
 
@@ -36,7 +36,7 @@ def collection(tmp_path):
 @pytest.fixture
 def work(collection, tmp_path):
     pair = make_pair(tmp_path / "pair", tiers=("static", "rough"))
-    folder = Folder(tmp_path / "work")
+    folder = JuryFolder(tmp_path / "work")
     index_collection(collection, folder.index, pair=pair)
     return folder
 

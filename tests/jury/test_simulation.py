@@ -12,12 +12,12 @@ from server import Server
 from statsmodels.stats import inter_rater
 
 from suwen.jury.agreement import agreement, ratings
-from suwen.jury.batches import Settings, draw
 from suwen.jury.consensus import Rule, consensus, funnel
+from suwen.jury.judge_batches import Settings, draw
 from suwen.jury.judging import Jury
 from suwen.jury.positions import position_effects
-from suwen.jury.records import Judge
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge
 from suwen.jury.votes import Votes
 from suwen.llm.client import LLM
 

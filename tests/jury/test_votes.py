@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 from court import vote
 
-from suwen.jury.records import Judge
+from suwen.jury.verdicts import Judge
 from suwen.jury.votes import Votes, VotesProblem
 
 

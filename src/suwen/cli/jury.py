@@ -12,21 +12,21 @@ from suwen.cli import reviewing
 from suwen.cli.output import NEGATIVE, Json, counting, measuring, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.jury import audit as auditing
-from suwen.jury import report as reporting
-from suwen.jury.batches import Settings
+from suwen.jury import jury_report as reporting
 from suwen.jury.consensus import Rule, write_verdicts
 from suwen.jury.consensus import consensus as verdicts_of
-from suwen.jury.folder import Folder
+from suwen.jury.judge_batches import Settings
 from suwen.jury.judging import Judged, Jury
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import PoolReport, index_collection, open_retrievers, write_pool
-from suwen.jury.records import Judge, Verdict
 from suwen.jury.review import ReviewReport, Reviews, apply_reviews, review_report
 from suwen.jury.sampling import read_sample
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge, Verdict
 from suwen.jury.votes import Votes
-from suwen.llm.cache import Cache, LedgerRow
 from suwen.llm.client import LLM, Budget, Plan, Progress
 from suwen.llm.config import load_config
+from suwen.llm.reply_cache import Cache, LedgerRow
 
 Work = Annotated[Path, typer.Argument(metavar="WORK", help="The folder of this jury's files.")]
 CollectionPath = Annotated[
@@ -93,11 +93,11 @@ def pool(
 
     Example: `suwen jury pool my-collection work --with lexical --with dense:l6 --with dense@other-index --depth 100`
     """
-    found = _pool(collection, Folder(work), retrievers, depth, index, pair, split, queries, duplicates, originals)
+    found = _pool(collection, JuryFolder(work), retrievers, depth, index, pair, split, queries, duplicates, originals)
     if json:
         print_json(reporting.plain(found))
         return
-    out.print(f"{found.queries:,} queries, {found.pairs:,} pairs, {found.passages:,} passages; {Folder(work).pool}")
+    out.print(f"{found.queries:,} queries, {found.pairs:,} pairs, {found.passages:,} passages; {JuryFolder(work).pool}")
     for name, alone in found.alone.items():
         out.print(f"  {alone:,} pairs found by {name} alone")
     if found.empty:
@@ -106,7 +106,7 @@ def pool(
 
 def _pool(
     collection: Path,
-    folder: Folder,
+    folder: JuryFolder,
     retrievers: list[str],
     depth: int,
     index: Path | None,
@@ -158,7 +158,7 @@ def judge(
     Example: `suwen jury judge work -j large -j other -j third --again 0.1 --dry-run`
     """
     settings = Settings(batch, seed, again, reasons)
-    done = _judge(Folder(work), judges, settings, config, prompts, Budget(calls, tokens, cost), dry_run)
+    done = _judge(JuryFolder(work), judges, settings, config, prompts, Budget(calls, tokens, cost), dry_run)
     if isinstance(done, Plan):
         _tell_plan(done, json)
         return
@@ -168,7 +168,7 @@ def judge(
 
 
 def _judge(
-    folder: Folder,
+    folder: JuryFolder,
     judges: list[str],
     settings: Settings,
     config: Path | None,
@@ -236,7 +236,7 @@ def consensus(
 
     Example: `suwen jury consensus work --mode unanimous --worst A`
     """
-    folder, rule = Folder(work), Rule(mode, worst)
+    folder, rule = JuryFolder(work), Rule(mode, worst)
     target = to or folder.verdicts
     counts: dict[str, int] = {}
 
@@ -269,7 +269,7 @@ def report(
 
     Example: `suwen jury report work`
     """
-    folder, rule = Folder(work), Rule(mode, worst)
+    folder, rule = JuryFolder(work), Rule(mode, worst)
     with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
         review: ReviewReport | None = None
         ledger: list[LedgerRow] = []
@@ -326,7 +326,7 @@ def audit(
 
     Example: `suwen jury audit CmedqaRetrieval work -j large --split dev --queries 200 --dry-run`
     """
-    folder, opened, rule = Folder(work), Collection.open(collection), Rule(mode, worst)
+    folder, opened, rule = JuryFolder(work), Collection.open(collection), Rule(mode, worst)
     qrels, budget = opened.qrels(split), Budget(calls, tokens, cost)
     if not folder.pool.is_file():
         # Benchmarks ask the same thing twice now and then; that is theirs, and no reason not to audit them.

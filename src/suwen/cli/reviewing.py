@@ -10,14 +10,14 @@ from rich.table import Table
 
 from suwen.cli.output import Json, out, print_json, say
 from suwen.jury.consensus import read_verdicts
-from suwen.jury.folder import Folder
-from suwen.jury.records import JuryProblem
-from suwen.jury.report import plain
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.jury_report import plain
 from suwen.jury.review import Rate, Reviews, import_csv, import_store, review_report
 from suwen.jury.review_page import LOOPBACK, ReviewPage
 from suwen.jury.review_page import serve as bound
 from suwen.jury.sampling import draw_sample, read_sample, write_csv, write_sample
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import JuryProblem
 
 Work = Annotated[Path, typer.Argument(metavar="WORK", help="The folder of this jury's files.")]
 review_app = typer.Typer(
@@ -41,7 +41,7 @@ def sample(
 
     Example: `suwen jury review sample work --size 500`
     """
-    folder = Folder(work)
+    folder = JuryFolder(work)
     if folder.sample.is_file() and not again:
         raise JuryProblem(f"{folder.sample} is there: labels refer to it. Pass --again to draw another in its place")
     with Texts(folder.texts) as texts:
@@ -73,7 +73,7 @@ def serve(
 
     Example: `suwen jury review serve work`
     """
-    folder = Folder(work)
+    folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
         page = ReviewPage(drawn, reviews, LOOPBACK if host in LOOPBACK else None)
@@ -102,7 +102,7 @@ def take(
 
     Example: `suwen jury review import work sample-li.csv --reviewer li`
     """
-    folder = Folder(work)
+    folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
         if sheet.suffix == ".db":
@@ -121,7 +121,7 @@ def agreement(work: Work, json: Json = False) -> None:
 
     Example: `suwen jury review agreement work`
     """
-    folder = Folder(work)
+    folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
         found = review_report(drawn, reviews)

@@ -20,7 +20,7 @@ from suwen.corpora.records import Document
 from suwen.curate.asking import LEAST_TOKENS, Asker, CurateError
 from suwen.llm.client import Request
 from suwen.llm.requests import estimate
-from suwen.llm.tokens import estimate_tokens
+from suwen.llm.token_estimate import estimate_tokens
 from suwen.text.mask import KINDS, Masker, Span, validate
 from suwen.text.split import sentences
 

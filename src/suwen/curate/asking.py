@@ -14,7 +14,7 @@ from suwen.errors import SuwenError
 from suwen.llm.client import LLM, Reply, Request
 from suwen.llm.prompts import Prompt, load_prompt
 from suwen.llm.requests import estimate
-from suwen.llm.tokens import estimate_tokens, fit
+from suwen.llm.token_estimate import estimate_tokens, fit
 
 #: Less than this of a long text cannot be read fairly.
 LEAST_TOKENS = 64

@@ -20,8 +20,8 @@ from suwen.curate.card import Mean, Statistics
 from suwen.curate.splitting import Guard, Split, refuse_duplicates, split_queries
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.synonyms import read_pairs
-from suwen.jury.records import Label, Verdict
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Label, Verdict
 
 #: By query, then by passage.
 Labels = dict[str, dict[str, Label]]

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from suwen.jury.batches import draw
 from suwen.jury.consensus import Rule, consensus
+from suwen.jury.judge_batches import draw
+from suwen.jury.jury_report import examples, plain
 from suwen.jury.page import Cell, document, heading, paragraph, percent, table
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import JuryProblem, Verdict
-from suwen.jury.report import examples, plain
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import JuryProblem, Verdict
 from suwen.jury.votes import Votes
 
 Qrels = Mapping[str, Mapping[str, int]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import GRADES, Grade, JuryProblem, Label, Verdict, Vote, read_verdicts, write_verdicts
+from suwen.jury.verdicts import GRADES, Grade, JuryProblem, Label, Verdict, Vote, read_verdicts, write_verdicts
 from suwen.jury.votes import Votes
 
 __all__ = ["Funnel", "Rule", "Verdict", "consensus", "decide", "funnel", "read_verdicts", "write_verdicts"]

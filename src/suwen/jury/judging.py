@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from suwen.jury.batches import Asker, Batch, Graded, Settings, again, order, read_grades
+from suwen.jury.judge_batches import Asker, Batch, Graded, Settings, again, order, read_grades
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import Judge, JuryProblem, Vote
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge, JuryProblem, Vote
 from suwen.jury.votes import Votes
 from suwen.llm.client import LLM, Plan, Reply, Request, Spent, Summary
 

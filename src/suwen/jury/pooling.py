@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from suwen.corpora.collection import Collection
 from suwen.corpora.files import open_text
 from suwen.corpora.records import Query
-from suwen.jury.records import JuryProblem
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import JuryProblem
 from suwen.retrieve.ingest import IngestProgress, ingest
 from suwen.retrieve.retriever import Index, Mode, SearchError
 from suwen.text.fold import fold

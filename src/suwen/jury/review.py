@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from suwen.corpora.files import open_text
 from suwen.jury.agreement import Interval, cohen_kappa
-from suwen.jury.records import JuryProblem, Label, Verdict
 from suwen.jury.sampling import Sampled, pair_name
+from suwen.jury.verdicts import JuryProblem, Label, Verdict
 from suwen.sqlite_file import SqliteFile
 
 Opinion = Literal["positive", "negative", "unsure"]

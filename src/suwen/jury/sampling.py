@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suwen.corpora.files import open_text
-from suwen.jury.batches import draw
+from suwen.jury.judge_batches import draw
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import VALUES, JuryProblem, Label, Verdict
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import VALUES, JuryProblem, Label, Verdict
 from suwen.text.segment import bigrams
 
 #: Columns of the CSV; an expert fills the label, and the note if there is something to say.

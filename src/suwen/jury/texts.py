@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from suwen.corpora.records import Document
-from suwen.jury.records import JuryProblem
+from suwen.jury.verdicts import JuryProblem
 from suwen.sqlite_file import SqliteFile
 
 _AT_ONCE = 500

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from suwen.jury.records import Judge, JuryProblem, Vote
+from suwen.jury.verdicts import Judge, JuryProblem, Vote
 from suwen.sqlite_file import SqliteFile
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suwen.llm.cache import Cache, CacheProblem, Call, Stored
+from suwen.llm.reply_cache import Cache, CacheProblem, Call, Stored
 
 REPLY = Stored("答", "stop", "m-1", 3, 1, 0.5)
 CALL = Call("m", "q1", "k", "reply", 3, 1, 0.5, 2.0)
@@ -65,7 +65,7 @@ def test_a_newer_form_is_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from suwen.llm.cache import Cache, Call, Stored
+from suwen.llm.reply_cache import Cache, Call, Stored
 cache, name = Cache(Path(sys.argv[1])), sys.argv[2]
 for number in range(40):
     key = f"k{number}"

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from suwen.jury.agreement import Agreement, agreement, ratings
-from suwen.jury.batches import draw
 from suwen.jury.consensus import Funnel, Rule, checked_jury, consensus, funnel
+from suwen.jury.judge_batches import draw
 from suwen.jury.page import Cell, Row, document, example, heading, interval, number, paragraph, percent, table
 from suwen.jury.pooling import read_pool
 from suwen.jury.positions import PositionEffect, position_effects
-from suwen.jury.records import GRADES, VALUES, Verdict
 from suwen.jury.review import ReviewReport
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import GRADES, VALUES, Verdict
 from suwen.jury.votes import Votes
-from suwen.llm.cache import LedgerRow
+from suwen.llm.reply_cache import LedgerRow
 
 _EXAMPLES = 12
 _WORST_QUERIES = 20

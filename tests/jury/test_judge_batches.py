@@ -9,8 +9,8 @@ from court import config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwen.jury.batches import Asker, Batch, Settings, Shown, _share, again, order, read_grades
-from suwen.jury.records import Judge, JuryProblem
+from suwen.jury.judge_batches import Asker, Batch, Settings, Shown, _share, again, order, read_grades
+from suwen.jury.verdicts import Judge, JuryProblem
 
 IDS = [f"p{number}" for number in range(30)]
 

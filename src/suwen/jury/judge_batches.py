@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.jury.records import GRADES, Abstention, Grade, Judge, JuryProblem
+from suwen.jury.verdicts import GRADES, Abstention, Grade, Judge, JuryProblem
 from suwen.llm.config import LLMConfig
 from suwen.llm.prompts import Prompt, load_prompt
 from suwen.llm.replies import extract
 from suwen.llm.requests import Request, cache_key, estimate, identity
-from suwen.llm.tokens import estimate_tokens, fit
+from suwen.llm.token_estimate import estimate_tokens, fit
 
 #: Less than this of a long passage cannot be judged fairly.
 LEAST_TOKENS = 64
