@@ -80,8 +80,8 @@ def write_bytes(file: Path, data: bytes) -> None:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Replace a text file, in UTF-8 and with its line ends as they are."""
-    write_bytes(file, text.encode("utf-8"))
+    """Replace a text file, in UTF-8 and with its line ends as they are; half a character pair is written as escaped."""
+    write_bytes(file, text.encode("utf-8", "backslashreplace"))
 
 
 def write_json(file: Path, value: Any) -> None:
@@ -94,7 +94,7 @@ def write_lines(file: Path, records: Iterable[Mapping[str, Any]]) -> int:
     count = 0
     with replacing(file) as stream:
         for record in records:
-            stream.write(json.dumps(record, ensure_ascii=False).encode("utf-8") + b"\n")
+            stream.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
             count += 1
     return count
 

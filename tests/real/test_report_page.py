@@ -16,8 +16,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from reported import run_both
 
-from suwen.bench.page import POLICY
-from suwen.bench.report import write_report
+from suwen.bench.benchmark_report import write_report
+from suwen.html_kit import POLICY
 
 #: Put into a copy of the page: says what the browser made of it. The page itself has no script.
 _PROBE = """<script>addEventListener("load", () => {

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from suwen.bench.data import text_hash
+from suwen.durable import replacing, write_text
 from suwen.encoders.query import Vectors
 from suwen.errors import SuwenError
 
 Encode = Callable[[Sequence[str]], Vectors]
-#: Told how much is done: ``progress(done, total)``.
+#: Called with how much is done: ``progress(done, total)``.
 Progress = Callable[[int, int], None]
 #: Texts per shard: what a crash can cost. 2,048 vectors of 1,024 dimensions are 8 MB.
 SHARD_SIZE = 2048
@@ -34,25 +34,6 @@ def contract_hash(contract: Mapping[str, Any]) -> str:
     """The hash of a contract: of its canonical JSON."""
     canonical = json.dumps(contract, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def publish(file: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write a file whole or not at all, power cuts included."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 class VectorCache:
@@ -85,8 +66,8 @@ class VectorCache:
         """
         folder = None if self.folder is None else self.folder / contract_hash(contract)
         if folder is not None and not (folder / "contract.json").is_file():
-            described = json.dumps(contract, ensure_ascii=False, indent=2, sort_keys=True).encode("utf-8", "replace")
-            publish(folder / "contract.json", lambda stream: void(stream.write(described)))
+            described = json.dumps(contract, ensure_ascii=False, indent=2, sort_keys=True)
+            write_text(folder / "contract.json", described)
         width: int | None = None
         for start in range(0, len(texts), self.shard_size):
             piece = texts[start : start + self.shard_size]
@@ -111,12 +92,9 @@ class VectorCache:
         if (stored := _read(file, len(texts))) is not None:
             return stored
         vectors = _checked(encode(texts), len(texts))
-        publish(file, lambda stream: np.save(stream, vectors))
+        with replacing(file) as stream:
+            np.save(stream, vectors)
         return vectors
-
-
-def void(_: object) -> None:
-    """Nothing: for a callback whose result nobody wants."""
 
 
 def _read(file: Path, count: int) -> Vectors | None:
@@ -130,10 +108,10 @@ def _read(file: Path, count: int) -> Vectors | None:
 
 
 def _checked(vectors: Vectors, count: int) -> Vectors:
-    found = np.ascontiguousarray(vectors, dtype=np.float32)
-    if found.ndim != 2 or len(found) != count:
-        raise VectorError(f"{count} texts gave an array of shape {found.shape}; an encoder gives one vector per text")
-    if not np.isfinite(found).all():
-        row = int(np.flatnonzero(~np.isfinite(found).all(axis=1))[0])
+    array = np.ascontiguousarray(vectors, dtype=np.float32)
+    if array.ndim != 2 or len(array) != count:
+        raise VectorError(f"{count} texts gave an array of shape {array.shape}; an encoder gives one vector per text")
+    if not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
         raise VectorError(f"the vector of text {row} is not finite; run the model in fp32 or bf16")
-    return found
+    return array

@@ -10,16 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any
 
-from suwen.bench.cache import publish
 from suwen.bench.data import Ranked
 from suwen.bench.search import Ranks
 from suwen.bench.tasks import Task
+from suwen.durable import replacing
 from suwen.errors import SuwenError
 
 FORMAT = 1
@@ -62,13 +61,13 @@ class Result:
     def run(self) -> dict[str, dict[str, float]]:
         """The run: scores by query and document; empty for an STS task."""
         file = sidecar(self.path, ".trec")
-        found: dict[str, dict[str, float]] = {}
+        scores: dict[str, dict[str, float]] = {}
         if file.is_file():
             with file.open(encoding="utf-8") as lines:
                 for line in lines:
                     query, _, document, _, score, _ = line.rstrip("\n").split("\t")
-                    found.setdefault(query, {})[document] = float(score)
-        return found
+                    scores.setdefault(query, {})[document] = float(score)
+        return scores
 
     def similarities(self) -> dict[str, Any] | None:
         """Similarities of positives and of negatives, for a histogram; None where the system has no vectors."""
@@ -124,44 +123,17 @@ def mteb_result(task: Task, metrics: Mapping[str, float], about: Mapping[str, An
     }
 
 
-def write_json(file: Path, content: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-    publish(file, lambda stream: _put(stream, text.encode("utf-8", "replace")))
-
-
-def _put(stream: BinaryIO, data: bytes) -> None:
-    stream.write(data)
-
-
-def write_lines(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a JSON lines file whole or not at all."""
-
-    def lines(text: TextIO) -> None:
-        for row in rows:
-            text.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-
-    publish(file, lambda stream: _as_text(stream, lines))
-
-
 def write_run(file: Path, data: Ranked, ranks: Ranks, tag: str) -> None:
     """Write a TREC run: tabs between the columns, scores with all their digits."""
     tag = re.sub(r"\s+", "_", tag)
 
-    def lines(text: TextIO) -> None:
+    with replacing(file) as stream:
         for number, query in enumerate(data.query_ids):
             pairs = zip(ranks.rows[number].tolist(), ranks.scores[number].tolist(), strict=True)
             hits = ((row, score) for row, score in pairs if row >= 0)
             for rank, (row, score) in enumerate(hits, 1):
-                text.write(f"{query}\tQ0\t{data.document_ids[row]}\t{rank}\t{score!r}\t{tag}\n")
-
-    publish(file, lambda stream: _as_text(stream, lines))
-
-
-def _as_text(stream: BinaryIO, write: Callable[[TextIO], None]) -> None:
-    text = TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="\n")
-    write(text)
-    text.detach()
+                line = f"{query}\tQ0\t{data.document_ids[row]}\t{rank}\t{score!r}\t{tag}\n"
+                stream.write(line.encode("utf-8", "replace"))
 
 
 def read_result(path: Path) -> Result:
@@ -181,5 +153,5 @@ def read_result(path: Path) -> Result:
 def read_results(folder: Path | str) -> list[Result]:
     """Every finished result under a folder, by suite, system and task."""
     parts = (path.with_name(path.name.removesuffix(_QUERIES) + ".json") for path in Path(folder).rglob(f"*{_QUERIES}"))
-    found = [read_result(path) for path in parts if path.is_file()]
-    return sorted(found, key=lambda result: (result.suite, result.system, result.task))
+    results = (read_result(path) for path in parts if path.is_file())
+    return sorted(results, key=lambda result: (result.suite, result.system, result.task))

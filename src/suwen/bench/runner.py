@@ -25,14 +25,13 @@ from suwen.bench.results import (
     result_file,
     sidecar,
     system_folder,
-    write_json,
-    write_lines,
     write_run,
 )
 from suwen.bench.scoring import Scored, default_depth, score_task
 from suwen.bench.specs import parse_systems
 from suwen.bench.systems import Context, NotApplicable, Setting, System, SystemProblem
 from suwen.bench.tasks import Suite, Task, load_suite
+from suwen.durable import write_json, write_lines
 from suwen.errors import SuwenError
 
 #: Told what is running and how much of it is done.

@@ -14,10 +14,10 @@ from suwen.cli.output import Json, out, print_json, say
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity
-from suwen.curate.json_lines import write_lines
 from suwen.curate.mine import mine_negatives, search_index
 from suwen.curate.selection import Selected, select
 from suwen.curate.verify import read_queries
+from suwen.durable import write_lines
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.retriever import Mode as SearchMode

@@ -38,13 +38,13 @@ from suwen.curate.assemble import assemble as assembled
 from suwen.curate.card import table
 from suwen.curate.cmirb import Cmirb, CmirbSettings, read_references
 from suwen.curate.diversify import SEEDS, Diversity
-from suwen.curate.json_lines import write_lines
 from suwen.curate.leakage import HeldOut
 from suwen.curate.mine import search_index
 from suwen.curate.selection import Selected, select
 from suwen.curate.synonym_terms import Dictionary, read_synonyms
 from suwen.curate.synonyms import StsSettings, make_sts
 from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
+from suwen.durable import write_lines
 from suwen.jury.consensus import read_verdicts
 from suwen.jury.pooling import index_collection, index_retriever
 from suwen.jury.texts import Texts

@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 
 from suwen.bench import compare as comparing
+from suwen.bench.benchmark_report import comparison_cells, write_report
 from suwen.bench.metrics import definition
-from suwen.bench.report import comparison_cells, write_report
 from suwen.bench.results import read_results
 from suwen.cli.output import Json, out, print_json, say
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +15,7 @@ from suwen.corpora.layouts import Layout, find_layout
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.tabular import format_of, rows
+from suwen.durable import new_folder, write_lines
 from suwen.text.clean import clean
 
 _T = TypeVar("_T")
@@ -125,17 +123,10 @@ def write_collection(
     path = Path(path)
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise CorpusError(f"{path}: already there; remove it first or write the collection elsewhere")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        _write_lines(unfinished / "corpus.jsonl", "document", documents, _document_record)
-        _write_lines(unfinished / "queries.jsonl", "query", queries, _query_record)
-        _write_qrels(unfinished / "qrels", qrels)
-        unfinished.chmod(0o755)  # mkdtemp's folders are for their owner alone
-        unfinished.rename(path)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+    with new_folder(path) as folder:
+        _write_records(folder / "corpus.jsonl", "document", documents, _document_record)
+        _write_records(folder / "queries.jsonl", "query", queries, _query_record)
+        _write_qrels(folder / "qrels", qrels)
     return Collection.open(path)
 
 
@@ -172,18 +163,20 @@ def _query_record(query: Query) -> dict[str, Any]:
     return {"_id": query.id, "text": clean(query.text)}
 
 
-def _write_lines(path: Path, what: str, items: Iterable[_T], record_of: Callable[[_T], dict[str, Any]]) -> None:
+def _write_records(path: Path, what: str, items: Iterable[_T], record_of: Callable[[_T], dict[str, Any]]) -> None:
     seen: set[str] = set()
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        for item in items:
-            record = record_of(item)
+
+    def checked() -> Iterator[dict[str, Any]]:
+        for record in map(record_of, items):
             identifier = _writable(record["_id"], what)
             if identifier in seen:
                 raise CorpusError(f"the {what} id {identifier!r} occurs twice; ids must differ")
             if not record["text"]:
                 raise CorpusError(f"the {what} {identifier!r} has no text; leave it out")
             seen.add(identifier)
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            yield record
+
+    write_lines(path, checked())
 
 
 def _write_qrels(folder: Path, qrels: Mapping[str, Iterable[Qrel]]) -> None:

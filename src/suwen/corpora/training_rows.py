@@ -7,15 +7,14 @@ all have a prompt or none has: half a data set with a prompt would teach the mod
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from suwen.corpora.files import CorpusError, open_text
+from suwen.durable import write_lines
 from suwen.text.clean import clean
 
 
@@ -104,25 +103,14 @@ def write_training_rows(path: Path | str, rows: Iterable[TrainingRow]) -> int:
 
     The file is there whole or not at all; an empty part of a row is left out.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    count = 0
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
-        unfinished = Path(folder) / path.name
-        with _create(unfinished) as file:
-            for count, row in enumerate(rows, 1):
-                if not row.query or not row.pos or not all((*row.pos, *row.neg)):
-                    raise TrainingRowError(f"{path}:{count}: a row needs a query, a positive and no empty text: {row}")
-                kept = {name: value for name, value in row._asdict().items() if value}
-                file.write(json.dumps(kept, ensure_ascii=False) + "\n")
-        unfinished.replace(path)
-    return count
 
+    def records() -> Iterator[dict[str, Any]]:
+        for number, row in enumerate(rows, 1):
+            if not row.query or not row.pos or not all((*row.pos, *row.neg)):
+                raise TrainingRowError(f"{path}:{number}: a row needs a query, a positive and no empty text: {row}")
+            yield {name: value for name, value in row._asdict().items() if value}
 
-def _create(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "wt", encoding="utf-8", newline="\n")
-    return path.open("w", encoding="utf-8", newline="\n")
+    return write_lines(Path(path), records())
 
 
 def _record(line: str, place: str) -> Mapping[str, Any]:

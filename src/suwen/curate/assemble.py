@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 import tempfile
@@ -20,6 +19,7 @@ from suwen.curate.card import Mean, Statistics
 from suwen.curate.splitting import Guard, Split, refuse_duplicates, split_queries
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.synonyms import read_pairs
+from suwen.durable import new_folder, write_json, write_lines, write_text
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import Label, Verdict
 
@@ -167,13 +167,8 @@ def assemble(
             "no test query keeps a positive once undecided documents are out of the corpus: have more pairs reviewed, "
             "or keep documents that are positive for another query (undecided keep)"
         )
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as folder:
-        maker = _Maker(collection, texts, labels, divided, refined, settings, Path(folder) / out.name)
-        made = maker.make(sts)
-        if out.is_dir():
-            out.rmdir()
-        maker.folder.rename(out)
+    with new_folder(out) as folder:
+        made = _Maker(collection, texts, labels, divided, refined, settings, folder).make(sts)
     return Assembled(out, made.funnel, made.statistics)
 
 
@@ -221,7 +216,6 @@ class _Maker:
         }
 
     def make(self, sts: Path | None) -> _Maker:
-        self.folder.mkdir()
         self._retrieval()
         self._rerank()
         if sts is not None:
@@ -229,12 +223,12 @@ class _Maker:
         if self.divided.train:
             self._train()
         options = {"language": self.settings.language, "licence": self.settings.licence}
-        card.write(self.folder / "suite.toml", suite_text(self.settings.name, self.tasks, **options))
+        write_text(self.folder / "suite.toml", suite_text(self.settings.name, self.tasks, **options))
         settings = {key: value for key, value in asdict(self.settings).items() if key not in (*options, "name")}
         about = {"funnel": self.funnel, "settings": settings, "made": _made(self.settings)}
-        card.write(self.folder / "README.md", card.card(self.settings.name, self.statistics, **options, **about))  # type: ignore[arg-type]
+        write_text(self.folder / "README.md", card.card(self.settings.name, self.statistics, **options, **about))  # type: ignore[arg-type]
         record = {**about, "statistics": card.as_json(self.statistics)}
-        card.write(self.folder / "assembly.json", json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+        write_json(self.folder / "assembly.json", record)
         return self
 
     def _retrieval(self) -> None:
@@ -277,13 +271,8 @@ class _Maker:
 
         queries = [Query(query, self.texts[query]) for query in chosen]
         self._write("rerank", corpus(), queries, (qrel for own in chosen.values() for qrel in own))
-        ranked = self.folder / "rerank" / "top_ranked"
-        ranked.mkdir()
-        lines = [
-            json.dumps({"query-id": query, "corpus-ids": [qrel.document_id for qrel in own]}, ensure_ascii=False)
-            for query, own in chosen.items()
-        ]
-        card.write(ranked / "test.jsonl", "\n".join(lines) + "\n")
+        ranked = ({"query-id": id_, "corpus-ids": [qrel.document_id for qrel in own]} for id_, own in chosen.items())
+        write_lines(self.folder / "rerank" / "top_ranked" / "test.jsonl", ranked)
         candidates = card.mean(map(len, chosen.values()))
         positives = card.mean(sum(qrel.grade for qrel in own) for own in chosen.values())
         sizes = (card.mean(len(query.text) for query in queries), candidates, length.value)
@@ -300,7 +289,7 @@ class _Maker:
         }
         if name == "rerank":
             parts["top_ranked"] = {"test": "top_ranked/test.jsonl"}
-        card.write(self.folder / name / "README.md", card.front_matter(parts))
+        write_text(self.folder / name / "README.md", card.front_matter(parts))
 
     def _sts(self, source: Path) -> None:
         pairs = list(read_pairs(source / "test.jsonl"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 _HEADINGS = (
@@ -152,8 +151,3 @@ def front_matter(parts: Mapping[str, Mapping[str, str]]) -> str:
 def as_json(lines: Sequence[Statistics]) -> list[dict[str, Any]]:
     """The statistics as JSON can carry them."""
     return [asdict(line) for line in lines]
-
-
-def write(path: Path, text: str) -> None:
-    """Write a small text file."""
-    path.write_text(text, encoding="utf-8", newline="\n")

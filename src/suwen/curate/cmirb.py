@@ -17,9 +17,9 @@ from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Qrel
 from suwen.corpora.tabular import format_of, rows
 from suwen.curate.asking import MARKS, Asker, CurateError
-from suwen.curate.json_lines import write_document, write_lines
 from suwen.curate.leakage import comparable
 from suwen.curate.splitting import refuse_duplicates
+from suwen.durable import write_json, write_lines
 from suwen.jury.texts import Texts
 from suwen.llm.client import Request
 
@@ -170,7 +170,7 @@ class Cmirb:
         qrels = [Qrel(match.query_id, match.document_id, 1) for match in matches]
         write_collection(out, documents, queries, {"test": qrels})
         write_lines(out / "about" / "matches.jsonl", map(asdict, matches))
-        write_document(out / "about" / "funnel.json", asdict(self.funnel))
+        write_json(out / "about" / "funnel.json", asdict(self.funnel))
 
     def _keep_medical(self) -> None:
         if self.settings.filter_queries:

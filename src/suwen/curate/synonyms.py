@@ -18,10 +18,10 @@ from suwen.corpora.files import open_text
 from suwen.corpora.records import Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate.asking import Asker, CurateError
-from suwen.curate.json_lines import write_document, write_lines
 from suwen.curate.leakage import HeldOut
 from suwen.curate.splitting import refuse_duplicates, split_queries
 from suwen.curate.synonym_terms import Case, Dictionary, complaint
+from suwen.durable import write_json, write_lines
 from suwen.llm.client import Request
 
 #: CARE's published rows call the symmetric ones so.
@@ -170,7 +170,7 @@ def make_sts(
     write_lines(out / "test.jsonl", (pair._asdict() for pair in pairs))
     if rows:
         write_training_rows(out / "train.jsonl.gz", rows)
-    write_document(out / "funnel.json", asdict(funnel))
+    write_json(out / "funnel.json", asdict(funnel))
     return funnel
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import BinaryIO
 
-from suwen.bench.cache import publish
+from suwen.durable import write_bytes
 
 
 def write_whole(file: Path, data: bytes) -> None:
     """Replace a file in one go."""
-
-    def write(stream: BinaryIO) -> None:
-        stream.write(data)
-
-    publish(file, write)
+    write_bytes(file, data)
 
 
 def sync(path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from suwen.bench.cache import publish
+from suwen.durable import replacing
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form
@@ -219,7 +219,8 @@ class TeacherVectors:
         file = self.folder / "nearest" / f"{count}-of-{named}.npy"
         if not file.is_file():
             found = nearest_documents(self.array("query")[places], self.documents(), count, device=device)
-            publish(file, lambda stream: np.save(stream, found))
+            with replacing(file) as stream:
+                np.save(stream, found)
         kept: npt.NDArray[np.int32] = np.load(file, allow_pickle=False)
         return kept
 

@@ -11,9 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from reported import run_both
 
-from suwen.bench import report
+from suwen.bench import benchmark_report as report
+from suwen.bench.benchmark_report import ReportError, write_report
 from suwen.bench.plots import PlotError
-from suwen.bench.report import ReportError, write_report
 from suwen.bench.results import read_results
 from suwen.bench.tables import published
 

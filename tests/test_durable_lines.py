@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from suwen.curate.json_lines import write_document, write_lines
+from suwen.durable import write_json, write_lines
 
 
 def test_lines_and_documents_are_written_whole(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "a.jsonl"
     assert write_lines(file, ({"文": number} for number in range(3))) == 3
     assert [json.loads(line) for line in file.read_text("utf-8").splitlines()] == [{"文": n} for n in range(3)]
-    write_document(tmp_path / "a.json", {"a": [1]})
+    write_json(tmp_path / "a.json", {"a": [1]})
     assert json.loads((tmp_path / "a.json").read_text("utf-8")) == {"a": [1]}
 
 

@@ -1,20 +1,28 @@
-"""The HTML of a report: elements with everything escaped, and the style sheet. What is said on the page is not here."""
+"""The HTML of reports: elements with all texts escaped, one style sheet, the page. What a report says is not here."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
+
+from suwen.durable import write_text
 
 #: Nothing may be fetched and no script runs, whatever the texts of a collection hold.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+#: Stands where there is no number.
+DASH = "–"
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1f23; --soft: #59616b; --paper: #ffffff; --panel: #f5f6f8;
-  --line: #d9dde3; --accent: #0b5cad; --ours: #e7f1fb; --good: #0a6b3d; --bad: #a3310f; }
+  --line: #d9dde3; --accent: #0b5cad; --ours: #e7f1fb; --good: #0a6b3d; --bad: #a3310f;
+  --bar: #9cc3ea; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #a4adb8; --paper: #1b1e23; --panel: #24282f;
-  --line: #3b424c; --accent: #7db8f5; --ours: #1f3348; --good: #6fd3a0; --bad: #f2a083; } }
+  --line: #3b424c; --accent: #7db8f5; --ours: #1f3348; --good: #6fd3a0; --bad: #f2a083;
+  --bar: #2f5d8a; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1.25rem clamp(1rem, 4vw, 2.5rem) 4rem; max-width: 72rem; background: var(--paper);
   color: var(--ink); font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", "PingFang SC", "Microsoft YaHei",
@@ -34,7 +42,9 @@ td { white-space: nowrap; }
 thead th { background: var(--panel); vertical-align: bottom; position: sticky; top: 0; z-index: 2; min-width: 8rem;
   max-width: 16rem; overflow-wrap: break-word; }
 thead small { display: block; font-weight: 400; color: var(--soft); }
-th:first-child, td:first-child, .word { text-align: left; }
+th:first-child, td:first-child, .word { text-align: left; } td.word { white-space: normal; min-width: 10rem; }
+.bar { display: block; height: 0.45rem; margin-top: 0.25rem; background: var(--bar); border-radius: 3px;
+  margin-left: auto; min-width: 1px; } td:has(.bar) { min-width: 5rem; }
 tbody th { font-weight: 500; min-width: 9rem; max-width: 28rem; position: sticky; left: 0; z-index: 1;
   background: var(--paper); }
 thead th:first-child { left: 0; z-index: 3; }
@@ -48,7 +58,10 @@ figure { margin: 1rem 0; } figure img { max-width: 100%; height: auto; border: 1
   border-radius: 6px; display: block; } figcaption { font-size: 0.85rem; margin-top: 0.3rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem; }
 details { border: 1px solid var(--line); border-radius: 6px; margin: 0.5rem 0; padding: 0.4rem 0.75rem; }
-summary { cursor: pointer; } .gain { color: var(--good); font-weight: 600; } .loss { color: var(--bad);
+summary { cursor: pointer; } .mark { color: var(--accent); font-weight: 600; }
+blockquote { margin: 0.5rem 0; padding: 0.4rem 0.9rem; border-left: 4px solid var(--line); white-space: pre-wrap;
+  max-width: 60rem; }
+.gain { color: var(--good); font-weight: 600; } .loss { color: var(--bad);
   font-weight: 600; } .sides { display: grid; gap: 0.5rem 1.5rem; grid-template-columns: repeat(auto-fit,
   minmax(min(100%, 18rem), 1fr)); } .sides h5 { margin: 0.6rem 0 0.2rem; font-size: 0.85rem; color: var(--soft); }
 .sides ol { margin: 0; padding-left: 1.3rem; font-size: 0.9rem; } h4 { margin: 1rem 0 0.25rem; font-size: 1rem; }
@@ -60,20 +73,26 @@ ul.notice { padding-left: 2rem; }
 
 
 class Cell(NamedTuple):
-    """A cell of a table: its text, whether it is the best of its kind, and whether it is a word, not a number."""
+    """A cell of a table: its text, whether it is words and no number, the best of its kind, the share of a bar."""
 
     text: str
-    best: bool = False
     word: bool = False
+    best: bool = False
+    bar: float | None = None
 
 
 class Row(NamedTuple):
-    """A row: its heading, a badge that says where it comes from, its cells."""
+    """A row: its heading, its cells, a badge that says where it comes from, and whether it is one of ours."""
 
     heading: str
-    cells: Sequence[Cell]
+    cells: Sequence[Cell | str]
     badge: str = ""
     ours: bool = False
+
+
+#: The heading of a column, with a small second line or without; and a row of which only heading and cells are given.
+Column = str | tuple[str, str]
+PlainRow = tuple[str, Sequence[Cell | str]]
 
 
 def paragraph(text: str, kind: str = "") -> str:
@@ -81,32 +100,52 @@ def paragraph(text: str, kind: str = "") -> str:
     return f"<p{_class(kind)}>{escape(text)}</p>"
 
 
-def heading(level: int, text: str, anchor: str = "") -> str:
+def heading(text: str, anchor: str = "", level: int = 2) -> str:
     """A heading; with an anchor it can be linked to."""
     return f"<h{level}{f' id={_quoted(anchor)}' if anchor else ''}>{escape(text)}</h{level}>"
 
 
-def table(caption: str, headings: Sequence[tuple[str, str]], rows: Iterable[Row], definitions: dict[str, str]) -> str:
-    """A table that scrolls by itself on a small screen, and what its metrics are; headings have a small second line."""
-    top = "".join(
-        f'<th scope="col"{_class("word" if name == "metric" else "")}>{escape(name)}'
-        f"{f'<small>{escape(under)}</small>' if under else ''}</th>"
-        for name, under in headings
-    )
-    body = "".join(_row(row) for row in rows)
+def table(
+    caption: str,
+    headings: Sequence[Column],
+    rows: Iterable[Row | PlainRow],
+    definitions: Mapping[str, str] | None = None,
+) -> str:
+    """A table that scrolls by itself on a small screen.
+
+    Args:
+        caption: What it shows.
+        headings: Of the columns, that of the row headings first; a pair has a small second line.
+        rows: The rows; a heading and its cells are enough.
+        definitions: What the names in it mean.
+    """
+    every = [Row(*row) for row in rows]
+    words = {place for row in every for place, cell in enumerate(row.cells, 1) if isinstance(cell, Cell) and cell.word}
+    top = "".join(_column(name, "word" if place in words else "") for place, name in enumerate(headings))
+    body = "".join(_row(row) for row in every)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label={_quoted(caption)}><table>'
         f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-        + definition_list(definitions)
+        + definition_list(definitions or {})
     )
+
+
+def _column(name: Column, kind: str) -> str:
+    text, under = (name, "") if isinstance(name, str) else name
+    return f'<th scope="col"{_class(kind)}>{escape(text)}{f"<small>{escape(under)}</small>" if under else ""}</th>'
 
 
 def _row(row: Row) -> str:
     badge = f' <span class="from">{escape(row.badge)}</span>' if row.badge else ""
-    kinds = ("best" if cell.best else "word" if cell.word else "" for cell in row.cells)
-    pairs = zip(row.cells, kinds, strict=True)
-    cells = "".join(f"<td{_class(kind)}>{escape(cell.text)}</td>" for cell, kind in pairs)
+    cells = "".join(_cell(cell if isinstance(cell, Cell) else Cell(cell)) for cell in row.cells)
     return f'<tr{_class("ours" if row.ours else "")}><th scope="row">{escape(row.heading)}{badge}</th>{cells}</tr>\n'
+
+
+def _cell(cell: Cell) -> str:
+    bar = ""
+    if cell.bar is not None and cell.bar > 0:
+        bar = f'<span class="bar" style="width:{100 * min(cell.bar, 1.0):.1f}%"></span>'
+    return f"<td{_class('best' if cell.best else 'word' if cell.word else '')}>{escape(cell.text)}{bar}</td>"
 
 
 def bullets(items: Iterable[str], kind: str = "") -> str:
@@ -114,16 +153,14 @@ def bullets(items: Iterable[str], kind: str = "") -> str:
     return f"<ul{_class(kind)}>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
 
 
-def definition_list(definitions: dict[str, str]) -> str:
+def definition_list(definitions: Mapping[str, str]) -> str:
     """Names and what they mean, under the table that uses them."""
-    if not definitions:
-        return ""
     items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(what)}</dd>" for name, what in definitions.items())
-    return f'<dl class="definitions">{items}</dl>'
+    return f'<dl class="definitions">{items}</dl>' if items else ""
 
 
 def figure(light: bytes, dark: bytes, alt: str, caption: str, size: tuple[float, float]) -> str:
-    """A picture held in the page itself, on light or dark ground as the reader has it."""
+    """A PNG picture held in the page itself, on light or dark ground as the reader has it; the size is in inches."""
     width, height = (round(100 * side) for side in size)
     return (
         f'<figure><picture><source media="(prefers-color-scheme: dark)" srcset="{_data(dark)}">'
@@ -136,9 +173,19 @@ def _data(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-def details(summary: str, kind: str, mark: str, body: str) -> str:
+def figures(pictures: Iterable[str]) -> str:
+    """Pictures in a grid."""
+    return f'<div class="figures">{"".join(pictures)}</div>'
+
+
+def details(mark: str, line: str, body: str, kind: str = "mark") -> str:
     """Something to open: a mark in colour, a line of text, and what is behind it."""
-    return f"<details><summary><span{_class(kind)}>{escape(mark)}</span> {escape(summary)}</summary>{body}</details>\n"
+    return f"<details><summary><span{_class(kind)}>{escape(mark)}</span> {escape(line)}</summary>{body}</details>\n"
+
+
+def quotes(texts: Iterable[tuple[str, str]]) -> str:
+    """Texts as they are, each under its name."""
+    return "".join(f"{paragraph(name, 'soft')}<blockquote>{escape(text)}</blockquote>" for name, text in texts)
 
 
 def sides(columns: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -151,7 +198,7 @@ def sides(columns: Sequence[tuple[str, Sequence[str]]]) -> str:
 
 
 def document(title: str, lead: str, links: Sequence[tuple[str, str]], body: Iterable[str]) -> str:
-    """The whole page."""
+    """The whole page; links are pairs of an anchor and a name."""
     items = "".join(f'<li><a href="#{escape(anchor)}">{escape(name)}</a></li>' for anchor, name in links)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -163,6 +210,26 @@ def document(title: str, lead: str, links: Sequence[tuple[str, str]], body: Iter
         + "\n".join(body)
         + "\n</main>\n</body>\n</html>\n"
     )
+
+
+def write_document(file: Path, title: str, lead: str, links: Sequence[tuple[str, str]], body: Iterable[str]) -> None:
+    """Write the whole page."""
+    write_text(file, document(title, lead, links, body))
+
+
+def number(value: float | None, form: str = ".3f") -> str:
+    """A number, or a dash where there is none or it is not defined."""
+    return DASH if value is None or math.isnan(value) else format(value, form)
+
+
+def percent(value: float) -> str:
+    """A share in percent, or a dash."""
+    return number(value, ".1%")
+
+
+def interval(low: float, high: float, form: str = ".3f") -> str:
+    """An interval in brackets after its number, or nothing where it is not defined."""
+    return "" if math.isnan(low) else f" [{low:{form}}, {high:{form}}]"
 
 
 def _class(kind: str) -> str:

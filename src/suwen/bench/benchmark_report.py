@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from suwen.bench import page
-from suwen.bench.cache import publish
+from suwen import html_kit as html
 from suwen.bench.compare import CompareError, Comparison, Hit, QueryDifference, TaskComparison, compare, system_names
 from suwen.bench.metrics import definition
 from suwen.bench.plots import (
@@ -35,11 +33,11 @@ from suwen.bench.results import Result, read_results
 from suwen.bench.runner import averages
 from suwen.bench.tables import PAPERS, Figure, published
 from suwen.bench.tasks import Suite, load_suite, suites
+from suwen.durable import write_bytes, write_text
 from suwen.errors import SuwenError
 
 #: Of each task, so many wins and losses are shown.
 MOST_QUERIES = 5
-_DASH = "–"
 
 
 class ReportError(SuwenError):
@@ -47,7 +45,7 @@ class ReportError(SuwenError):
 
 
 @dataclass
-class Report:
+class BenchmarkReport:
     """What was written: the page, the files of each plot, and what a reader should know."""
 
     page: Path
@@ -64,7 +62,7 @@ class _Column(NamedTuple):
     ours: dict[str, float | None]
 
 
-def write_report(out: Path | str, to: Path | str, *, curves: Sequence[Path | str] = ()) -> Report:
+def write_report(out: Path | str, to: Path | str, *, curves: Sequence[Path | str] = ()) -> BenchmarkReport:
     """Write ``index.html`` and the plots of all results under a folder.
 
     Args:
@@ -82,57 +80,52 @@ def write_report(out: Path | str, to: Path | str, *, curves: Sequence[Path | str
     if not has_matplotlib():
         raise PlotError("A report needs matplotlib, which is not installed; install it with: pip install 'suwen[eval]'")
     trained = [curves_plot(file) for file in curves]
-    writer = _Writer(Report(Path(to) / "index.html"))
+    writer = _Writer(BenchmarkReport(Path(to) / "index.html"))
     names = list(dict.fromkeys(result.suite for result in results))
     body = [part for number, name in enumerate(names) for part in writer.suite(number, name, results)]
     links = [(f"suite-{number}", name) for number, name in enumerate(names)]
     if trained:
         links.append(("curves", "Training curves"))
-        body += [page.heading(2, "Training curves", "curves"), *map(writer.picture, trained)]
+        body += [html.heading("Training curves", "curves"), *map(writer.picture, trained)]
     lead = (
         f"{len(results)} results of {len(system_names(results))} systems. Scores are multiplied by 100. Rows marked "
         "“measured here” come from this run, rows marked “published” are copied from the named paper."
     )
-    notices = [page.paragraph(notice, "notice") for notice in writer.report.notices]
-    text = page.document("Retrieval benchmark report", lead, links, [*notices, *body])
-    publish(writer.report.page, partial(_put, text.encode("utf-8", "replace")))
+    notices = [html.paragraph(notice, "notice") for notice in writer.report.notices]
+    html.write_document(writer.report.page, "Retrieval benchmark report", lead, links, [*notices, *body])
     return writer.report
-
-
-def _put(data: bytes, stream: BinaryIO) -> None:
-    stream.write(data)
 
 
 @dataclass
 class _Writer:
     """Makes the parts of a page, writing plots and collecting notices on the way."""
 
-    report: Report
+    report: BenchmarkReport
     _names: set[str] = field(default_factory=set)
 
     def suite(self, number: int, name: str, every: Sequence[Result]) -> Iterator[str]:
         results = [result for result in every if result.suite == name]
         known = load_suite(name) if name in suites() else None
-        yield page.heading(2, known.title if known else f"Suite {name}", f"suite-{number}")
+        yield html.heading(known.title if known else f"Suite {name}", f"suite-{number}")
         if known is not None:
-            yield page.paragraph(f"Suite {name}, {known.reference}.", "soft")
+            yield html.paragraph(f"Suite {name}, {known.reference}.", "soft")
         yield _scores_table(name, results)
         yield _notes(results)
         if known is not None and known.paper is not None:
             yield from _published_tables(known, results)
-        yield page.heading(3, "By task, and against speed")
+        yield html.heading("By task, and against speed", level=3)
         pictures = [self.picture(bars_plot(results))]
         speed = speed_plot(results)
         if speed is None:
-            self.tell(f"{name}: no plot of speed, since no task was timed for every system that can be timed")
+            self.notice(f"{name}: no plot of speed, since no task was timed for every system that can be timed")
         else:
             pictures.append(self.picture(speed))
-        yield f'<div class="figures">{"".join(pictures)}</div>'
+        yield html.figures(pictures)
         yield from self._compared(results)
         histograms = similarity_plots(results)
         if histograms:
-            yield page.heading(3, "Similarities of positives and negatives")
-            yield f'<div class="figures">{"".join(map(self.picture, histograms))}</div>'
+            yield html.heading("Similarities of positives and negatives", level=3)
+            yield html.figures(map(self.picture, histograms))
 
     def _compared(self, results: Sequence[Result]) -> Iterator[str]:
         """The best system against each of the others."""
@@ -140,26 +133,26 @@ class _Writer:
         for other in system_names(results):
             if other == best:
                 continue
-            yield page.heading(3, f"{best} against {other}")
+            yield html.heading(f"{best} against {other}", level=3)
             try:
                 yield from _comparison(compare(results, best, other))
             except CompareError as problem:
-                yield page.paragraph(str(problem), "notice")
+                yield html.paragraph(str(problem), "notice")
 
     def picture(self, plot: Plot) -> str:
         # Two systems may share a name once it is made fit for a file.
         name = plot.name if plot.name not in self._names else f"{plot.name}-{len(self._names)}"
         self._names.add(name)
         light, folder = render(plot), self.report.page.parent / "plots"
-        for file, data in ((f"{name}.png", light), (f"{name}.csv", plot.csv().encode("utf-8", "replace"))):
-            publish(folder / file, partial(_put, data))
-            self.report.plots.append(folder / file)
+        write_bytes(folder / f"{name}.png", light)
+        write_text(folder / f"{name}.csv", plot.csv())
+        self.report.plots += [folder / f"{name}.png", folder / f"{name}.csv"]
         if plot.has_chinese and find_font() is None:
-            self.tell(NO_FONT)
+            self.notice(NO_FONT)
         caption = f"{plot.title}. Files: plots/{name}.png and plots/{name}.csv"
-        return page.figure(light, render(plot, dark=True), plot.alt, caption, plot.size)
+        return html.figure(light, render(plot, dark=True), plot.alt, caption, plot.size)
 
-    def tell(self, notice: str) -> None:
+    def notice(self, notice: str) -> None:
         if notice not in self.report.notices:
             self.report.notices.append(notice)
 
@@ -185,11 +178,11 @@ def _scores_table(suite: str, results: Sequence[Result]) -> str:
         for metric in dict.fromkeys(name for result in own.values() for name in result.metrics):
             main = any(result.main == metric for result in own.values())
             values = [own[system].metrics.get(metric) if system in own else None for system in systems]
-            rows.append(page.Row(task, [page.Cell(_main(metric, main), word=True), *_cells(values, metric)]))
+            rows.append(html.Row(task, [html.Cell(_main(metric, main), word=True), *_cells(values, metric)]))
     for name, values in _means(suite, results, systems).items():
-        rows.append(page.Row(f"mean: {name}", [page.Cell("as the suite says", word=True), *_cells(values, "")]))
-    headings = [("task", ""), ("metric", ""), *((system, "measured here") for system in systems)]
-    return page.table(f"{suite}: every metric x 100", headings, rows, _definitions(r.metrics for r in results))
+        rows.append(html.Row(f"mean: {name}", [html.Cell("as the suite says", word=True), *_cells(values, "")]))
+    headings: list[html.Column] = ["task", "metric", *((system, "measured here") for system in systems)]
+    return html.table(f"{suite}: every metric x 100", headings, rows, _definitions(r.metrics for r in results))
 
 
 def _main(metric: str, main: bool) -> str:
@@ -199,21 +192,21 @@ def _main(metric: str, main: bool) -> str:
 def _notes(results: Sequence[Result]) -> str:
     """What the runs remarked about their data, each remark once."""
     notes = dict.fromkeys(f"{result.task}: {note}" for result in results for note in result.about.get("notes", ()))
-    return page.bullets(notes, "notice") if notes else ""
+    return html.bullets(notes, "notice") if notes else ""
 
 
-def _cells(values: Sequence[float | None], metric: str) -> list[page.Cell]:
+def _cells(values: Sequence[float | None], metric: str) -> list[html.Cell]:
     known = [value for value in values if value is not None]
     pick = min if metric.startswith("hole") else max
     best = pick(known) if len(known) > 1 and min(known) != max(known) else None
-    return [page.Cell(_number(value), value is not None and value == best) for value in values]
+    return [html.Cell(_number(value), best=value is not None and value == best) for value in values]
 
 
 def _means(suite: str, results: Sequence[Result], systems: Sequence[str]) -> dict[str, list[float | None]]:
     """The averages that a suite names; of a suite of one's own, as the run left them in its summaries."""
     by_system = [_averages_of(suite, [r for r in results if r.system == system]) for system in systems]
-    names = dict.fromkeys(name for found in by_system for name, value in found.items() if value is not None)
-    return {name: [found.get(name) for found in by_system] for name in names}
+    names = dict.fromkeys(name for means in by_system for name, value in means.items() if value is not None)
+    return {name: [means.get(name) for means in by_system] for name in names}
 
 
 def _averages_of(suite: str, results: Sequence[Result]) -> dict[str, float | None]:
@@ -238,8 +231,8 @@ def _published_tables(suite: Suite, results: Sequence[Result]) -> Iterator[str]:
     numbers = sorted({column.table for column in columns})
     parts = [text for number in numbers if (text := _published_table(suite, number, results))]
     if parts:
-        yield page.heading(3, "Beside the published numbers")
-        yield page.paragraph(
+        yield html.heading("Beside the published numbers", level=3)
+        yield html.paragraph(
             "Both are x 100 and by the metric that the column names. The papers' systems were not run here: their "
             "data, instructions and hardware are as their authors had them. Columns without a result of ours are left "
             "out.",
@@ -255,27 +248,30 @@ def _published_table(suite: Suite, number: int, results: Sequence[Result]) -> st
     measured = [(system, [column.ours[system] for column in columns]) for system in system_names(results)]
     # A row of changes in per cent ("Improve.") is no system.
     printed = [figure for figure in published(suite.paper, number) if not figure.kind.startswith("%")]
-    ours = [page.Row(name, [page.Cell(_number(v)) for v in values], "measured here", True) for name, values in measured]
+    ours = [html.Row(name, [_number(v) for v in values], "measured here", True) for name, values in measured]
     theirs = []
     for row in dict.fromkeys(figure.row for figure in printed):
         cells = {figure.column: _printed(figure) for figure in printed if figure.row == row}
         if any(column.heading in cells for column in columns):
-            shown = [page.Cell(cells.get(column.heading, _DASH)) for column in columns]
-            theirs.append(page.Row(row, shown, "published"))
-    headings = [("system", ""), *((column.heading, f"{column.name}, {column.metric}") for column in columns)]
+            shown = [cells.get(column.heading, html.DASH) for column in columns]
+            theirs.append(html.Row(row, shown, "published"))
+    headings: list[html.Column] = [
+        "system",
+        *((column.heading, f"{column.name}, {column.metric}") for column in columns),
+    ]
     caption = f"{PAPERS[suite.paper]}, Table {number} (x 100), and ours"
     metrics = [column.metric for column in columns if column.metric != "main metric"]
-    return page.table(caption, headings, [*ours, *theirs], _definitions([metrics or [t.main for t in suite.tasks]]))
+    return html.table(caption, headings, [*ours, *theirs], _definitions([metrics or [t.main for t in suite.tasks]]))
 
 
 def _columns(suite: Suite, number: int, results: Sequence[Result]) -> Iterator[_Column]:
-    found = {(result.system, result.task): result.metrics for result in results}
+    measured = {(result.system, result.task): result.metrics for result in results}
     systems = system_names(results)
     means = {system: _averages_of(suite.name, [r for r in results if r.system == system]) for system in systems}
     for task in suite.tasks:
         for column in (c for c in task.published if c.table == number):
             metric = column.metric or task.main
-            values = {system: found.get((system, task.name), {}).get(metric) for system in systems}
+            values = {system: measured.get((system, task.name), {}).get(metric) for system in systems}
             yield _Column(column.column, metric, task.name, values)
     for average in suite.averages:
         for column in (c for c in average.published if c.table == number):
@@ -293,40 +289,41 @@ def _printed(figure: Figure) -> str:
     return f"{100 * figure.number:.{digits}f}"
 
 
-def _comparison(found: Comparison) -> Iterator[str]:
-    yield comparison_table(found)
-    for task in found.tasks:
+def _comparison(compared: Comparison) -> Iterator[str]:
+    yield comparison_table(compared)
+    for task in compared.tasks:
         chosen = [("won", pair) for pair in task.wins[:MOST_QUERIES]]
         chosen += [("lost", pair) for pair in task.losses[:MOST_QUERIES]]
         if chosen:
-            yield page.heading(4, f"{task.task}: where they differ most by {task.metric}")
-            yield from (_query(found, mark, pair) for mark, pair in chosen)
+            yield html.heading(f"{task.task}: where they differ most by {task.metric}", level=4)
+            yield from (_query(compared, mark, pair) for mark, pair in chosen)
         elif task.queries:
-            yield page.paragraph(f"{task.task}: the two are equal on every query by {task.metric}.", "soft")
-    if found.left_out:
-        yield page.paragraph("Not compared: " + "; ".join(f"{k} ({why})" for k, why in found.left_out.items()), "soft")
+            yield html.paragraph(f"{task.task}: the two are equal on every query by {task.metric}.", "soft")
+    if compared.left_out:
+        yield html.paragraph(
+            "Not compared: " + "; ".join(f"{k} ({why})" for k, why in compared.left_out.items()), "soft"
+        )
 
 
-def comparison_table(found: Comparison) -> str:
+def comparison_table(compared: Comparison) -> str:
     """Two systems task by task, as an HTML table."""
-    rows = [page.Row(task.task, _plain(comparison_cells(task))) for task in found.tasks]
-    headings = [
-        ("task", ""),
-        ("metric", ""),
-        (found.a, "x 100"),
-        (found.b, "x 100"),
+    rows: list[html.PlainRow] = []
+    for task in compared.tasks:
+        metric, *numbers = comparison_cells(task)
+        rows.append((task.task, [html.Cell(metric, word=True), *numbers]))
+    headings: list[html.Column] = [
+        "task",
+        "metric",
+        (compared.a, "x 100"),
+        (compared.b, "x 100"),
         ("difference", "95% bootstrap interval"),
         ("p", "paired t-test"),
         ("won / lost / tied", "queries"),
     ]
     caption = "Task by task; a difference is that of the first system minus the second"
-    notes = "; ".join(f"{task.task}: {task.note}" for task in found.tasks if task.note)
-    text = page.table(caption, headings, rows, _definitions([[task.metric for task in found.tasks]]))
-    return text + (page.paragraph(notes, "soft") if notes else "")
-
-
-def _plain(texts: Sequence[str]) -> list[page.Cell]:
-    return [page.Cell(text, word=number == 0) for number, text in enumerate(texts)]
+    notes = "; ".join(f"{task.task}: {task.note}" for task in compared.tasks if task.note)
+    text = html.table(caption, headings, rows, _definitions([[task.metric for task in compared.tasks]]))
+    return text + (html.paragraph(notes, "soft") if notes else "")
 
 
 def comparison_cells(task: TaskComparison) -> list[str]:
@@ -334,19 +331,19 @@ def comparison_cells(task: TaskComparison) -> list[str]:
     span = ""
     if task.interval is not None:
         span = f" [{100 * task.interval.low:+.2f}, {100 * task.interval.high:+.2f}]"
-    p = _DASH if task.test is None else "< 0.0001" if task.test.p < 0.0001 else f"{task.test.p:.4f}"
-    counts = f"{len(task.wins)} / {len(task.losses)} / {task.ties}" if task.queries else _DASH
+    p = html.DASH if task.test is None else "< 0.0001" if task.test.p < 0.0001 else f"{task.test.p:.4f}"
+    counts = f"{len(task.wins)} / {len(task.losses)} / {task.ties}" if task.queries else html.DASH
     return [task.metric, _number(task.a), _number(task.b), f"{100 * task.difference:+.2f}{span}", p, counts]
 
 
-def _query(found: Comparison, mark: str, pair: QueryDifference) -> str:
+def _query(compared: Comparison, mark: str, pair: QueryDifference) -> str:
     columns = [
-        (f"{found.a}: {_number(pair.a)}", [_hit(hit) for hit in pair.hits_a]),
-        (f"{found.b}: {_number(pair.b)}", [_hit(hit) for hit in pair.hits_b]),
+        (f"{compared.a}: {_number(pair.a)}", [_hit(hit) for hit in pair.hits_a]),
+        (f"{compared.b}: {_number(pair.b)}", [_hit(hit) for hit in pair.hits_b]),
         ("judged relevant", [_hit(hit) for hit in pair.relevant]),
     ]
     kind = "gain" if mark == "won" else "loss"
-    return page.details(pair.text, kind, f"{mark} {100 * pair.difference:+.1f}", page.sides(columns))
+    return html.details(f"{mark} {100 * pair.difference:+.1f}", pair.text, html.sides(columns), kind)
 
 
 def _hit(hit: Hit) -> str:
@@ -355,4 +352,4 @@ def _hit(hit: Hit) -> str:
 
 
 def _number(value: float | None) -> str:
-    return _DASH if value is None else f"{100 * value:.2f}"
+    return html.number(None if value is None else 100 * value, ".2f")
