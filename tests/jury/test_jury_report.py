@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 import pytest
 from court import make_pool, vote
 
+from suwen.html_kit import POLICY
 from suwen.jury.audit import audit, means, write_audit
 from suwen.jury.consensus import Rule, consensus
 from suwen.jury.jury_report import disagreements, jury_report, write_report
-from suwen.jury.page import POLICY
 from suwen.jury.review import Reviews, review_report
 from suwen.jury.sampling import draw_sample
 from suwen.jury.texts import Texts
