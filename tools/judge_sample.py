@@ -31,7 +31,7 @@ from suwen.corpora.sample import sample_path
 from suwen.jury import jury_report as reporting
 from suwen.jury.agreement import ratings
 from suwen.jury.consensus import Rule, consensus, write_verdicts
-from suwen.jury.judge_batches import Settings
+from suwen.jury.judge_batches import JudgingSettings
 from suwen.jury.judging import Judged, Jury
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import PooledQuery, index_collection, open_retrievers, read_pool, write_pool
@@ -161,7 +161,7 @@ def judge(given: argparse.Namespace, folder: JuryFolder, models: Sequence[Model]
     with ExitStack() as stack:
         texts, votes = stack.enter_context(Texts(folder.texts)), stack.enter_context(Votes(folder.votes))
         llm = stack.enter_context(LLM.open(load_config(config), folder.replies, progress=tell))
-        settings = Settings(given.batch, 0, given.again, reasons=False)
+        settings = JudgingSettings(given.batch, 0, given.again, reasons=False)
         jury = Jury(JUDGES, folder.pool, texts, votes, llm, settings)
         for model in models if jury.plan().calls else ():
             say(f"starting {model.file.name}")

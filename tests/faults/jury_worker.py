@@ -17,7 +17,7 @@ import openai  # noqa: F401
 from forked import fork_for_each_line
 
 from suwen.corpora.records import Document
-from suwen.jury.judge_batches import Settings
+from suwen.jury.judge_batches import JudgingSettings
 from suwen.jury.judging import Jury
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.texts import Texts
@@ -71,7 +71,7 @@ def live(job: dict[str, Any]) -> None:
     if job["piecemeal"]:
         piecemeal()
     work = JuryFolder(Path(job["folder"]))
-    settings = Settings(batch=BATCH, again=1 / 3)
+    settings = JudgingSettings(batch=BATCH, again=1 / 3)
     with Texts(work.texts) as texts, Votes(work.votes) as votes:
         llm = LLM.open(config(job["url"], job["concurrency"]), work.replies)
         done = Jury(JUDGES, work.pool, texts, votes, llm, settings).judge()

@@ -14,9 +14,10 @@ from suwen.llm.config import LLMConfig
 # Tests are imported by file (import-mode=importlib), so a neighbour is not on the path.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from scripted_asker import ask
 from virtual_clock import clock
 
-__all__ = ["clock", "configured"]
+__all__ = ["ask", "clock", "configured"]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from suwen.cli.output import NEGATIVE, measuring, out, print_json, say
-from suwen.curate.asking import Asker, Unfinished
+from suwen.llm.asker import Asker, Unfinished
 from suwen.llm.client import LLM, Budget, Progress
 from suwen.llm.config import load_config
 

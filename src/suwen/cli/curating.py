@@ -30,9 +30,9 @@ from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
+from suwen.curate import CurateError
 from suwen.curate.anonymise import Sheet
 from suwen.curate.anonymise import anonymise as anonymised
-from suwen.curate.asking import CurateError
 from suwen.curate.assemble import Assembly
 from suwen.curate.assemble import assemble as assembled
 from suwen.curate.card import table

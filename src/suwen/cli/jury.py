@@ -15,7 +15,7 @@ from suwen.jury import audit as auditing
 from suwen.jury import jury_report as reporting
 from suwen.jury.consensus import Rule, write_verdicts
 from suwen.jury.consensus import consensus as verdicts_of
-from suwen.jury.judge_batches import Settings
+from suwen.jury.judge_batches import JudgingSettings
 from suwen.jury.judging import Judged, Jury
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import PoolReport, index_collection, open_retrievers, write_pool
@@ -157,7 +157,7 @@ def judge(
 
     Example: `suwen jury judge work -j large -j other -j third --again 0.1 --dry-run`
     """
-    settings = Settings(batch, seed, again, reasons)
+    settings = JudgingSettings(batch, seed, again, reasons)
     done = _judge(JuryFolder(work), judges, settings, config, prompts, Budget(calls, tokens, cost), dry_run)
     if isinstance(done, Plan):
         _tell_plan(done, json)
@@ -170,7 +170,7 @@ def judge(
 def _judge(
     folder: JuryFolder,
     judges: list[str],
-    settings: Settings,
+    settings: JudgingSettings,
     config: Path | None,
     prompts: Path | None,
     budget: Budget,
@@ -331,7 +331,7 @@ def audit(
     if not folder.pool.is_file():
         # Benchmarks ask the same thing twice now and then; that is theirs, and no reason not to audit them.
         _pool(collection, folder, retrievers, depth, index, pair, split, queries, "keep", originals)
-    done = _judge(folder, judges, Settings(batch, seed, 0.0, reasons), config, None, budget, dry_run)
+    done = _judge(folder, judges, JudgingSettings(batch, seed, 0.0, reasons), config, None, budget, dry_run)
     if isinstance(done, Plan):
         _tell_plan(done, json)
         return

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from suwen.corpora.records import Document
-from suwen.curate.asking import LEAST_TOKENS, Asker, CurateError
+from suwen.curate import CurateError
+from suwen.llm.asker import LEAST_TOKENS, Asker
 from suwen.llm.client import Request
 from suwen.llm.requests import estimate
 from suwen.llm.token_estimate import estimate_tokens

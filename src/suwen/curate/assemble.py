@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
-from suwen.curate import card
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError, card
 from suwen.curate.card import Mean, Statistics
 from suwen.curate.splitting import Guard, Split, refuse_duplicates, split_queries
 from suwen.curate.suite_file import SuiteTask, suite_text

@@ -16,11 +16,12 @@ from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Qrel
 from suwen.corpora.tabular import format_of, rows
-from suwen.curate.asking import MARKS, Asker, CurateError
+from suwen.curate import CurateError
 from suwen.curate.leakage import comparable
 from suwen.curate.splitting import refuse_duplicates
 from suwen.durable import write_json, write_lines
 from suwen.jury.texts import Texts
+from suwen.llm.asker import MARKS, Asker
 from suwen.llm.client import Request
 
 #: Finds documents by words: ids and scores, best first.

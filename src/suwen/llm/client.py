@@ -289,16 +289,21 @@ class LLM:
         finally:
             await crew.dismiss()
 
-    def _tally(self, requests: Iterable[Request]) -> Tally:
-        return Tally(len(requests) if isinstance(requests, Sized) else None, self._progress)
+    def _tally(self, requests: Iterable[Request], total: int | None = None) -> Tally:
+        return Tally(len(requests) if isinstance(requests, Sized) else total, self._progress)
 
-    def run(self, requests: Iterable[Request], handle: Handle) -> Summary:
+    def run(self, requests: Iterable[Request], handle: Handle, total: int | None = None) -> Summary:
         """Ask all requests and hand each reply to ``handle``, in any order.
 
         Ctrl-C, and a budget that is spent, end it early and cleanly: calls in flight are completed and handed on, and
         the summary says why it stopped. A second Ctrl-C does not wait. Run again with the same requests to go on.
+
+        Args:
+            requests: What to ask.
+            handle: Takes a request and its reply.
+            total: How many requests a stream has, for the progress.
         """
-        before, tally = self.spent, self._tally(requests)
+        before, tally = self.spent, self._tally(requests, total)
         try:
             stopped = complete(self._run(requests, handle, tally))
         except asyncio.CancelledError:
