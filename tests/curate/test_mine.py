@@ -1,4 +1,4 @@
-"""Mining: the window, the margin, copies, scores and the draw; then over a real matrix and a real index."""
+"""Mining: the window, the margin, copies, scores and the draw; then over a real index."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
@@ -19,16 +18,8 @@ from small_pair import NOTES, make_pair
 
 from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
-from suwen.curate.mine import (
-    Found,
-    MiningError,
-    VectorSearch,
-    look_alikes,
-    mine_negatives,
-    search_index,
-    shingles,
-    similarity,
-)
+from suwen.curate.mine import Found, MiningError, Window, look_alikes, mine_negatives, search_index
+from suwen.curate.near import shingles, similarity
 from suwen.encoders.pair import Pair
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
@@ -46,7 +37,7 @@ def fixed(queries: list[str], k: int) -> list[list[Found]]:
 
 def mined(row: TrainingRow = ROW, **window: Any) -> TrainingRow:
     settings_ = {"first_rank": 1, "last_rank": 50, "margin": None, "count": 50, "near_duplicate": 1.0} | window
-    return next(mine_negatives([row], fixed, **settings_))
+    return next(mine_negatives([row], fixed, Window(**settings_)))
 
 
 def test_only_the_window_is_looked_at() -> None:
@@ -64,8 +55,18 @@ def test_candidates_near_the_positives_score_are_left_out() -> None:
 
 def test_a_margin_below_zero_lies_lower() -> None:
     hits = [Found("甲乙丙丁", -0.1), Found("子丑寅卯", -0.102), Found("天地玄黄", -0.2)]
-    (row,) = mine_negatives([TrainingRow("问", ("甲乙丙丁",))], lambda q, k: [hits], first_rank=1, margin=0.9)
+    (row,) = mine_negatives([TrainingRow("问", ("甲乙丙丁",))], lambda q, k: [hits], Window(1, margin=0.9))
     assert row.neg == ("天地玄黄",)
+
+
+def test_the_rule_is_the_same_for_one_row_and_for_many() -> None:
+    scores = np.sort(np.random.default_rng(0).standard_normal((30, 12)))[:, ::-1]
+    positive, window = scores[:, 3:4] * 1.01, Window(2, 9, 0.9)
+    many = window.allows(scores, positive)
+    assert many.any() and np.array_equal(many, [window.allows(*row) for row in zip(scores, positive, strict=True)])
+    for row, mark, may in zip(scores, positive[:, 0], many, strict=True):
+        limit = mark - 0.1 * abs(mark)
+        assert may.tolist() == [2 <= rank <= 9 and score <= limit for rank, score in enumerate(row, 1)]
 
 
 def test_without_the_positives_score_a_margin_takes_nothing() -> None:
@@ -96,7 +97,7 @@ def test_copies_and_near_copies_are_left_out() -> None:
     row = TrainingRow("高血压", (texts[0],))
 
     def neg(near: float) -> tuple[str, ...]:
-        found = mine_negatives([row], lambda q, k: [hits], first_rank=1, margin=None, near_duplicate=near)
+        found = mine_negatives([row], lambda q, k: [hits], Window(1, margin=None, near_duplicate=near))
         return next(found).neg
 
     assert set(neg(1.0)) == set(texts[2:])
@@ -106,13 +107,12 @@ def test_copies_and_near_copies_are_left_out() -> None:
 
 def test_the_draw_follows_the_seed_and_not_the_batch() -> None:
     rows = [ROW._replace(query=f"问题{number}") for number in range(9)]
-    done: list[int] = []
 
     def drawn(**kind: Any) -> list[TrainingRow]:
-        return list(mine_negatives(rows, fixed, first_rank=1, margin=None, count=4, **kind))
+        return list(mine_negatives(rows, fixed, Window(1, margin=None, count=4), **kind))
 
-    first = drawn(batch=2, progress=done.append)
-    assert first == drawn(batch=256) != drawn(seed=1) and done == [2, 4, 6, 8, 9]
+    first = drawn(batch=2)
+    assert first == drawn(batch=256) != drawn(seed=1)
     assert len({row.neg for row in first}) > 1 and all(len(row.neg) == 4 for row in first)
     assert all(list(row.neg_scores) == sorted(row.neg_scores, reverse=True) for row in first)
 
@@ -135,37 +135,13 @@ def test_rows_stream() -> None:
 )
 def test_a_window_that_makes_no_sense_is_refused(window: dict[str, Any]) -> None:
     with pytest.raises(MiningError, match=next(iter(window)).replace("first_rank", "ranks")):
-        next(mine_negatives([ROW], fixed, **window))
+        Window(**window)
 
 
 @given(st.text("甲乙丙丁", max_size=9), st.text("甲乙丙丁", max_size=9))
 def test_similarity_is_jaccards(one: str, other: str) -> None:
     a, b = shingles(one), shingles(other)
     assert similarity(a, b) == (len(a & b) / len(a | b) if a | b else 0.0)
-
-
-TEXTS = [f"文本{number}" for number in range(57)]
-
-
-def vectors_of(texts: list[str]) -> npt.NDArray[np.float32]:
-    return np.stack([np.random.default_rng(int(text[2:])).standard_normal(6) for text in texts]).astype(np.float32)
-
-
-@settings(max_examples=15, deadline=None)
-@given(k=st.integers(1, 70), chunk=st.integers(1, 60), device=st.sampled_from([None, "cpu"]))
-def test_searching_in_chunks_is_searching_at_once(k: int, chunk: int, device: str | None) -> None:
-    matrix = vectors_of(TEXTS).astype(np.float16)
-    search = VectorSearch(TEXTS, matrix, vectors_of, chunk=chunk, device=device)
-    for query, found in zip(TEXTS[:5], search(TEXTS[:5], k), strict=True):
-        scores = matrix.astype(np.float32) @ vectors_of([query])[0]
-        order = np.argsort(-scores)[:k]
-        assert [hit.text for hit in found] == [TEXTS[row] for row in order]
-        assert np.allclose([hit.score for hit in found], scores[order], atol=1e-4)
-
-
-def test_vectors_must_fit_their_texts() -> None:
-    with pytest.raises(MiningError, match="one row per text"):
-        VectorSearch(["a", "b"], np.ones((3, 2)), vectors_of)
 
 
 def test_negatives_come_from_a_real_index(tmp_path: Path) -> None:
@@ -179,7 +155,7 @@ def test_negatives_come_from_a_real_index(tmp_path: Path) -> None:
         assert all(-1.01 <= hit.score <= 1.01 for hit in first)
         positive = NOTES[0][2]
         rows = [TrainingRow("高血压患者低盐饮食", (positive,)), TrainingRow("骨折愈合", (NOTES[7][2],))]
-        mined_rows = list(mine_negatives(rows, search_index(index, "static"), first_rank=1, margin=0.95, count=3))
+        mined_rows = list(mine_negatives(rows, search_index(index, "static"), Window(1, margin=0.95, count=3)))
     for row in mined_rows:
         assert len(row.neg) == 3 and set(row.neg) <= passages - set(row.pos)
         assert max(row.neg_scores) <= 0.95 * row.pos_scores[0]

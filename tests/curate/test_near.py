@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suwen.curate import CurateError
-from suwen.curate.mine import shingles, similarity
-from suwen.curate.near import Near, groups
+from suwen.curate.near import Near, groups, shingles, similarity
 
 
 def test_copies_but_for_marks_are_found_and_others_are_not() -> None:

@@ -1,8 +1,9 @@
-"""What the verbs that ask a model share: their options, opening the client, and telling plans and funnels."""
+"""What the verbs that ask a model share: their options, opening the client, and printing plans and funnels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,10 +18,12 @@ from suwen.llm.client import LLM, Budget, Progress
 from suwen.llm.config import load_config
 
 Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
-Replies = Annotated[Path, typer.Option("--replies", help="The file of replies: what is in it is not asked again.")]
+Replies = Annotated[
+    Path | None, typer.Option("--replies", help="The file of replies: what is in it is not asked again [replies.db].")
+]
 Language = Annotated[Literal["zh", "en"], typer.Option("--language", help="The language of the prompts.")]
 Config = Annotated[Path | None, typer.Option("--config", help="The configuration [SUWEN_CONFIG, suwen.toml].")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell the calls and the estimated tokens.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the calls and the estimated tokens.")]
 Calls = Annotated[int | None, typer.Option("--calls", help="Budget: the most calls.")]
 Tokens = Annotated[int | None, typer.Option("--tokens", help="Budget: the most tokens.")]
 Cost = Annotated[float | None, typer.Option("--cost", help="Budget: the most to spend, in the prices' currency.")]
@@ -28,25 +31,48 @@ Cost = Annotated[float | None, typer.Option("--cost", help="Budget: the most to 
 
 @dataclass(frozen=True)
 class Session:
-    """How the model is asked, as the options say."""
+    """How the model is asked: the options of every verb that asks one, see :func:`with_session`."""
 
-    model: str
-    replies: Path
-    language: str
-    config: Path | None
-    dry_run: bool
-    budget: Budget
+    model: Model
+    replies: Replies = None
+    language: Language = "zh"
+    config: Config = None
+    dry_run: DryRun = False
+    calls: Calls = None
+    tokens: Tokens = None
+    cost: Cost = None
+
+
+def with_session(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb with the options of :class:`Session` in place of its parameter ``session``."""
+    options = inspect.signature(Session, eval_str=True).parameters
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
+        parameters += options.values() if name == "session" else [parameter]
+
+    def command(**values: Any) -> None:
+        session = Session(**{name: values.pop(name) for name in options})
+        verb(**values, session=session)
+
+    # By name only: the model, which must be given, may then stand after what has a default.
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    command.__name__, command.__doc__ = verb.__name__, verb.__doc__
+    return command
 
 
 @contextmanager
-def asking(session: Session, what: str) -> Iterator[Asker]:
+def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> Iterator[Asker]:
     """Open the client; names, keys and the endpoint are checked before anything is asked. A stop is told, exit 3."""
+    budget = Budget(session.calls, session.tokens, session.cost)
     with measuring(what) as told:
 
         def progress(made: Progress) -> None:
             told(made.done, made.total or 0)
 
-        opened = LLM.open(load_config(session.config), session.replies, budget=session.budget, progress=progress)
+        file = session.replies or replies
+        opened = LLM.open(load_config(session.config), file, budget=budget, progress=progress)
         with opened as llm:
             asker = Asker(llm, session.model, session.language, dry_run=session.dry_run)
             if not session.dry_run:
@@ -60,7 +86,7 @@ def asking(session: Session, what: str) -> Iterator[Asker]:
 
 
 def tell(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
-    """Tell what was asked and what came of it; in a dry run, what would be asked. Exit 3 where replies are missing."""
+    """Print what was asked and what came of it; in a dry run, what would be asked. Exit 3 where replies are missing."""
     steps = [asdict(step) for step in asker.steps.values()]
     if json:
         key = "plan" if asker.dry_run else "steps"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,13 +10,10 @@ import typer
 
 from suwen.cli.asking import show_funnel
 from suwen.cli.output import Json, out, print_json, say
-from suwen.corpora.readers import read_documents
-from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity
-from suwen.curate.mine import mine_negatives, search_index
-from suwen.curate.selection import Selected, select
-from suwen.curate.verify import read_queries
-from suwen.durable import write_lines
+from suwen.curate.mine import Window
+from suwen.curate.row_files import choose_diverse, mine_file
+from suwen.curate.selection import Selected
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.retriever import Mode as SearchMode
@@ -46,20 +42,10 @@ def mine(
 
     Example: `suwen curate mine rows.jsonl my-index mined.jsonl.gz --count 15`
     """
+    window = Window(first, last, margin or None, count)
     with Index.open(index) as opened:
-        window = {"first_rank": first, "last_rank": last, "margin": margin or None, "count": count, "seed": seed}
-        found = mine_negatives(read_training_rows(source), search_index(opened, tier, mode=mode), **window)  # type: ignore[arg-type]
-        counts = {"rows": 0, "negatives": 0, "rows_without_a_negative": 0}
-
-        def counted() -> Iterator[TrainingRow]:
-            for row in found:
-                counts["rows"] += 1
-                counts["negatives"] += len(row.neg)
-                counts["rows_without_a_negative"] += not row.neg
-                yield row
-
-        write_training_rows(to, counted())
-    _tell_counts(counts, to, json)
+        counts = mine_file(source, opened, to, window, tier=tier, mode=mode, seed=seed)
+    _show_counts(asdict(counts), to, json)
 
 
 def diversify(
@@ -82,28 +68,12 @@ def diversify(
     """
     usual = QUERIES if kind == "queries" else DOCUMENTS
     wanted = Diversity(k, usual.threshold if threshold is None else threshold, most)
-    encoder = Pair.load(pair).encoder(tier)
-    selected = Selected()
-    if kind == "queries":
-        chosen = select(
-            read_queries(source), lambda row: row.query, encoder.encode_queries, wanted, seeds=seeds, count=selected
-        )
-        write_lines(to, ({name: value for name, value in row._asdict().items() if value} for row in chosen))
-    else:
-        kept = select(
-            read_documents(source),
-            lambda document: f"{document.title}\n{document.text}",
-            encoder.encode_documents,
-            wanted,
-            seeds=seeds,
-            count=selected,
-        )
-        write_lines(to, ({"_id": d.id, "title": d.title, "text": d.text, "metadata": dict(d.metadata)} for d in kept))
+    selected = choose_diverse(source, to, Pair.load(pair), wanted, tier=tier, kind=kind, seeds=seeds)
     warn_seeds(selected)
-    _tell_counts(asdict(selected), to, json)
+    _show_counts(asdict(selected), to, json)
 
 
-def _tell_counts(counts: dict[str, int], to: Path, json: bool) -> None:
+def _show_counts(counts: dict[str, int], to: Path, json: bool) -> None:
     if json:
         print_json({**counts, "out": str(to)})
         return
@@ -111,9 +81,9 @@ def _tell_counts(counts: dict[str, int], to: Path, json: bool) -> None:
     out.print(f"written to {to}", markup=False, soft_wrap=True)
 
 
-def warn_seeds(selected: Selected, wanted: bool = True) -> None:
+def warn_seeds(selected: Selected) -> None:
     """Say so where the selection had nothing to judge."""
-    if wanted and selected.seeds and not selected.judged:
+    if selected.seeds and not selected.judged:
         say(f"all {selected.seeds:,} were seeds, so none was judged redundant: give a lower --seeds")
 
 

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.asking import (
-    Calls,
-    Config,
-    Cost,
-    DryRun,
-    Language,
-    Model,
-    Replies,
-    Session,
-    Tokens,
-    asking,
-    show_funnel,
-    tell,
-)
+from suwen.cli.asking import Session, asking, show_funnel, tell, with_session
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
 from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
 from suwen.corpora.collection import Collection
-from suwen.corpora.readers import read_documents
-from suwen.corpora.training_rows import TrainingRow, write_training_rows
-from suwen.curate import CurateError
-from suwen.curate.anonymise import Sheet
-from suwen.curate.anonymise import anonymise as anonymised
+from suwen.curate.anonymise import anonymise_file
 from suwen.curate.assemble import Assembly
 from suwen.curate.assemble import assemble as assembled
 from suwen.curate.card import table
-from suwen.curate.cmirb import Cmirb, CmirbSettings, read_references
+from suwen.curate.cmirb import CmirbSettings, build_cmirb, read_references
 from suwen.curate.diversify import SEEDS, Diversity
 from suwen.curate.leakage import HeldOut
-from suwen.curate.mine import search_index
-from suwen.curate.selection import Selected, select
+from suwen.curate.row_files import make_rows
 from suwen.curate.synonym_terms import Dictionary, read_synonyms
 from suwen.curate.synonyms import StsSettings, make_sts
-from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
-from suwen.durable import write_lines
+from suwen.curate.verify import Verification
 from suwen.jury.consensus import read_verdicts
-from suwen.jury.pooling import index_collection, index_retriever
-from suwen.jury.texts import Texts
-from suwen.llm.client import Budget
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.retriever import Mode as SearchMode
 
@@ -105,23 +81,17 @@ def assemble(
 
 
 @curate_app.command()
+@with_session
 def synonyms(
     queries: CollectionPath,
     dictionary: Annotated[
         Path, typer.Argument(metavar="DICTIONARY", help="Synonyms: jsonl, csv or tsv of name and aliases.")
     ],
     to: Out,
-    model: Model,
+    session: Session,
     train: Train = 0.0,
     positive_share: Annotated[float, typer.Option("--positive-share", help="Share of positive pairs.")] = 0.5,
     seed: Seed = 0,
-    replies: Replies = Path("replies.db"),
-    language: Language = "zh",
-    config: Config = None,
-    dry_run: DryRun = False,
-    calls: Calls = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
     json: Json = False,
 ) -> None:
     """Make a synonym STS: queries rewritten with a synonym, with the same meaning and with others.
@@ -131,17 +101,17 @@ def synonyms(
     settings = StsSettings(train, positive_share, seed=seed)
     asked = Collection.open(queries).queries()
     entries = Dictionary(read_synonyms(dictionary))
-    session = Session(model, replies, language, config, dry_run, Budget(calls, tokens, cost))
     with asking(session, "questions") as asker:
         funnel = make_sts(asked, entries, asker, to, settings)
     tell(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
+@with_session
 def cmirb(
     collection: CollectionPath,
     to: Out,
-    model: Model,
+    session: Session,
     work: Annotated[Path, typer.Option("--work", help="The folder of the index, the texts and the replies.")] = Path(
         "cmirb-work"
     ),
@@ -157,12 +127,6 @@ def cmirb(
     similarity: Annotated[float, typer.Option("--similarity", help="Of an answer to the reference, at least.")] = 0.8,
     quality: Annotated[int, typer.Option("--quality", help="Of a pair, 1 to 5, at least.")] = 4,
     pair: PairFolder = None,
-    language: Language = "zh",
-    config: Config = None,
-    dry_run: DryRun = False,
-    calls: Calls = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
     json: Json = False,
 ) -> None:
     """Build a collection as CMIRB was built: medical filter, matching, answer check, quality filter.
@@ -170,42 +134,30 @@ def cmirb(
     Example: `suwen curate cmirb my-collection my-benchmark -m large --references answers.jsonl --dry-run`
     """
     settings = CmirbSettings(True, documents, candidates, best, similarity, quality)
-    opened = Collection.open(collection)
-    if to.exists() and (to.is_file() or any(to.iterdir())):
-        raise CurateError(f"{to} is there already: remove it, or name another folder")
-    answers = read_references(references) if references else None
-    session = Session(model, work / "replies.db", language, config, dry_run, Budget(calls, tokens, cost))
-    work.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        asker = stack.enter_context(asking(session, "requests"))
-        pipeline = Cmirb(opened, asker, stack.enter_context(_texts(work)), settings, answers)
-        search = _words(opened, work / "index", pair, stack) if match else None
-        kept = pipeline.run(search)
-        if not dry_run:
-            pipeline.write(kept, to)
-    tell(asker, asdict(pipeline.funnel), json, out=to)
-
-
-def _texts(work: Path) -> Texts:
-    # Only this run's texts: the collection may have changed since the last.
-    (work / "texts.db").unlink(missing_ok=True)
-    return Texts(work / "texts.db", create=True)
-
-
-def _words(collection: Collection, folder: Path, pair: Path | None, stack: ExitStack) -> Callable[[str, int], Any]:
-    with counting("indexing") as progress:
-        index_collection(collection, folder, pair=pair, progress=progress)
-    return index_retriever(stack.enter_context(Index.open(folder, pair=pair)), "lexical").search
+    with asking(session, "requests", work / "replies.db") as asker, counting("indexing") as progress:
+        funnel = build_cmirb(
+            Collection.open(collection),
+            to,
+            asker,
+            work,
+            settings,
+            references=read_references(references) if references else None,
+            match=match,
+            pair=pair,
+            progress=progress,
+        )
+    tell(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
+@with_session
 def rows(
     queries: Annotated[
         Path, typer.Argument(metavar="QUERIES", help="A collection, or jsonl of queries or training rows.")
     ],
     index: IndexPath,
     to: Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")],
-    model: Model,
+    session: Session,
     depth: Annotated[int, typer.Option("--depth", min=1, help="Hits that are verified.")] = 50,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Passages shown at once.")] = 10,
     positives: Annotated[int, typer.Option("--positives", min=1, help="The most positives of a row.")] = 5,
@@ -219,13 +171,6 @@ def rows(
     kind: Annotated[str, typer.Option("--type", help="The rows' type.")] = "",
     seed: Seed = 0,
     tier: Tier = None,
-    replies: Replies = Path("replies.db"),
-    language: Language = "zh",
-    config: Config = None,
-    dry_run: DryRun = False,
-    calls: Calls = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
     json: Json = False,
 ) -> None:
     """Make training rows: diverse queries, what an index finds for them, verified by a model.
@@ -233,80 +178,36 @@ def rows(
     Example: `suwen curate rows my-collection my-index rows.jsonl.gz -m large --held-out test.jsonl --dry-run`
     """
     settings = Verification(depth, batch, positives, negatives, prompt=prompt, type=kind, seed=seed)
+    diversity = Diversity(threshold=threshold) if diversify else None
     kept_out = HeldOut.read(held_out) if held_out else None
-    session = Session(model, replies, language, config, dry_run, Budget(calls, tokens, cost))
-    funnel, selected = RowFunnel(), Selected()
-    with ExitStack() as stack:
-        opened = stack.enter_context(Index.open(index))
-        asker = stack.enter_context(asking(session, "requests"))
-        source = read_queries(queries)
-        if diversify:
-            chosen = Diversity(threshold=threshold)
-            encode = opened.pair.encoder(tier).encode_queries
-            source = select(source, lambda row: row.query, encode, chosen, seeds=seeds, count=selected)
-        found = search_index(opened, tier, mode=mode)
-        made = verify_rows(source, found, asker, settings, held_out=kept_out, funnel=funnel)
-        _write_rows(made, to, dry_run)
-    warn_seeds(selected, diversify)
-    kept = {f"selection_{name}": count for name, count in asdict(selected).items()} if diversify else {}
-    tell(asker, kept | asdict(funnel), json, out=to)
-
-
-def _write_rows(made: Iterator[TrainingRow], to: Path, dry_run: bool) -> None:
-    if dry_run:
-        for _ in made:
-            pass
-        return
-    first = next(made, None)
-    if first is None:
-        raise CurateError("no row has a verified positive: nothing was written; look at the queries and the index")
-    write_training_rows(to, (row for part in ([first], made) for row in part))
+    with Index.open(index) as opened, asking(session, "requests") as asker:
+        counts, selected = make_rows(
+            queries, opened, to, asker, settings, diversity, seeds=seeds, tier=tier, mode=mode, held_out=kept_out
+        )
+    warn_seeds(selected)
+    tell(asker, counts, json, out=to)
 
 
 @curate_app.command()
+@with_session
 def anonymise(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Documents: a collection, jsonl, csv or text.")],
     to: Annotated[Path, typer.Argument(metavar="OUT", help="The masked documents, as jsonl.")],
-    model: Model,
+    session: Session,
     sheet: Annotated[Path | None, typer.Option("--sheet", help="A CSV for people to check.")] = None,
     share: Annotated[float, typer.Option("--share", help="The share of documents in it.")] = 0.01,
     seed: Seed = 0,
-    replies: Replies = Path("replies.db"),
-    language: Language = "zh",
-    config: Config = None,
-    dry_run: DryRun = False,
-    calls: Calls = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
     json: Json = False,
 ) -> None:
     """Mask personal data by rules (as `suwen mask`), then by what a model still finds. Use a model of your own house.
 
     Example: `suwen curate anonymise notes.jsonl masked.jsonl -m small --sheet check.csv --dry-run`
     """
-    session = Session(model, replies, language, config, dry_run, Budget(calls, tokens, cost))
-    counts = dict.fromkeys(("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check"), 0)
-    checked = Sheet(sheet or Path("check.csv"), share, seed)
-
-    def records(asker: Any) -> Iterator[dict[str, Any]]:
-        for done in anonymised(read_documents(source), asker):
-            checked.take(done)
-            own = (1, done.by_rules.total(), len(done.by_model), len(done.refused), bool(done.left), not done.complete)
-            for name, count in zip(counts, own, strict=False):
-                counts[name] += count
-            kept = done.document
-            yield {"_id": kept.id, "title": kept.title, "text": kept.text, "metadata": dict(kept.metadata)}
-
     with asking(session, "documents") as asker:
-        if dry_run:
-            for _ in records(asker):
-                pass
-        else:
-            write_lines(to, records(asker))
-            counts["to_check"] = checked.write() if sheet else 0
-    tell(asker, counts, json, out=to)
-    if counts["suspicious"] and not dry_run:
-        say(f"{counts['suspicious']} documents still look personal: check them by hand (--sheet)")
+        counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed)
+    tell(asker, asdict(counts), json, out=to)
+    if counts.suspicious and not session.dry_run:
+        say(f"{counts.suspicious} documents still look personal: check them by hand (--sheet)")
         raise typer.Exit(NEGATIVE)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from suwen.corpora.fields import tidy_metadata, to_qrel, to_query
-from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.files import CorpusError
 from suwen.corpora.layouts import Layout, find_layout
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document, Qrel, Query
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.tabular import records
 from suwen.durable import new_folder, write_lines
 from suwen.text.clean import clean
 
@@ -133,10 +133,7 @@ def write_collection(
 def _read(path: Path, make: Callable[[Mapping[str, Any], str], _T]) -> Iterator[_T]:
     if path.is_file() and not path.stat().st_size:
         return  # a collection that has no queries yet
-    for place, record in rows(path, format_of(path) or "jsonl"):
-        if isinstance(record, BadRecord):
-            raise record
-        yield make(record, place)
+    yield from (make(record, place) for place, record in records(path))
 
 
 def _distinct(ids: Iterable[str]) -> tuple[set[str], list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 Scalar = str | int | float | bool
 #: What a document says about itself beside its text: flat, a scalar or a list of scalars under each key.
@@ -17,6 +17,15 @@ class Document(NamedTuple):
     text: str
     title: str = ""
     metadata: Metadata = {}  # noqa: RUF012 (a NamedTuple default; nobody writes to it)
+
+    @property
+    def content(self) -> str:
+        """What it says in all: the title (when there is one) on a line of its own, then the text."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+    def record(self) -> dict[str, Any]:
+        """The document as a line of BEIR's ``corpus.jsonl``."""
+        return {"_id": self.id, "title": self.title, "text": self.text, "metadata": dict(self.metadata)}
 
 
 class Passage(NamedTuple):

@@ -36,8 +36,8 @@ _BETWEEN = re.compile(r"[\s,]*")
 def format_of(path: Path) -> str | None:
     """Name the format a file's name speaks of: jsonl, json, csv, tsv, parquet or text; None when it says nothing."""
     gzipped = path.suffix == ".gz"
-    found = _SUFFIXES.get(Path(path.stem).suffix.lower() if gzipped else path.suffix.lower())
-    return None if gzipped and found in ("parquet", "text") else found
+    format = _SUFFIXES.get(Path(path.stem).suffix.lower() if gzipped else path.suffix.lower())
+    return None if gzipped and format in ("parquet", "text") else format
 
 
 def rows(path: Path, format: str, encoding: str = "utf-8") -> Iterator[Row]:
@@ -53,6 +53,18 @@ def rows(path: Path, format: str, encoding: str = "utf-8") -> Iterator[Row]:
     if format == "parquet":
         return _parquet(path)
     return _delimited(path, encoding, _DELIMITERS[format])
+
+
+def records(path: Path, format: str | None = None, encoding: str = "utf-8") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield ``(place, record)`` for every record of a file, of the format its name says unless given (else jsonl).
+
+    Raises:
+        CorpusError: The file cannot be read, or a record cannot be parsed.
+    """
+    for place, record in rows(path, format or format_of(path) or "jsonl", encoding):
+        if isinstance(record, BadRecord):
+            raise record
+        yield place, record
 
 
 def _json_lines(path: Path, encoding: str) -> Iterator[Row]:
@@ -105,7 +117,7 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
             item, position = decode(buffer, position)
         except (json.JSONDecodeError, RecursionError) as error:
             if not _may_go_on(error, buffer):
-                raise CorpusError(f"{path}: record {number} is not valid JSON ({error}); mend it") from None
+                raise CorpusError(f"{path}: record {number} is not valid JSON ({error}); correct it") from None
             # Twice as much each time, or an item of many megabytes would be parsed once per chunk.
             more = file.read(max(_CHUNK, len(buffer) - position))
             if not more:
@@ -119,7 +131,7 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
 
 
 def _may_go_on(error: json.JSONDecodeError | RecursionError, buffer: str) -> bool:
-    """Whether more text could mend the error: it lies at the end, or in a string that has not ended."""
+    """Whether more text could put the error right: it lies at the end, or in a string that has not ended."""
     if isinstance(error, RecursionError):
         return False
     return error.msg.startswith("Unterminated string") or error.pos > len(buffer) - 16

@@ -9,15 +9,17 @@ from __future__ import annotations
 import csv
 import random
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
 from suwen.curate import CurateError
+from suwen.durable import write_lines
 from suwen.llm.asker import LEAST_TOKENS, Asker
 from suwen.llm.client import Request
 from suwen.llm.requests import estimate
@@ -92,6 +94,57 @@ def anonymise(documents: Iterable[Document], asker: Asker | None = None) -> Iter
         if asker is not None:
             _ask(window, asker)
         yield from (_closed(one, asked=asker is not None) for one in window)
+
+
+@dataclass
+class AnonymisedCounts:
+    """What became of a file: documents, and what was masked, refused, left to doubt and put on the sheet."""
+
+    documents: int = 0
+    by_rules: int = 0
+    by_model: int = 0
+    refused: int = 0
+    suspicious: int = 0
+    incomplete: int = 0
+    to_check: int = 0
+
+    def take(self, done: Anonymised) -> None:
+        """Count one document in."""
+        self.documents += 1
+        self.by_rules += done.by_rules.total()
+        self.by_model += len(done.by_model)
+        self.refused += len(done.refused)
+        self.suspicious += bool(done.left)
+        self.incomplete += not done.complete
+
+
+def anonymise_file(
+    source: Path, to: Path, asker: Asker, *, sheet: Path | None = None, share: float = 0.01, seed: int = 0
+) -> AnonymisedCounts:
+    """Mask the documents of a file or collection into a file of JSON lines; a dry run writes nothing.
+
+    Args:
+        source: What :func:`~suwen.corpora.readers.read_documents` reads.
+        to: The masked documents.
+        asker: The model that looks for what the rules missed.
+        sheet: A CSV for people to check, see :class:`Sheet`.
+        share: The share of documents in it.
+        seed: Of the draw.
+    """
+    counts, checked = AnonymisedCounts(), Sheet(sheet or Path("check.csv"), share, seed)
+
+    def records() -> Iterator[dict[str, Any]]:
+        for done in anonymise(read_documents(source), asker):
+            checked.take(done)
+            counts.take(done)
+            yield done.document.record()
+
+    if asker.dry_run:
+        deque(records(), 0)
+    else:
+        write_lines(to, records())
+        counts.to_check = checked.write() if sheet else 0
+    return counts
 
 
 def _opened(document: Document, asker: Asker | None) -> _Open:

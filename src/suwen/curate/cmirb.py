@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from suwen.corpora.collection import Collection, write_collection
-from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Qrel
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.tabular import records
 from suwen.curate import CurateError
 from suwen.curate.leakage import comparable
 from suwen.curate.splitting import refuse_duplicates
 from suwen.durable import write_json, write_lines
+from suwen.jury.pooling import index_collection, index_retriever
 from suwen.jury.texts import Texts
 from suwen.llm.asker import MARKS, Asker
 from suwen.llm.client import Request
+from suwen.retrieve.retriever import Index
 
 #: Finds documents by words: ids and scores, best first.
 Search = Callable[[str, int], Sequence[tuple[str, float]]]
@@ -103,15 +105,13 @@ class Said(NamedTuple):
 
 def read_references(path: Path) -> dict[str, str]:
     """Read reference answers: ``{"_id", "answer"}`` (or ``id``, ``reference``) as jsonl, csv or tsv."""
-    found: dict[str, str] = {}
-    for place, record in rows(path, format_of(path) or "jsonl"):
-        if isinstance(record, BadRecord):
-            raise record
+    references: dict[str, str] = {}
+    for place, record in records(path):
         id_, answer = (next((record[n] for n in names if n in record), None) for names in (_ID, _ANSWER))
         if id_ in (None, "") or not isinstance(answer, str) or not answer.strip():
             raise CurateError(f'{place}: not a reference answer; write {{"_id": "…", "answer": "…"}}')
-        found[str(id_)] = answer
-    return found
+        references[str(id_)] = answer
+    return references
 
 
 _ID, _ANSWER = ("_id", "id", "query_id", "query-id", "q_id"), ("answer", "reference")
@@ -325,6 +325,48 @@ class Cmirb:
     def _quality(self, match: Match) -> Request:
         values = {"query": self.queries[match.query_id], "passage": self._text(match)}
         return self.asker.request("cmirb-quality", values, key=match.key, long=("passage",))
+
+
+def build_cmirb(
+    collection: Collection,
+    out: Path,
+    asker: Asker,
+    work: Path,
+    settings: CmirbSettings | None = None,
+    *,
+    references: Mapping[str, str] | None = None,
+    match: bool = True,
+    pair: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CmirbFunnel:
+    """Run the pipeline over a collection and write what it keeps; a dry run writes nothing.
+
+    Args:
+        collection: Queries and documents.
+        out: The folder to make.
+        asker: The model.
+        work: The folder of the index and the texts.
+        settings: The thresholds.
+        references: Answers by query.
+        match: Search for pairs by words; otherwise those of the collection's qrels are taken.
+        pair: The pair the index is made with.
+        progress: Called with the documents read and the passages encoded.
+    """
+    if out.exists() and (out.is_file() or any(out.iterdir())):
+        raise CurateError(f"{out} is there already: remove it, or name another folder")
+    work.mkdir(parents=True, exist_ok=True)
+    # Only this run's texts: the collection may have changed since the last.
+    (work / "texts.db").unlink(missing_ok=True)
+    with ExitStack() as stack:
+        texts = stack.enter_context(Texts(work / "texts.db", create=True))
+        pipeline, search = Cmirb(collection, asker, texts, settings, references), None
+        if match:
+            index_collection(collection, work / "index", pair=pair, progress=progress)
+            search = index_retriever(stack.enter_context(Index.open(work / "index", pair=pair)), "lexical").search
+        kept = pipeline.run(search)
+        if not asker.dry_run:
+            pipeline.write(kept, out)
+    return pipeline.funnel
 
 
 def choice(text: str) -> str | None:

@@ -9,9 +9,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from suwen.curate import CurateError
-from suwen.curate.mine import shingles, similarity
+from suwen.curate.leakage import comparable
 
 _PERMUTATIONS = 128
+_SHINGLE = 3
+
+
+def shingles(text: str) -> frozenset[str]:
+    """The runs of three letters or digits in a text, folded; a shorter text is its own only one.
+
+    >>> sorted(shingles("高血压 患者"))
+    ['压患者', '血压患', '高血压']
+    """
+    compared = comparable(text)
+    if len(compared) <= _SHINGLE:
+        return frozenset([compared] if compared else [])
+    return frozenset(compared[at : at + _SHINGLE] for at in range(len(compared) - _SHINGLE + 1))
+
+
+def similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """Jaccard similarity: what two sets share, as a part of what either has.
+
+    >>> similarity(frozenset("abc"), frozenset("bcd"))
+    0.5
+    """
+    shared = len(one & other)
+    return shared / (len(one) + len(other) - shared) if shared else 0.0
 
 
 class Near:
@@ -74,10 +97,10 @@ def groups(texts: Mapping[str, str], threshold: float = 0.7, links: Mapping[str,
         near.add(key, text)
         if links is not None and key in links:
             parents[_root(parents, key)] = _root(parents, firsts.setdefault(links[key], key))
-    found: dict[str, list[str]] = {}
+    together: dict[str, list[str]] = {}
     for key in texts:
-        found.setdefault(_root(parents, key), []).append(key)
-    return list(found.values())
+        together.setdefault(_root(parents, key), []).append(key)
+    return list(together.values())
 
 
 def _root(parents: dict[str, str], key: str) -> str:

@@ -1,4 +1,4 @@
-"""Hard negatives and nearest documents from teacher vectors in memory. Mining from an index is in ``curate.mine``."""
+"""Hard negatives and nearest documents from teacher vectors in memory. What may be one is for ``curate.mine``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from suwen.curate.mine import Window
 from suwen.training.loop.batches import Ints
 from suwen.training.recipe.options import Mine
 from suwen.training.tasks.row_tables import PairTable
@@ -37,6 +38,7 @@ def mine_rows(
         device: Where to multiply.
         seed: Of the draw where more are left than wanted.
     """
+    window = Window(settings.first_rank, settings.last_rank, settings.margin, settings.count, _NEAR_DUPLICATE)
     mined = PairTable(table.queries, table.instructions, table.documents, {}, table.right)
     for number, (source, rows) in enumerate(table.sources.items()):
         pool = np.unique(np.array([id_ for row in rows for id_ in (*row[1], *row[2])], np.int64))
@@ -45,12 +47,12 @@ def mine_rows(
         kept = mined.sources.setdefault(source, [])
         for start in range(0, len(rows), _AT_ONCE):
             part = rows[start : start + _AT_ONCE]
-            found = _candidates(part, queries, documents, pool, matrix, settings, device)
-            for row, ids in zip(part, found, strict=True):
+            candidates = _candidates(part, queries, documents, pool, matrix, window)
+            for row, ids in zip(part, candidates, strict=True):
                 known = table.right[row[0]]
                 fresh = ids[~np.isin(ids, known)]
-                if len(fresh) > settings.count:
-                    fresh = fresh[np.sort(rng.choice(len(fresh), settings.count, replace=False))]
+                if len(fresh) > window.count:
+                    fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
                 kept.append((row[0], row[1], list(dict.fromkeys([*row[2], *fresh.tolist()]))))
     return mined
 
@@ -69,12 +71,12 @@ def nearest_documents(
     matrix = torch.from_numpy(np.asarray(documents)).to(device)
     matrix = matrix.float() if matrix.device.type == "cpu" else matrix  # half precision is slow on a CPU
     count = min(count, len(documents))
-    found = np.empty((len(queries), count), np.int32)
+    nearest = np.empty((len(queries), count), np.int32)
     for start in range(0, len(queries), _AT_ONCE):
         asked = torch.from_numpy(np.ascontiguousarray(queries[start : start + _AT_ONCE])).to(matrix)
         best = torch.topk(asked @ matrix.T, count, dim=1).indices
-        found[start : start + len(asked)] = best.cpu().numpy()
-    return found
+        nearest[start : start + len(asked)] = best.cpu().numpy()
+    return nearest
 
 
 def _candidates(
@@ -83,17 +85,13 @@ def _candidates(
     documents: npt.NDArray[np.float16],
     pool: Ints,
     matrix: torch.Tensor,
-    settings: Mine,
-    device: str,
+    window: Window,
 ) -> list[Ints]:
     """Per row, the pool's documents within the window that are neither too near the query nor the positive."""
-    asked = torch.from_numpy(np.asarray(queries[np.array([row[0] for row in rows])])).to(device).float()
-    right = torch.from_numpy(np.asarray(documents[np.array([row[1][0] for row in rows])])).to(device).float()
-    scores = asked @ matrix.T
-    best = torch.topk(scores, min(settings.last_rank, len(pool)), dim=1)
-    near = torch.gather(right @ matrix.T, 1, best.indices) > _NEAR_DUPLICATE
-    positive = (asked * right).sum(1, keepdim=True)
-    usable = (best.values < settings.margin * positive) & ~near
-    usable[:, : settings.first_rank - 1] = False
-    places, allowed = best.indices.cpu().numpy(), usable.cpu().numpy()
-    return [pool[places[row][allowed[row]]] for row in range(len(rows))]
+    asked = torch.from_numpy(np.asarray(queries[np.array([row[0] for row in rows])])).to(matrix)
+    right = torch.from_numpy(np.asarray(documents[np.array([row[1][0] for row in rows])])).to(matrix)
+    best = torch.topk(asked @ matrix.T, min(window.last_rank, len(pool)), dim=1)
+    near = torch.gather(right @ matrix.T, 1, best.indices).cpu().numpy()
+    positive = (asked * right).sum(1, keepdim=True).cpu().numpy()
+    usable = window.allows(best.values.cpu().numpy(), positive) & ~window.is_copy(near)
+    return [pool[places[may]] for places, may in zip(best.indices.cpu().numpy(), usable, strict=True)]

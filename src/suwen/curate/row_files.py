@@ -1,0 +1,125 @@
+"""From file to file: verified training rows, mined rows, diverse queries and documents. Each rule is elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from suwen.corpora.readers import read_documents
+from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
+from suwen.curate import CurateError
+from suwen.curate.diversify import SEEDS, Diversity
+from suwen.curate.leakage import HeldOut
+from suwen.curate.mine import USUAL, Window, mine_negatives, search_index
+from suwen.curate.selection import Selected, select
+from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
+from suwen.durable import write_lines
+from suwen.encoders.pair import Pair
+from suwen.llm.asker import Asker
+from suwen.retrieve.retriever import Index, Mode
+
+
+def make_rows(
+    queries: Path,
+    index: Index,
+    to: Path,
+    asker: Asker,
+    settings: Verification | None = None,
+    diversity: Diversity | None = None,
+    *,
+    seeds: int = SEEDS,
+    tier: str | None = None,
+    mode: Mode = "hybrid",
+    held_out: HeldOut | None = None,
+) -> tuple[dict[str, int], Selected]:
+    """Make training rows of queries: what an index finds for them, verified by a model; a dry run writes nothing.
+
+    Args:
+        queries: A collection, or jsonl of queries or training rows.
+        index: Where answers are searched for.
+        to: The rows.
+        asker: The model.
+        settings: How candidates are verified.
+        diversity: Choose diverse queries first; all of them where it is None.
+        seeds: How many of the first queries are kept unjudged.
+        tier: The query encoder; the pair's default when not given.
+        mode: How the index is searched.
+        held_out: What must not be trained on.
+
+    Returns:
+        The counts of every step, and what the selection came to.
+    """
+    funnel, selected, source = RowFunnel(), Selected(), read_queries(queries)
+    if diversity is not None:
+        encode = index.pair.encoder(tier).encode_queries
+        source = select(source, lambda row: row.query, encode, diversity, seeds=seeds, count=selected)
+    search = search_index(index, tier, mode=mode)
+    made = verify_rows(source, search, asker, settings, held_out=held_out, funnel=funnel)
+    if asker.dry_run:
+        deque(made, 0)
+    elif (first := next(made, None)) is None:
+        raise CurateError("no row has a verified positive: nothing was written; look at the queries and the index")
+    else:
+        write_training_rows(to, chain([first], made))
+    chosen = {f"selection_{name}": count for name, count in asdict(selected).items()} if diversity is not None else {}
+    return chosen | asdict(funnel), selected
+
+
+@dataclass
+class MinedCounts:
+    """What mining a file came to; ``negatives`` has those the rows brought along."""
+
+    rows: int = 0
+    negatives: int = 0
+    rows_without_a_negative: int = 0
+
+
+def mine_file(
+    source: Path,
+    index: Index,
+    to: Path,
+    window: Window = USUAL,
+    *,
+    tier: str | None = None,
+    mode: Mode = "dense",
+    seed: int = 0,
+) -> MinedCounts:
+    """Add hard negatives to a file of training rows, see :func:`~suwen.curate.mine.mine_negatives`."""
+    counts, search = MinedCounts(), search_index(index, tier, mode=mode)
+
+    def counted() -> Iterator[TrainingRow]:
+        for row in mine_negatives(read_training_rows(source), search, window, seed=seed):
+            counts.rows += 1
+            counts.negatives += len(row.neg)
+            counts.rows_without_a_negative += not row.neg
+            yield row
+
+    write_training_rows(to, counted())
+    return counts
+
+
+def choose_diverse(
+    source: Path,
+    to: Path,
+    pair: Pair,
+    diversity: Diversity,
+    *,
+    tier: str | None = None,
+    kind: Literal["queries", "documents"] = "queries",
+    seeds: int = SEEDS,
+) -> Selected:
+    """Write the diverse queries or documents of a source, see :func:`~suwen.curate.selection.select`."""
+    selected, encoder = Selected(), pair.encoder(tier)
+    if kind == "queries":
+        rows = read_queries(source)
+        kept = select(rows, lambda row: row.query, encoder.encode_queries, diversity, seeds=seeds, count=selected)
+        write_lines(to, ({name: value for name, value in row._asdict().items() if value} for row in kept))
+    else:
+        documents, encode = read_documents(source), encoder.encode_documents
+        chosen = select(documents, lambda one: one.content, encode, diversity, seeds=seeds, count=selected)
+        write_lines(to, (document.record() for document in chosen))
+    return selected
