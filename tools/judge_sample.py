@@ -30,16 +30,17 @@ from suwen.corpora.collection import Collection
 from suwen.corpora.sample import sample_path
 from suwen.jury import jury_report as reporting
 from suwen.jury.agreement import ratings
-from suwen.jury.consensus import Rule, consensus, write_verdicts
+from suwen.jury.consensus import Rule, consensus
 from suwen.jury.judge_batches import JudgingSettings
 from suwen.jury.judging import Judged, Jury
 from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.pooling import PooledQuery, index_collection, open_retrievers, read_pool, write_pool
+from suwen.jury.pooling import PooledQuery, pool_collection, read_pool
 from suwen.jury.texts import Texts
-from suwen.jury.verdicts import GRADES, POSITIVE, VALUES, Judge, Verdict
+from suwen.jury.verdicts import GRADES, POSITIVE, VALUES, Judge, Verdict, write_verdicts
 from suwen.jury.votes import Votes
-from suwen.llm.client import LLM, Progress
+from suwen.llm.client import LLM
 from suwen.llm.config import load_config
+from suwen.llm.ledger import Progress
 from suwen.llm.reply_cache import Cache
 
 Pair = tuple[str, str]
@@ -65,7 +66,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--small", type=Path, required=True, help="the GGUF file of the small model")
     parser.add_argument("--large", type=Path, required=True, help="the GGUF file of the larger model")
     parser.add_argument("--out", type=Path, required=True, help="the folder of all files; run again to go on")
-    parser.add_argument("--pool", type=Path, help="a pool.jsonl to judge; without it the sample is pooled anew")
+    parser.add_argument("--pool", type=Path, help="a pool.jsonl to judge; without it the sample is pooled again")
     parser.add_argument("--queries", type=int, default=20, help="the first so many queries (%(default)s)")
     parser.add_argument("--passages", type=int, default=10, help="passages of each (%(default)s)")
     parser.add_argument("--again", type=float, default=0.25, help="share of queries judged twice (%(default)s)")
@@ -82,10 +83,7 @@ def say(text: str) -> None:
 
 def pool(folder: JuryFolder, collection: Collection, queries: int, passages: int) -> None:
     """Pool the first queries by words and by meaning, and keep the best of both lists, with who found what."""
-    index_collection(collection, folder.index)
-    with ExitStack() as stack:
-        found = open_retrievers(RETRIEVERS, folder.index, stack)
-        write_pool(folder.pool, folder.texts, collection, found, depth=passages, queries=queries)
+    pool_collection(folder, collection, RETRIEVERS, depth=passages, queries=queries)
     best = [_best(pooled, passages) for pooled in read_pool(folder.pool)]
     folder.pool.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in best), encoding="utf-8")
 
@@ -100,7 +98,7 @@ def take_pool(folder: JuryFolder, collection: Collection, pool: Path) -> None:
 
 def _best(pooled: PooledQuery, passages: int) -> dict[str, Any]:
     # Python's sort is stable: of two with one best rank, the first retriever's goes first.
-    chosen = sorted(pooled.candidates, key=lambda one: one.best_rank)[:passages]
+    chosen = sorted(pooled.candidates, key=lambda one: min((place.rank for place in one.found), default=0))[:passages]
     candidates = [{"passage_id": one.passage_id, "found": [f._asdict() for f in one.found]} for one in chosen]
     return {"query_id": pooled.id, "query": pooled.text, "candidates": candidates}
 

@@ -18,8 +18,9 @@ from suwen.jury.texts import Texts
 from suwen.jury.verdicts import GRADES, Judge, JuryProblem, Vote
 from suwen.jury.votes import Votes, VotesProblem
 from suwen.llm.asker import DoesNotFit
-from suwen.llm.client import LLM, Budget
+from suwen.llm.client import LLM
 from suwen.llm.config import ConfigProblem
+from suwen.llm.ledger import Budget
 from suwen.llm.token_estimate import estimate_messages
 
 MODELS = ("one", "two", "three")

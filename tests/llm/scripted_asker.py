@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from suwen.llm.asker import Asker
-from suwen.llm.client import LLM, Budget
+from suwen.llm.client import LLM
 from suwen.llm.config import LLMConfig
+from suwen.llm.ledger import Budget
 
 Ask = Callable[..., Asker]
 

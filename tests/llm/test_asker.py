@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from server import Fault, Says, Server, burst
 
 from suwen.llm.asker import MARKS, DoesNotFit, Unfinished, label_schema, labelled, share
-from suwen.llm.client import Budget, BudgetProblem, ConfigProblem, EndpointProblem
+from suwen.llm.config import ConfigProblem
+from suwen.llm.endpoint import EndpointProblem
+from suwen.llm.ledger import Budget, BudgetProblem
 from suwen.llm.schema import fault
 
 DEAD = "http://127.0.0.1:9/v1"

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from server import Body, Fault, Says, Server, echo
 
-from suwen.llm.client import LLM, Budget, BudgetProblem, Message, Plan, Reply, Request
+from suwen.llm.client import LLM
 from suwen.llm.config import ConfigProblem, LLMConfig, LLMError
-from suwen.llm.ledger import Progress
+from suwen.llm.ledger import Budget, BudgetProblem, Plan, Progress
+from suwen.llm.prompts import Message
 from suwen.llm.reply_cache import Cache, Stored
+from suwen.llm.requests import Reply, Request
 
 SOURCE = Path(__file__).parents[2] / "src"
 GRADE = {
@@ -283,7 +285,9 @@ def test_run_inside_an_event_loop_says_what_to_do(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import json, sys
-from suwen.llm.client import LLM, Message, Request
+from suwen.llm.client import LLM
+from suwen.llm.prompts import Message
+from suwen.llm.requests import Request
 from suwen.llm.config import LLMConfig
 config = LLMConfig.model_validate(json.loads(sys.argv[1]))
 handled = []

@@ -12,9 +12,12 @@ import pytest
 from server import Fault, Server, burst
 from virtual_clock import VirtualClock
 
-from suwen.llm.client import LLM, EndpointProblem, Message, Reply, Request
+from suwen.llm.client import LLM
 from suwen.llm.config import LLMConfig
+from suwen.llm.endpoint import EndpointProblem
 from suwen.llm.pace import retry_after
+from suwen.llm.prompts import Message
+from suwen.llm.requests import Reply, Request
 
 Configured = Callable[..., LLMConfig]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

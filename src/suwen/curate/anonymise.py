@@ -21,8 +21,7 @@ from suwen.corpora.records import Document
 from suwen.curate import CurateError
 from suwen.durable import write_lines
 from suwen.llm.asker import LEAST_TOKENS, Asker
-from suwen.llm.client import Request
-from suwen.llm.requests import estimate
+from suwen.llm.requests import Request, estimate
 from suwen.llm.token_estimate import estimate_tokens
 from suwen.text.mask import KINDS, Masker, Span, validate
 from suwen.text.split import sentences

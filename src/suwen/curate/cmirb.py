@@ -23,7 +23,7 @@ from suwen.durable import write_json, write_lines
 from suwen.jury.pooling import index_collection, index_retriever
 from suwen.jury.texts import Texts
 from suwen.llm.asker import MARKS, Asker
-from suwen.llm.client import Request
+from suwen.llm.requests import Request
 from suwen.retrieve.retriever import Index
 
 #: Finds documents by words: ids and scores, best first.

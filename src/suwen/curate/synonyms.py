@@ -23,7 +23,7 @@ from suwen.curate.splitting import refuse_duplicates, split_queries
 from suwen.curate.synonym_terms import Case, Dictionary, complaint
 from suwen.durable import write_json, write_lines
 from suwen.llm.asker import Asker
-from suwen.llm.client import Request
+from suwen.llm.requests import Request
 
 #: CARE's published rows call the symmetric ones so.
 ROW_TYPE = "symmetric_sts"

@@ -25,7 +25,7 @@ from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.mine import Search
 from suwen.curate.near import shingles, similarity
 from suwen.llm.asker import Asker, label_schema
-from suwen.llm.client import Request
+from suwen.llm.requests import Request
 from suwen.text.clean import clean
 
 Answer = Literal["yes", "unsure", "no"]

@@ -15,6 +15,7 @@ from suwen.durable import write_json
 from suwen.html_kit import heading, paragraph, percent, table, write_document
 from suwen.jury.consensus import Rule, consensus
 from suwen.jury.judge_batches import draw
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.jury_report import examples, plain
 from suwen.jury.pooling import read_pool
 from suwen.jury.texts import Texts
@@ -177,6 +178,16 @@ def write_audit(path: Path, audited: Audit, pool: Path, texts: Texts) -> None:
     numbers["false_positives"] = [one.as_dict() for one in audited.false_positives]
     numbers["false_negatives"] = [one.as_dict() for one in audited.false_negatives]
     write_json(path.with_suffix(".json"), numbers)
+
+
+def audit_folder(
+    folder: JuryFolder, benchmark: str, qrels: Qrels, rule: Rule, jury: Sequence[str] | None = None
+) -> Audit:
+    """Hold a benchmark's judgements against the votes of a jury's folder, and write the page. See :func:`audit`."""
+    with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
+        audited = audit(benchmark, qrels, folder.pool, votes, rule, jury)
+        write_audit(folder.audit, audited, folder.pool, texts)
+    return audited
 
 
 def _table(audited: Audit) -> str:

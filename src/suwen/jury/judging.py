@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from suwen.jury.judge_batches import Batch, Graded, JudgeRequests, JudgingSettings, again, order, read_grades
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import Judge, JuryProblem, Vote
 from suwen.jury.votes import Votes
-from suwen.llm.client import LLM, Plan, Reply, Request, Spent, Summary
+from suwen.llm.client import LLM
+from suwen.llm.ledger import Plan, Spent, Summary
+from suwen.llm.requests import Reply, Request
 
 #: Marks the second request for a passage in the ledger.
 _SECOND = "again:"
@@ -126,6 +129,21 @@ class Jury:
 
     def _request(self, batch: Batch) -> Request:
         return self._judges[batch.judge.name].request(batch)
+
+
+def judge_folder(
+    folder: JuryFolder,
+    judges: Sequence[Judge],
+    llm: LLM,
+    settings: JudgingSettings,
+    *,
+    prompts: Path | None = None,
+    dry_run: bool = False,
+) -> Judged | Plan:
+    """Let judges vote on the pool of a jury's folder; in a dry run, plan it. See :class:`Jury`."""
+    with Texts(folder.texts) as texts, Votes(folder.votes) as votes:
+        jury = Jury(judges, folder.pool, texts, votes, llm, settings, prompts=prompts)
+        return jury.plan() if dry_run else jury.judge()
 
 
 class _Run:

@@ -26,13 +26,15 @@ from suwen.html_kit import (
 from suwen.jury.agreement import Agreement, agreement, ratings
 from suwen.jury.consensus import Funnel, Rule, checked_jury, consensus, funnel
 from suwen.jury.judge_batches import draw
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
 from suwen.jury.positions import PositionEffect, position_effects
-from suwen.jury.review import ReviewReport
+from suwen.jury.review import ReviewReport, Reviews, review_report, review_rows
+from suwen.jury.sampling import read_sample
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import GRADES, VALUES, Verdict
 from suwen.jury.votes import Votes
-from suwen.llm.reply_cache import LedgerRow
+from suwen.llm.reply_cache import Cache, LedgerRow
 
 _EXAMPLES = 12
 _WORST_QUERIES = 20
@@ -69,7 +71,6 @@ def jury_report(
     *,
     review: ReviewReport | None = None,
     ledger: Sequence[LedgerRow] = (),
-    seed: int = 0,
 ) -> JuryReport:
     """Measure everything a report shows.
 
@@ -80,7 +81,6 @@ def jury_report(
         jury: The judges that count; all unless given.
         review: What experts said.
         ledger: What it cost.
-        seed: Of the bootstrap.
     """
     rule = rule or Rule()
     names = checked_jury(votes, jury)
@@ -88,11 +88,36 @@ def jury_report(
         str(rule),
         {name: about for name, about in votes.roll().items() if name in names},
         funnel(pool, consensus(votes, rule, names), names),
-        agreement(ratings(votes, names), rule.worst, seed=seed),
+        agreement(ratings(votes, names), rule.worst),
         position_effects(votes, names, rule.positive),
         review,
         list(ledger),
     )
+
+
+def report_folder(
+    folder: JuryFolder, rule: Rule, jury: Sequence[str] | None = None, title: str = "Jury report"
+) -> JuryReport:
+    """Write the page of a jury's folder, with the experts' review and the ledger where there are any.
+
+    Args:
+        folder: The jury's folder.
+        rule: How votes become labels.
+        jury: The judges that count; all that have voted unless given.
+        title: The page's title.
+    """
+    review: ReviewReport | None = None
+    ledger: list[LedgerRow] = []
+    if folder.reviews.is_file() and folder.sample.is_file():
+        with Reviews(folder.reviews) as reviews:
+            review = review_report(read_sample(folder.sample), reviews)
+    if folder.replies.is_file():
+        with Cache(folder.replies) as cache:
+            ledger = cache.ledger()
+    with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
+        report = jury_report(folder.pool, votes, rule, jury, review=review, ledger=ledger)
+        write_report(folder.report, report, folder.pool, texts, consensus(votes, rule, jury), title)
+    return report
 
 
 def disagreements(verdicts: Iterable[Verdict], most: int = _EXAMPLES) -> list[Verdict]:
@@ -248,33 +273,13 @@ def _means(effect: PositionEffect, places: Sequence[int]) -> Iterator[float]:
 
 
 def _review(review: ReviewReport) -> str:
-    def cells(rate: Any) -> list[str]:
-        return [
-            f"{rate.agreed} of {rate.of}",
-            percent(rate.share.value),
-            interval(rate.share.low, rate.share.high).strip(),
-        ]
-
-    weighted = review.weighted
-    rows = [("all labelled pairs", cells(review.overall))]
-    rows.append(
-        ("weighted to all verdicts", ["", percent(weighted.value), interval(weighted.low, weighted.high).strip()])
-    )
-    rows += [(f"reviewer {name}", cells(rate)) for name, rate in review.reviewers.items()]
-    rows += [(name, cells(rate)) for name, rate in review.strata.items()]
     between = "; ".join(
         f"{a} and {b}: kappa {number(kappa)} over {of}" for (a, b), (kappa, of) in review.between.items()
     )
-    rest = ", ".join(f"{count} {label}" for label, count in sorted(review.undecided.items())) or "none labelled"
-    said = (
-        f"{review.labelled} of {review.sampled} sampled pairs labelled, {review.unsure} unsure or tied. "
-        f"Pairs the jury left undecided: {rest}."
-    )
+    caption = "Agreement of experts with the jury, Wilson's 95% intervals"
     return (
-        table(
-            "Agreement of experts with the jury, Wilson's 95% intervals", ("pairs", "agreed", "rate", "interval"), rows
-        )
-        + paragraph(said)
+        table(caption, ("pairs", "agreed", "rate", "interval"), review_rows(review))
+        + paragraph(review.summary())
         + (paragraph(f"Between reviewers: {between}.") if between else "")
     )
 

@@ -10,36 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from suwen.llm.config import ConfigProblem, LLMConfig, LLMError, ModelConfig
+from suwen.llm.config import LLMConfig, ModelConfig
 from suwen.llm.crew import Crew, complete, on_interrupt
-from suwen.llm.endpoint import Endpoint, EndpointProblem
-from suwen.llm.ledger import Budget, BudgetProblem, BudgetSpent, Meter, ModelPlan, Plan, Progress, Spent, Summary, Tally
-from suwen.llm.prompts import Message, Prompt
+from suwen.llm.endpoint import Endpoint
+from suwen.llm.ledger import Budget, BudgetSpent, Meter, ModelPlan, Plan, Progress, Spent, Summary, Tally
 from suwen.llm.replies import judged
 from suwen.llm.reply_cache import Cache, Call, LedgerRow, Stored
 from suwen.llm.requests import Reply, Request, cache_key, estimate, identity
-from suwen.llm.token_estimate import estimate_tokens, fit
 
-__all__ = [
-    "LLM",
-    "Budget",
-    "BudgetProblem",
-    "BudgetSpent",
-    "ConfigProblem",
-    "EndpointProblem",
-    "LLMError",
-    "Message",
-    "ModelPlan",
-    "Plan",
-    "Progress",
-    "Prompt",
-    "Reply",
-    "Request",
-    "Spent",
-    "Summary",
-    "estimate_tokens",
-    "fit",
-]
 Handle = Callable[[Request, Reply], None]
 Tell = Callable[[Progress], None]
 _T = TypeVar("_T")
