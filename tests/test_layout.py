@@ -27,7 +27,7 @@ FLOORS = (
     "text",
 )
 #: Belongs to no room, imports none, and is open to all.
-GROUND = ("errors", "durable", "html_kit")
+GROUND = ("errors", "durable", "html_kit", "sqlite_file")
 MODULES = sorted(SOURCE.rglob("*.py"))
 NAMES = [path.relative_to(SOURCE).as_posix() for path in MODULES]
 

@@ -28,19 +28,20 @@ from typing import Any
 
 from suwen.corpora.collection import Collection
 from suwen.corpora.sample import sample_path
-from suwen.jury import report as reporting
+from suwen.jury import jury_report as reporting
 from suwen.jury.agreement import ratings
-from suwen.jury.batches import Settings
-from suwen.jury.consensus import Rule, consensus, write_verdicts
-from suwen.jury.folder import Folder
+from suwen.jury.consensus import Rule, consensus
+from suwen.jury.judge_batches import JudgingSettings
 from suwen.jury.judging import Judged, Jury
-from suwen.jury.pooling import PooledQuery, index_collection, open_retrievers, read_pool, write_pool
-from suwen.jury.records import GRADES, POSITIVE, VALUES, Judge, Verdict
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.pooling import PooledQuery, pool_collection, read_pool
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import GRADES, POSITIVE, VALUES, Judge, Verdict, write_verdicts
 from suwen.jury.votes import Votes
-from suwen.llm.cache import Cache
-from suwen.llm.client import LLM, Progress
+from suwen.llm.client import LLM
 from suwen.llm.config import load_config
+from suwen.llm.ledger import Progress
+from suwen.llm.reply_cache import Cache
 
 Pair = tuple[str, str]
 SERVER = Path(__file__).with_name("serve_gguf.py")
@@ -65,7 +66,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--small", type=Path, required=True, help="the GGUF file of the small model")
     parser.add_argument("--large", type=Path, required=True, help="the GGUF file of the larger model")
     parser.add_argument("--out", type=Path, required=True, help="the folder of all files; run again to go on")
-    parser.add_argument("--pool", type=Path, help="a pool.jsonl to judge; without it the sample is pooled anew")
+    parser.add_argument("--pool", type=Path, help="a pool.jsonl to judge; without it the sample is pooled again")
     parser.add_argument("--queries", type=int, default=20, help="the first so many queries (%(default)s)")
     parser.add_argument("--passages", type=int, default=10, help="passages of each (%(default)s)")
     parser.add_argument("--again", type=float, default=0.25, help="share of queries judged twice (%(default)s)")
@@ -80,17 +81,14 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def pool(folder: Folder, collection: Collection, queries: int, passages: int) -> None:
+def pool(folder: JuryFolder, collection: Collection, queries: int, passages: int) -> None:
     """Pool the first queries by words and by meaning, and keep the best of both lists, with who found what."""
-    index_collection(collection, folder.index)
-    with ExitStack() as stack:
-        found = open_retrievers(RETRIEVERS, folder.index, stack)
-        write_pool(folder.pool, folder.texts, collection, found, depth=passages, queries=queries)
+    pool_collection(folder, collection, RETRIEVERS, depth=passages, queries=queries)
     best = [_best(pooled, passages) for pooled in read_pool(folder.pool)]
     folder.pool.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in best), encoding="utf-8")
 
 
-def take_pool(folder: Folder, collection: Collection, pool: Path) -> None:
+def take_pool(folder: JuryFolder, collection: Collection, pool: Path) -> None:
     """Judge a pool that was made before, of the same collection."""
     with Texts(folder.texts, create=True) as store:
         store.want(one.passage_id for pooled in read_pool(pool) for one in pooled.candidates)
@@ -100,7 +98,7 @@ def take_pool(folder: Folder, collection: Collection, pool: Path) -> None:
 
 def _best(pooled: PooledQuery, passages: int) -> dict[str, Any]:
     # Python's sort is stable: of two with one best rank, the first retriever's goes first.
-    chosen = sorted(pooled.candidates, key=lambda one: one.best_rank)[:passages]
+    chosen = sorted(pooled.candidates, key=lambda one: min((place.rank for place in one.found), default=0))[:passages]
     candidates = [{"passage_id": one.passage_id, "found": [f._asdict() for f in one.found]} for one in chosen]
     return {"query_id": pooled.id, "query": pooled.text, "candidates": candidates}
 
@@ -154,14 +152,14 @@ def tell(made: Progress) -> None:
     say(f"{made.done} of {made.total} batches{eta}")
 
 
-def judge(given: argparse.Namespace, folder: Folder, models: Sequence[Model]) -> Judged:
+def judge(given: argparse.Namespace, folder: JuryFolder, models: Sequence[Model]) -> Judged:
     """Let the judges vote, query by query: whenever it is stopped, the first queries have all their votes."""
     config, ports = given.out / "suwen.toml", {model.name: free_port() for model in models}
     configure(config, models, ports, given.batch)
     with ExitStack() as stack:
         texts, votes = stack.enter_context(Texts(folder.texts)), stack.enter_context(Votes(folder.votes))
         llm = stack.enter_context(LLM.open(load_config(config), folder.replies, progress=tell))
-        settings = Settings(given.batch, 0, given.again, reasons=False)
+        settings = JudgingSettings(given.batch, 0, given.again, reasons=False)
         jury = Jury(JUDGES, folder.pool, texts, votes, llm, settings)
         for model in models if jury.plan().calls else ():
             say(f"starting {model.file.name}")
@@ -256,7 +254,7 @@ def write_grades(path: Path, verdicts: Sequence[Verdict], qrels: Mapping[str, Ma
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def summarise(folder: Folder, collection: Collection, models: Sequence[Model]) -> dict[str, Any]:
+def summarise(folder: JuryFolder, collection: Collection, models: Sequence[Model]) -> dict[str, Any]:
     """Write verdicts and report, and gather the numbers."""
     qrels, names = collection.qrels(), [one.name for one in JUDGES]
     cache = Cache(folder.replies)
@@ -307,7 +305,7 @@ def main() -> int:
         Model("small", given.small, digest(given.small), JUDGES[:2]),
         Model("large", given.large, digest(given.large), JUDGES[2:]),
     )
-    folder, collection = Folder(given.out), Collection.open(sample_path())
+    folder, collection = JuryFolder(given.out), Collection.open(sample_path())
     given.out.mkdir(parents=True, exist_ok=True)
     if not folder.pool.is_file():
         if given.pool is not None:

@@ -21,7 +21,7 @@ from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Query
 from suwen.corpora.training_rows import read_training_rows
 from suwen.errors import SuwenError
-from suwen.jury.records import Verdict, write_verdicts
+from suwen.jury.verdicts import Verdict, write_verdicts
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 

@@ -19,7 +19,7 @@ from suwen.cli.jury import jury_app
 from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.errors import SuwenError
-from suwen.jury.records import read_verdicts
+from suwen.jury.verdicts import read_verdicts
 
 QUERIES = [Query("q1", "高血压患者怎么吃"), Query("q2", "尿酸结石能溶解吗"), Query("q3", "孕妇能打流感疫苗吗")]
 RIGHT = {"高血压患者怎么吃": "低盐", "尿酸结石能溶解吗": "碱化", "孕妇能打流感疫苗吗": "孕妇"}

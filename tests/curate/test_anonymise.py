@@ -11,8 +11,9 @@ import pytest
 from server import Fault, Says, Server, burst
 
 from suwen.corpora.records import Document
+from suwen.curate import CurateError
 from suwen.curate.anonymise import Anonymised, Finding, Sheet, anonymise
-from suwen.curate.asking import CurateError, Unfinished
+from suwen.llm.asker import Unfinished
 from suwen.text.mask import Span
 
 SAID = {"阿强": "name", "城南菜市场旁边的红房子": "address", "wx_strong88": "phone"}

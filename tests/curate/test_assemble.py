@@ -17,11 +17,11 @@ from suwen.bench.tasks import load_suite
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Query
 from suwen.corpora.training_rows import read_training_rows
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.assemble import Assembly, assemble, read_labels, refine, sample_candidates
 from suwen.curate.card import front_matter, table
 from suwen.curate.leakage import HeldOut
-from suwen.jury.records import JuryProblem, Verdict
+from suwen.jury.verdicts import JuryProblem, Verdict
 
 DRUGS = (
     "布洛芬",

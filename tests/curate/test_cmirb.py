@@ -12,10 +12,11 @@ from server import Fault, Server
 
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Qrel, Query
-from suwen.curate.asking import CurateError, Unfinished
+from suwen.curate import CurateError
 from suwen.curate.cmirb import Cmirb, CmirbSettings, choice, read_references
 from suwen.jury.pooling import index_collection, index_retriever
 from suwen.jury.texts import Texts
+from suwen.llm.asker import Unfinished
 from suwen.retrieve.retriever import Index
 
 DOCUMENTS = [

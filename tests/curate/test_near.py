@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.near import Near, groups, shingles, similarity
 
 

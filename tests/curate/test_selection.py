@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.diversify import Diversity, diversify
 from suwen.curate.selection import Selected, select
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.near import Near
 from suwen.curate.splitting import Guard, refuse_duplicates, split_queries

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from suwen.corpora.files import CorpusError
 from suwen.corpora.records import Query
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.synonym_terms import Case, Dictionary, Entry, complaint, is_question, length, read_synonyms, uses
 
 ENTRIES = [

@@ -12,9 +12,10 @@ from server import Fault, Says, Server, burst
 
 from suwen.corpora.records import Query
 from suwen.corpora.training_rows import read_training_rows
-from suwen.curate.asking import CurateError, Unfinished
+from suwen.curate import CurateError
 from suwen.curate.synonym_terms import Dictionary, Entry, complaint
 from suwen.curate.synonyms import Sample, StsSettings, draw_pair, find_cases, make_sts, read_pairs
+from suwen.llm.asker import Unfinished
 
 NAMES = [
     ("心肌梗死", "心梗"),

@@ -14,11 +14,12 @@ from small_pair import NOTES, make_pair
 
 from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
-from suwen.curate.asking import CurateError, Unfinished
+from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.mine import Found, search_index
 from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
 from suwen.encoders.pair import Pair
+from suwen.llm.asker import Unfinished
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 

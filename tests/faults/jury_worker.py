@@ -17,11 +17,11 @@ import openai  # noqa: F401
 from forked import fork_for_each_line
 
 from suwen.corpora.records import Document
-from suwen.jury.batches import Settings
-from suwen.jury.folder import Folder
+from suwen.jury.judge_batches import JudgingSettings
 from suwen.jury.judging import Jury
-from suwen.jury.records import Judge, Vote
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge, Vote
 from suwen.jury.votes import Votes
 from suwen.llm.client import LLM
 from suwen.llm.config import LLMConfig
@@ -42,7 +42,7 @@ def config(url: str, concurrency: int) -> LLMConfig:
 
 def prepare(folder: Path) -> None:
     """The pool and its texts."""
-    work = Folder(folder)
+    work = JuryFolder(folder)
     folder.mkdir(parents=True)
     ids = {f"q{q}": [f"q{q}-p{p}" for p in range(PASSAGES)] for q in range(QUERIES)}
     with work.pool.open("w", encoding="utf-8") as file:
@@ -70,8 +70,8 @@ def live(job: dict[str, Any]) -> None:
     """One life: vote on what is missing."""
     if job["piecemeal"]:
         piecemeal()
-    work = Folder(Path(job["folder"]))
-    settings = Settings(batch=BATCH, again=1 / 3)
+    work = JuryFolder(Path(job["folder"]))
+    settings = JudgingSettings(batch=BATCH, again=1 / 3)
     with Texts(work.texts) as texts, Votes(work.votes) as votes:
         llm = LLM.open(config(job["url"], job["concurrency"]), work.replies)
         done = Jury(JUDGES, work.pool, texts, votes, llm, settings).judge()

@@ -15,9 +15,11 @@ from typing import Any
 import openai  # noqa: F401
 from forked import fork_for_each_line
 
-from suwen.llm.cache import Cache, Call, Stored
-from suwen.llm.client import LLM, Message, Reply, Request
+from suwen.llm.client import LLM
 from suwen.llm.config import LLMConfig
+from suwen.llm.prompts import Message
+from suwen.llm.reply_cache import Cache, Call, Stored
+from suwen.llm.requests import Reply, Request
 
 REQUESTS = 171
 SCHEMA = {

@@ -20,8 +20,8 @@ import pytest
 from jury_worker import BATCHES, JUDGES, PASSAGES, QUERIES, VOTES, prepare
 
 from in_memory import folder_in_memory
-from suwen.jury.batches import draw
-from suwen.jury.records import Vote
+from suwen.jury.judge_batches import draw
+from suwen.jury.verdicts import Vote
 from suwen.jury.votes import Votes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from llm_worker import REQUESTS, config, requests
 
-from suwen.llm.cache import Cache
+from suwen.llm.reply_cache import Cache
 from suwen.llm.requests import cache_key, identity
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))

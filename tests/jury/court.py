@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from suwen.corpora.records import Document
-from suwen.jury.folder import Folder
-from suwen.jury.records import Vote
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Vote
 from suwen.llm.config import LLMConfig
 
 #: What a judge makes of a query and a passage: a grade, or something else in its place.
@@ -47,9 +47,9 @@ def by_mark(model: str, query: str, passage: str) -> str:
     return passage.strip()[-1]
 
 
-def make_pool(folder: Path, pairs: Mapping[str, Sequence[str]], texts: Mapping[str, str] | None = None) -> Folder:
+def make_pool(folder: Path, pairs: Mapping[str, Sequence[str]], texts: Mapping[str, str] | None = None) -> JuryFolder:
     """A pool of ``{query id: passage ids}``; a passage's text is its id unless given, a query's ``query <id>``."""
-    work = Folder(folder)
+    work = JuryFolder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with work.pool.open("w", encoding="utf-8") as file:
         for query, passages in pairs.items():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from statsmodels.stats import inter_rater
 
 from suwen.jury.agreement import agreement, cohen_kappa, counted, fleiss_interval, fleiss_kappa, ratings, sides
-from suwen.jury.records import GRADES, JuryProblem
+from suwen.jury.verdicts import GRADES, JuryProblem
 
 GRADE_TABLES = st.integers(2, 5).flatmap(
     lambda judges: st.lists(st.lists(st.integers(0, 4), min_size=judges, max_size=judges), min_size=2, max_size=40)

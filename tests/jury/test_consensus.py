@@ -7,8 +7,9 @@ from court import make_pool, vote
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suwen.corpora.files import BadRecord
 from suwen.jury.consensus import Rule, consensus, decide, funnel
-from suwen.jury.records import GRADES, Judge, JuryProblem, read_verdicts, write_verdicts
+from suwen.jury.verdicts import GRADES, Judge, JuryProblem, read_verdicts, write_verdicts
 from suwen.jury.votes import Votes
 
 GRADE = st.sampled_from([*GRADES, None])
@@ -113,7 +114,7 @@ def test_nobody_has_voted(tmp_path):
 )
 def test_a_file_that_holds_no_verdicts_is_told_by_line(tmp_path, line):
     (tmp_path / "verdicts.jsonl").write_text("\n" + line + "\n", encoding="utf-8")
-    with pytest.raises(JuryProblem, match=r"verdicts\.jsonl:2"):
+    with pytest.raises((JuryProblem, BadRecord), match=r"verdicts\.jsonl:2"):
         list(read_verdicts(tmp_path / "verdicts.jsonl"))
 
 

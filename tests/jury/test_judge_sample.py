@@ -13,10 +13,10 @@ from court import vote
 
 from suwen.corpora.collection import Collection
 from suwen.corpora.sample import sample_path
-from suwen.jury.folder import Folder
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import Candidate, Found, PooledQuery, read_pool
-from suwen.jury.records import Label, Verdict
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Label, Verdict
 
 QRELS = {"q": {"answer": 2, "help": 1}}
 GRADES = {"small-zh": "AAAD", "small-en": "SBDD", "large-zh": "ABCS"}
@@ -89,7 +89,7 @@ def test_a_pair_takes_one_short_line(tool: ModuleType, tmp_path: Path) -> None:
 
 def test_a_pool_that_was_made_before_is_taken_as_it_is(tool: ModuleType, tmp_path: Path) -> None:
     pool = Path(__file__).parents[2] / "docs" / "data" / "jury-with-local-models" / "pool.jsonl"
-    folder = Folder(tmp_path)
+    folder = JuryFolder(tmp_path)
     tool.take_pool(folder, Collection.open(sample_path()), pool)
     pooled = list(read_pool(folder.pool))
     assert folder.pool.read_bytes() == pool.read_bytes() and [len(one.candidates) for one in pooled] == [10] * 20

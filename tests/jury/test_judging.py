@@ -11,15 +11,17 @@ import pytest
 from court import asked, by_mark, config, judges, make_pool
 from server import Fault, Says, Server, burst
 
-from suwen.jury.batches import Settings
+from suwen.jury.judge_batches import JudgingSettings
 from suwen.jury.judging import Judged, Jury
 from suwen.jury.pooling import PoolProblem
-from suwen.jury.records import GRADES, Judge, JuryProblem, Vote
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import GRADES, Judge, JuryProblem, Vote
 from suwen.jury.votes import Votes, VotesProblem
-from suwen.llm.client import LLM, Budget
+from suwen.llm.asker import DoesNotFit
+from suwen.llm.client import LLM
 from suwen.llm.config import ConfigProblem
-from suwen.llm.tokens import estimate_messages
+from suwen.llm.ledger import Budget
+from suwen.llm.token_estimate import estimate_messages
 
 MODELS = ("one", "two", "three")
 PAIRS = {f"q{n}": [f"p{n}-{m}" for m in range(12)] for n in range(4)}
@@ -38,7 +40,9 @@ class Court:
         self.texts = self.stack.enter_context(Texts(folder / "texts.db"))
         self.votes = self.stack.enter_context(Votes(folder / "votes.db"))
         self.llm = self.stack.enter_context(LLM.open(config(server.url, **model), folder / "replies.db", budget=budget))
-        self.jury = Jury(jury, folder / "pool.jsonl", self.texts, self.votes, self.llm, settings or Settings(batch=5))
+        self.jury = Jury(
+            jury, folder / "pool.jsonl", self.texts, self.votes, self.llm, settings or JudgingSettings(batch=5)
+        )
 
     def __enter__(self):
         return self
@@ -196,7 +200,7 @@ def test_a_request_that_never_gets_a_reply_is_no_vote_and_is_asked_for_the_next_
 
 
 def test_a_sample_is_judged_again_in_the_opposite_order(tmp_path):
-    settings = Settings(batch=6, again=0.5)
+    settings = JudgingSettings(batch=6, again=0.5)
     with Server(judges(by_mark), models=MODELS) as server, Court(tmp_path, server, settings=settings) as court:
         court.judge()
         votes = court.all()
@@ -231,12 +235,12 @@ def test_a_batch_that_cannot_fit_is_told_before_anything_is_spent(tmp_path):
     texts = TEXTS | {"p3-0": "很长的段落。" * 900}
     with Server(judges(by_mark), models=MODELS) as server:
         with (
-            pytest.raises(JuryProblem, match="smaller batch"),
+            pytest.raises(DoesNotFit, match="ask about fewer at once"),
             Court(tmp_path, server, texts=texts, context=1800) as court,
         ):
             court.judge()
         with pytest.raises(JuryProblem, match="max_tokens"):
-            Court(tmp_path, server, settings=Settings(batch=60), max_tokens=500)
+            Court(tmp_path, server, settings=JudgingSettings(batch=60), max_tokens=500)
         assert server.total == 0
 
 
@@ -292,7 +296,7 @@ def test_a_plan_tells_the_calls_and_makes_none(tmp_path):
 
 def test_without_reasons_the_schema_and_the_prompt_ask_for_grades_alone(tmp_path):
     play = judges(by_mark, reason=False)
-    settings = Settings(batch=5, reasons=False)
+    settings = JudgingSettings(batch=5, reasons=False)
     with Server(play, models=MODELS) as server, Court(tmp_path, server, settings=settings) as court:
         assert court.judge().complete
         body = server.log[0][1]

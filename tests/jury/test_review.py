@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
-from suwen.jury.records import JuryProblem, Verdict
 from suwen.jury.review import Reviews, apply_reviews, import_csv, import_store, review_report, settled, wilson
 from suwen.jury.sampling import (
     Stratum,
@@ -25,6 +24,7 @@ from suwen.jury.sampling import (
     write_sample,
 )
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import JuryProblem, Verdict
 
 GRADES = {"positive": "SAA", "negative": "DDC", "undecided": "SDB"}
 

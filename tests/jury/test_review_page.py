@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from suwen.jury.records import JuryProblem
 from suwen.jury.review import Reviews
 from suwen.jury.review_page import ReviewPage, serve
 from suwen.jury.sampling import Sampled, Stratum
+from suwen.jury.verdicts import JuryProblem
 
 SAMPLE = [
     Sampled(f"{n:016x}", f"q{n}", f"p{n}", f"问题{n}", f"资料{n}<b>", Stratum("positive", "far apart", "few shared"), 9)

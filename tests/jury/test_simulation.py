@@ -12,12 +12,12 @@ from server import Server
 from statsmodels.stats import inter_rater
 
 from suwen.jury.agreement import agreement, ratings
-from suwen.jury.batches import Settings, draw
 from suwen.jury.consensus import Rule, consensus, funnel
+from suwen.jury.judge_batches import JudgingSettings, draw
 from suwen.jury.judging import Jury
 from suwen.jury.positions import position_effects
-from suwen.jury.records import Judge
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge
 from suwen.jury.votes import Votes
 from suwen.llm.client import LLM
 
@@ -57,7 +57,7 @@ def held(tmp_path_factory):
         votes = stack.enter_context(Votes(work.votes))
         llm = stack.enter_context(LLM.open(config(server.url), work.replies))
         jury = [Judge(name, name) for name in JUDGES]
-        settings = Settings(batch=25, again=0.05)
+        settings = JudgingSettings(batch=25, again=0.05)
         done = Jury(jury, work.pool, stack.enter_context(Texts(work.texts)), votes, llm, settings).judge()
         assert done.complete
         yield work, votes, texts

@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 from court import vote
 
-from suwen.jury.records import Judge
+from suwen.jury.verdicts import Judge
 from suwen.jury.votes import Votes, VotesProblem
 
 
@@ -17,7 +17,6 @@ def test_a_vote_is_kept_once_and_the_first_one_stays(tmp_path):
         assert votes.add([vote("q", "p", "a", "D"), vote("q", "p", "a", "D", 1)]) == 1
         assert [(v.judge, v.round, v.grade) for v in votes] == [("a", 0, "S"), ("a", 1, "D"), ("b", 0, None)]
         assert votes.voted("q", "a") == {"p"} and votes.voted("q", "a", 2) == set()
-        assert votes.of("q") == list(votes) and votes.of("other") == []
 
 
 def test_votes_come_back_as_they_were_by_pair(tmp_path):

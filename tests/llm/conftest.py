@@ -14,6 +14,11 @@ from suwen.llm.config import LLMConfig
 # Tests are imported by file (import-mode=importlib), so a neighbour is not on the path.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from scripted_asker import ask
+from virtual_clock import clock
+
+__all__ = ["ask", "clock", "configured"]
+
 
 @pytest.fixture
 def configured() -> Callable[..., LLMConfig]:

@@ -80,7 +80,9 @@ class Server:
         models: tuple[str, ...] | None = ("scripted",),
         formats: tuple[str, ...] = ("json_schema", "json_object"),
         port: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.clock = clock
         self.play, self.trouble, self.delay = play, trouble, delay
         self.key, self.models, self.formats = key, models, formats
         #: Calls that arrived, by distinct request.
@@ -175,7 +177,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self._turned_away():
             return
-        arrived, number, self.status = time.monotonic(), owner.arrive(body), 0
+        arrived, number, self.status = owner.clock(), owner.arrive(body), 0
         try:
             self._answer(body, owner.trouble(number, body) if owner.trouble else None)
         finally:

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from server import Body, Fault, Says, Server, echo
 
-from suwen.llm.cache import Cache, Stored
-from suwen.llm.client import LLM, Budget, BudgetProblem, Message, Plan, Reply, Request
+from suwen.llm.client import LLM
 from suwen.llm.config import ConfigProblem, LLMConfig, LLMError
-from suwen.llm.ledger import Progress
+from suwen.llm.ledger import Budget, BudgetProblem, Plan, Progress
+from suwen.llm.prompts import Message
+from suwen.llm.reply_cache import Cache, Stored
+from suwen.llm.requests import Reply, Request
 
 SOURCE = Path(__file__).parents[2] / "src"
 GRADE = {
@@ -283,7 +285,9 @@ def test_run_inside_an_event_loop_says_what_to_do(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import json, sys
-from suwen.llm.client import LLM, Message, Request
+from suwen.llm.client import LLM
+from suwen.llm.prompts import Message
+from suwen.llm.requests import Request
 from suwen.llm.config import LLMConfig
 config = LLMConfig.model_validate(json.loads(sys.argv[1]))
 handled = []
@@ -315,8 +319,11 @@ def test_an_interrupt_completes_what_is_in_flight_and_no_more(tmp_path: Path, co
 
 
 def test_a_second_interrupt_does_not_wait(tmp_path: Path, configured) -> None:
+    released = threading.Event()
+
     def slow(body: Body) -> str:
-        time.sleep(0 if body["messages"][-1]["content"] == "0" else 3)
+        if body["messages"][-1]["content"] != "0":
+            released.wait()
         return echo(body)
 
     with Server(slow) as server:
@@ -326,10 +333,12 @@ def test_a_second_interrupt_does_not_wait(tmp_path: Path, configured) -> None:
         with subprocess.Popen(command, env=environment, text=True, **pipes) as child:
             assert child.stdout is not None and child.stderr is not None
             child.stdout.readline()
-            child.send_signal(signal.SIGINT)
-            time.sleep(0.2)
-            child.send_signal(signal.SIGINT)
+            while child.poll() is None:
+                # Again and again: two signals that come before the first is looked at are one.
+                child.send_signal(signal.SIGINT)
+                time.sleep(0.2)
             assert "KeyboardInterrupt" in child.stderr.read()
+            released.set()
         assert child.returncode not in (0, None)
 
 
@@ -339,8 +348,12 @@ def test_what_is_not_durable_yet_is_never_more_than_the_slots(
     put, kept, waiting = Cache.put, [], []
 
     def slow(self: Cache, *values: Any) -> Stored:
-        # Long enough for every other slot to bring its reply, and for a slot given back too early to start a call.
-        time.sleep(0.02)
+        # The first one waits until every other slot has made its call, however busy the machine is; the others long
+        # enough for a slot given back too early to start a call.
+        turns = 500 if not kept else 2
+        while turns and (kept or server.total < 4):
+            time.sleep(0.01)
+            turns -= 1
         waiting.append(server.total - len(kept))
         done = put(self, *values)
         kept.append(done)

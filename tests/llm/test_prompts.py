@@ -104,5 +104,5 @@ def test_every_prompt_of_the_package_can_be_rendered_in_both_languages(name: str
 
 
 def test_the_package_has_prompts() -> None:
-    assert "paraphrase" in prompt_names()
-    assert load_prompt("paraphrase", "zh").schema is not None
+    assert "grade" in prompt_names()
+    assert load_prompt("grade", "zh").schema is not None

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from suwen.jury.consensus import consensus
-from suwen.jury.records import Judge
-from suwen.jury.report import jury_report, write_report
+from suwen.jury.jury_report import jury_report, write_report
 from suwen.jury.review import Reviews
 from suwen.jury.review_page import ReviewPage, serve
 from suwen.jury.sampling import Sampled, Stratum
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge
 from suwen.jury.votes import Votes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "jury"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suwen.jury.records import JuryProblem
+from suwen.jury.verdicts import JuryProblem
 from suwen.service import pages
 from suwen.service.holder import Holder
 from suwen.service.pages import File, web_files

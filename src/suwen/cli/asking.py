@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,9 +13,10 @@ import typer
 from rich.table import Table
 
 from suwen.cli.output import NEGATIVE, measuring, out, print_json, say
-from suwen.curate.asking import Asker, Unfinished
-from suwen.llm.client import LLM, Budget, Progress
+from suwen.llm.asker import Asker, Unfinished
+from suwen.llm.client import LLM
 from suwen.llm.config import load_config
+from suwen.llm.ledger import Budget, Progress
 
 Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
 Replies = Annotated[
@@ -29,13 +30,10 @@ Tokens = Annotated[int | None, typer.Option("--tokens", help="Budget: the most t
 Cost = Annotated[float | None, typer.Option("--cost", help="Budget: the most to spend, in the prices' currency.")]
 
 
-@dataclass(frozen=True)
-class Session:
-    """How the model is asked: the options of every verb that asks one, see :func:`with_session`."""
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """The configuration and the budget: options of every verb that asks models, see :func:`with_options`."""
 
-    model: Model
-    replies: Replies = None
-    language: Language = "zh"
     config: Config = None
     dry_run: DryRun = False
     calls: Calls = None
@@ -43,49 +41,63 @@ class Session:
     cost: Cost = None
 
 
-def with_session(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb with the options of :class:`Session` in place of its parameter ``session``."""
-    options = inspect.signature(Session, eval_str=True).parameters
+@dataclass(frozen=True, kw_only=True)
+class Session(Spending):
+    """How one model is asked, as the options say."""
+
+    model: Model
+    replies: Replies = None
+    language: Language = "zh"
+
+
+def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb with the options of :class:`Spending` or :class:`Session` in place of its parameter ``session``."""
+    own = dict(inspect.signature(verb, eval_str=True).parameters)
+    kind = own["session"].annotation
+    options = inspect.signature(kind, eval_str=True).parameters
     parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(verb, eval_str=True).parameters.items():
+    for name, parameter in own.items():
         parameters += options.values() if name == "session" else [parameter]
 
     def command(**values: Any) -> None:
-        session = Session(**{name: values.pop(name) for name in options})
+        session = kind(**{name: values.pop(name) for name in options})
         verb(**values, session=session)
 
     # By name only: the model, which must be given, may then stand after what has a default.
-    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in named}
     command.__name__, command.__doc__ = verb.__name__, verb.__doc__
     return command
 
 
 @contextmanager
-def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> Iterator[Asker]:
-    """Open the client; names, keys and the endpoint are checked before anything is asked. A stop is told, exit 3."""
+def client(session: Spending, models: Sequence[str], replies: Path, what: str) -> Iterator[LLM]:
+    """Open the client; names, keys and endpoints are checked before anything is asked."""
     budget = Budget(session.calls, session.tokens, session.cost)
-    with measuring(what) as told:
+    with measuring(what) as show:
 
         def progress(made: Progress) -> None:
-            told(made.done, made.total or 0)
+            show(made.done, made.total or 0)
 
-        file = session.replies or replies
-        opened = LLM.open(load_config(session.config), file, budget=budget, progress=progress)
-        with opened as llm:
-            asker = Asker(llm, session.model, session.language, dry_run=session.dry_run)
-            if not session.dry_run:
-                for remark in llm.check([session.model]):
-                    say(remark)
-            try:
-                yield asker
-            except Unfinished as problem:
-                say(str(problem))
-                raise typer.Exit(NEGATIVE) from None
+        with LLM.open(load_config(session.config), replies, budget=budget, progress=progress) as llm:
+            for remark in () if session.dry_run else llm.check(models):
+                say(remark)
+            yield llm
 
 
-def tell(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
+@contextmanager
+def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> Iterator[Asker]:
+    """Open the client for one model; where a run is stopped, that is said, exit 3."""
+    with client(session, [session.model], session.replies or replies, what) as llm:
+        try:
+            yield Asker(llm, session.model, session.language, dry_run=session.dry_run)
+        except Unfinished as problem:
+            say(str(problem))
+            raise typer.Exit(NEGATIVE) from None
+
+
+def show(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
     """Print what was asked and what came of it; in a dry run, what would be asked. Exit 3 where replies are missing."""
     steps = [asdict(step) for step in asker.steps.values()]
     if json:
@@ -94,13 +106,13 @@ def tell(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> No
         totals = {name: sum(step[name] for step in steps) for name in ("calls", "cached", "failed", "tokens", "cost")}
         print_json({key: steps, "total": totals, "cut": asker.cut, **kept})
     else:
-        _show(asker, funnel, {name: str(value) for name, value in more.items()})
+        _print(asker, funnel, {name: str(value) for name, value in more.items()})
     if not asker.dry_run and asker.failed:
         say(f"{asker.failed} requests got no reply that could be used; the first problem: {asker.problem}")
         raise typer.Exit(NEGATIVE)
 
 
-def _show(asker: Asker, funnel: Mapping[str, int], more: Mapping[str, str]) -> None:
+def _print(asker: Asker, funnel: Mapping[str, int], more: Mapping[str, str]) -> None:
     title = "Would be asked, at the most" if asker.dry_run else "Asked"
     table = Table(title=f"{title}, of {asker.model}")
     for heading in ("step", "calls", "answered already", "tokens", "cost"):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.asking import Session, asking, show_funnel, tell, with_session
+from suwen.cli.asking import Session, asking, show, show_funnel, with_options
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
 from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
@@ -24,7 +24,7 @@ from suwen.curate.row_files import make_rows
 from suwen.curate.synonym_terms import Dictionary, read_synonyms
 from suwen.curate.synonyms import StsSettings, make_sts
 from suwen.curate.verify import Verification
-from suwen.jury.consensus import read_verdicts
+from suwen.jury.verdicts import read_verdicts
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.retriever import Mode as SearchMode
 
@@ -81,7 +81,7 @@ def assemble(
 
 
 @curate_app.command()
-@with_session
+@with_options
 def synonyms(
     queries: CollectionPath,
     dictionary: Annotated[
@@ -103,11 +103,11 @@ def synonyms(
     entries = Dictionary(read_synonyms(dictionary))
     with asking(session, "questions") as asker:
         funnel = make_sts(asked, entries, asker, to, settings)
-    tell(asker, asdict(funnel), json, out=to)
+    show(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
-@with_session
+@with_options
 def cmirb(
     collection: CollectionPath,
     to: Out,
@@ -146,11 +146,11 @@ def cmirb(
             pair=pair,
             progress=progress,
         )
-    tell(asker, asdict(funnel), json, out=to)
+    show(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
-@with_session
+@with_options
 def rows(
     queries: Annotated[
         Path, typer.Argument(metavar="QUERIES", help="A collection, or jsonl of queries or training rows.")
@@ -185,11 +185,11 @@ def rows(
             queries, opened, to, asker, settings, diversity, seeds=seeds, tier=tier, mode=mode, held_out=kept_out
         )
     warn_seeds(selected)
-    tell(asker, counts, json, out=to)
+    show(asker, counts, json, out=to)
 
 
 @curate_app.command()
-@with_session
+@with_options
 def anonymise(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Documents: a collection, jsonl, csv or text.")],
     to: Annotated[Path, typer.Argument(metavar="OUT", help="The masked documents, as jsonl.")],
@@ -205,7 +205,7 @@ def anonymise(
     """
     with asking(session, "documents") as asker:
         counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed)
-    tell(asker, asdict(counts), json, out=to)
+    show(asker, asdict(counts), json, out=to)
     if counts.suspicious and not session.dry_run:
         say(f"{counts.suspicious} documents still look personal: check them by hand (--sheet)")
         raise typer.Exit(NEGATIVE)

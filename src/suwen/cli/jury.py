@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from suwen.cli import reviewing
+from suwen.cli.asking import Spending, client, with_options
 from suwen.cli.output import NEGATIVE, Json, counting, measuring, out, print_json, say
+from suwen.cli.reviewing import Work
 from suwen.corpora.collection import Collection
-from suwen.jury import audit as auditing
-from suwen.jury import report as reporting
-from suwen.jury.batches import Settings
-from suwen.jury.consensus import Rule, write_verdicts
-from suwen.jury.consensus import consensus as verdicts_of
-from suwen.jury.folder import Folder
-from suwen.jury.judging import Judged, Jury
-from suwen.jury.pooling import PoolReport, index_collection, open_retrievers, write_pool
-from suwen.jury.records import Judge, Verdict
-from suwen.jury.review import ReviewReport, Reviews, apply_reviews, review_report
-from suwen.jury.sampling import read_sample
-from suwen.jury.texts import Texts
-from suwen.jury.votes import Votes
-from suwen.llm.cache import Cache, LedgerRow
-from suwen.llm.client import LLM, Budget, Plan, Progress
-from suwen.llm.config import load_config
+from suwen.jury.audit import audit_folder, means
+from suwen.jury.consensus import Rule
+from suwen.jury.judge_batches import JudgingSettings
+from suwen.jury.judging import Judged, judge_folder
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.jury_report import plain, report_folder
+from suwen.jury.pooling import PoolReport, pool_collection
+from suwen.jury.review import decide_folder
+from suwen.jury.verdicts import Judge
+from suwen.llm.ledger import Plan
 
-Work = Annotated[Path, typer.Argument(metavar="WORK", help="The folder of this jury's files.")]
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")
 ]
@@ -50,15 +45,9 @@ Batch = Annotated[int, typer.Option("--batch", help="Passages judged at once.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of the order of passages.")]
 Again = Annotated[float, typer.Option("--again", help="Share of queries judged twice, for position effects.")]
 Reasons = Annotated[bool, typer.Option("--reasons/--no-reasons", help="Ask for a short reason with each grade.")]
-Config = Annotated[Path | None, typer.Option("--config", help="The configuration [SUWEN_CONFIG, suwen.toml].")]
 Prompts = Annotated[Path | None, typer.Option("--prompts", help="A folder with a grade.toml of your own.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell the calls and the estimated tokens.")]
-Calls = Annotated[int | None, typer.Option("--calls", help="Budget: the most calls.")]
-Tokens = Annotated[int | None, typer.Option("--tokens", help="Budget: the most tokens.")]
-Cost = Annotated[float | None, typer.Option("--cost", help="Budget: the most to spend, in the prices' currency.")]
 Mode = Annotated[Literal["unanimous", "majority"], typer.Option("--mode", help="How votes become a label.")]
 Worst = Annotated[Literal["S", "A", "B", "C"], typer.Option("--worst", help="The worst grade that is positive.")]
-
 Only = Annotated[
     list[str] | None, typer.Option("--jury", metavar="NAME", help="Only these judges count; repeat [all that voted].")
 ]
@@ -93,62 +82,45 @@ def pool(
 
     Example: `suwen jury pool my-collection work --with lexical --with dense:l6 --with dense@other-index --depth 100`
     """
-    found = _pool(collection, Folder(work), retrievers, depth, index, pair, split, queries, duplicates, originals)
+    folder, opened = JuryFolder(work), Collection.open(collection)
+    pooled = _pool(
+        folder,
+        opened,
+        retrievers,
+        index=index,
+        pair=pair,
+        depth=depth,
+        split=split,
+        queries=queries,
+        duplicates=duplicates,
+        originals=originals,
+    )
     if json:
-        print_json(reporting.plain(found))
+        print_json(plain(pooled))
         return
-    out.print(f"{found.queries:,} queries, {found.pairs:,} pairs, {found.passages:,} passages; {Folder(work).pool}")
-    for name, alone in found.alone.items():
+    out.print(f"{pooled.queries:,} queries, {pooled.pairs:,} pairs, {pooled.passages:,} passages; {folder.pool}")
+    for name, alone in pooled.alone.items():
         out.print(f"  {alone:,} pairs found by {name} alone")
-    if found.empty:
-        say(f"nothing was found for {len(found.empty)} queries: {', '.join(found.empty[:5])}")
+    if pooled.empty:
+        say(f"nothing was found for {len(pooled.empty)} queries: {', '.join(pooled.empty[:5])}")
 
 
-def _pool(
-    collection: Path,
-    folder: Folder,
-    retrievers: list[str],
-    depth: int,
-    index: Path | None,
-    pair: Path | None,
-    split: str | None,
-    queries: int | None,
-    duplicates: Literal["error", "keep"],
-    originals: bool,
-) -> PoolReport:
-    opened = Collection.open(collection)
-    if index is None:
-        with counting("indexing") as progress:
-            index_collection(opened, folder.index, pair=pair, progress=progress)
-    with ExitStack() as stack, measuring("queries") as told:
-        return write_pool(
-            folder.pool,
-            folder.texts,
-            opened,
-            open_retrievers(retrievers, index or folder.index, stack),
-            depth=depth,
-            split=split,
-            queries=queries,
-            duplicates=duplicates,
-            originals=originals,
-            progress=told,
-        )
+def _pool(folder: JuryFolder, collection: Collection, retrievers: Sequence[str], **more: Any) -> PoolReport:
+    with counting("indexing") as indexing, measuring("queries") as progress:
+        return pool_collection(folder, collection, retrievers, indexing=indexing, progress=progress, **more)
 
 
 @jury_app.command()
+@with_options
 def judge(
     work: Work,
     judges: Judges,
+    session: Spending,
     batch: Batch = 10,
     again: Again = 0.0,
     seed: Seed = 0,
     reasons: Reasons = True,
-    config: Config = None,
     prompts: Prompts = None,
-    dry_run: DryRun = False,
-    calls: Calls = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
     json: Json = False,
 ) -> None:
     """Let judges grade the pool. Interrupt it and run it again: only what is missing is asked.
@@ -157,46 +129,26 @@ def judge(
 
     Example: `suwen jury judge work -j large -j other -j third --again 0.1 --dry-run`
     """
-    settings = Settings(batch, seed, again, reasons)
-    done = _judge(Folder(work), judges, settings, config, prompts, Budget(calls, tokens, cost), dry_run)
+    settings = JudgingSettings(batch, seed, again, reasons)
+    done = _judge(JuryFolder(work), [Judge.parse(text) for text in judges], session, settings, prompts)
     if isinstance(done, Plan):
-        _tell_plan(done, json)
+        _show_plan(done, json)
         return
-    _tell_judged(done, json)
+    _show_judged(done, json)
     if not done.complete:
         raise typer.Exit(NEGATIVE)
 
 
 def _judge(
-    folder: Folder,
-    judges: list[str],
-    settings: Settings,
-    config: Path | None,
-    prompts: Path | None,
-    budget: Budget,
-    dry_run: bool,
+    folder: JuryFolder, jury: Sequence[Judge], session: Spending, settings: JudgingSettings, prompts: Path | None = None
 ) -> Judged | Plan:
-    jury = [Judge.parse(text) for text in judges]
-    with ExitStack() as stack:
-        told = stack.enter_context(measuring("batches"))
-        texts = stack.enter_context(Texts(folder.texts))
-        votes = stack.enter_context(Votes(folder.votes))
-
-        def progress(made: Progress) -> None:
-            told(made.done, made.total or 0)
-
-        llm = stack.enter_context(LLM.open(load_config(config), folder.replies, budget=budget, progress=progress))
-        session = Jury(jury, folder.pool, texts, votes, llm, settings, prompts=prompts)
-        if dry_run:
-            return session.plan()
-        for remark in llm.check([one.model for one in jury]):
-            say(remark)
-        return session.judge()
+    with client(session, [one.model for one in jury], folder.replies, "batches") as llm:
+        return judge_folder(folder, jury, llm, settings, prompts=prompts, dry_run=session.dry_run)
 
 
-def _tell_plan(plan: Plan, json: bool) -> None:
+def _show_plan(plan: Plan, json: bool) -> None:
     if json:
-        print_json(reporting.plain(plan) | {"calls": plan.calls, "tokens": plan.tokens, "cost": plan.cost})
+        print_json(plain(plan) | {"calls": plan.calls, "tokens": plan.tokens, "cost": plan.cost})
         return
     for name, one in plan.models.items():
         out.print(
@@ -207,9 +159,9 @@ def _tell_plan(plan: Plan, json: bool) -> None:
     out.print(f"in all: {plan.calls:,} calls, at most {plan.tokens:,} tokens, cost at most {plan.cost:.4g}")
 
 
-def _tell_judged(done: Judged, json: bool) -> None:
+def _show_judged(done: Judged, json: bool) -> None:
     if json:
-        print_json(reporting.plain(done))
+        print_json(plain(done))
         return
     out.print(
         f"{done.votes:,} votes, {done.abstentions:,} of them abstentions; {done.asked_again:,} passages asked again; "
@@ -236,24 +188,14 @@ def consensus(
 
     Example: `suwen jury consensus work --mode unanimous --worst A`
     """
-    folder, rule = Folder(work), Rule(mode, worst)
+    folder, rule = JuryFolder(work), Rule(mode, worst)
+    labels = decide_folder(folder, rule, jury, reviewed=reviewed, to=to)
     target = to or folder.verdicts
-    counts: dict[str, int] = {}
-
-    def counted(verdict: Verdict) -> Verdict:
-        counts[verdict.label] = counts.get(verdict.label, 0) + 1
-        return verdict
-
-    with ExitStack() as stack:
-        found = verdicts_of(stack.enter_context(Votes(folder.votes, create=False)), rule, jury)
-        if reviewed:
-            found = apply_reviews(found, stack.enter_context(Reviews(folder.reviews)))
-        write_verdicts(target, (counted(verdict) for verdict in found))
     if json:
-        print_json({"rule": str(rule), "verdicts": str(target), **counts})
+        print_json({"rule": str(rule), "verdicts": str(target), **labels})
     else:
-        told = ", ".join(f"{count:,} {label}" for label, count in sorted(counts.items()))
-        out.print(f"{told} ({rule}); {target}", soft_wrap=True)
+        counts = ", ".join(f"{count:,} {label}" for label, count in sorted(labels.items()))
+        out.print(f"{counts} ({rule}); {target}", soft_wrap=True)
 
 
 @jury_app.command()
@@ -269,36 +211,27 @@ def report(
 
     Example: `suwen jury report work`
     """
-    folder, rule = Folder(work), Rule(mode, worst)
-    with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
-        review: ReviewReport | None = None
-        ledger: list[LedgerRow] = []
-        if folder.reviews.is_file() and folder.sample.is_file():
-            with Reviews(folder.reviews) as reviews:
-                review = review_report(read_sample(folder.sample), reviews)
-        if folder.replies.is_file():
-            cache = Cache(folder.replies)
-            ledger = cache.ledger()
-            cache.close()
-        found = reporting.jury_report(folder.pool, votes, rule, jury, review=review, ledger=ledger)
-        reporting.write_report(folder.report, found, folder.pool, texts, verdicts_of(votes, rule, jury), title)
+    folder = JuryFolder(work)
+    measured = report_folder(folder, Rule(mode, worst), jury, title)
     if json:
-        print_json(reporting.plain(found))
+        print_json(plain(measured))
         return
-    kappa = found.agreement.sides
+    pairs, kappa = measured.funnel, measured.agreement.sides
     out.print(
-        f"{found.funnel.pooled:,} pairs: {found.funnel.positive:,} positive, {found.funnel.negative:,} negative, "
-        f"{found.funnel.undecided:,} undecided; Fleiss' kappa {kappa.value:.3f} [{kappa.low:.3f}, {kappa.high:.3f}]",
+        f"{pairs.pooled:,} pairs: {pairs.positive:,} positive, {pairs.negative:,} negative, "
+        f"{pairs.undecided:,} undecided; Fleiss' kappa {kappa.value:.3f} [{kappa.low:.3f}, {kappa.high:.3f}]",
         soft_wrap=True,
     )
     out.print(str(folder.report))
 
 
 @jury_app.command()
+@with_options
 def audit(
     collection: CollectionPath,
     work: Work,
     judges: Judges,
+    session: Spending,
     split: Split = None,
     retrievers: With = ["dense"],  # noqa: B006
     depth: Annotated[int, typer.Option("--depth", min=1, help="How many of each retriever's.")] = 50,
@@ -313,39 +246,31 @@ def audit(
     batch: Batch = 10,
     seed: Seed = 0,
     reasons: Reasons = True,
-    config: Config = None,
-    dry_run: DryRun = False,
-    calls: Calls = None,
-    tokens: Tokens = None,
-    cost: Cost = None,
     json: Json = False,
 ) -> None:
-    """Judge the top of an existing benchmark anew: false positives and false negatives per query, with examples.
+    """Judge the top of an existing benchmark again: false positives and false negatives per query, with examples.
 
     Resumable like `judge`; a pool that is in WORK already is used as it is. Exit code 3 when votes are still missing.
 
     Example: `suwen jury audit CmedqaRetrieval work -j large --split dev --queries 200 --dry-run`
     """
-    folder, opened, rule = Folder(work), Collection.open(collection), Rule(mode, worst)
-    qrels, budget = opened.qrels(split), Budget(calls, tokens, cost)
+    folder, opened, jury = JuryFolder(work), Collection.open(collection), [Judge.parse(text) for text in judges]
+    qrels = opened.qrels(split)
     if not folder.pool.is_file():
         # Benchmarks ask the same thing twice now and then; that is theirs, and no reason not to audit them.
-        _pool(collection, folder, retrievers, depth, index, pair, split, queries, "keep", originals)
-    done = _judge(folder, judges, Settings(batch, seed, 0.0, reasons), config, None, budget, dry_run)
+        more: dict[str, Any] = {"split": split, "queries": queries, "duplicates": "keep", "originals": originals}
+        _pool(folder, opened, retrievers, index=index, pair=pair, depth=depth, **more)
+    done = _judge(folder, jury, session, JudgingSettings(batch, seed, 0.0, reasons))
     if isinstance(done, Plan):
-        _tell_plan(done, json)
+        _show_plan(done, json)
         return
     if not done.complete:
-        _tell_judged(done, json)
+        _show_judged(done, json)
         raise typer.Exit(NEGATIVE)
-    with Votes(folder.votes) as votes, Texts(folder.texts) as texts:
-        found = auditing.audit(
-            collection.name, qrels, folder.pool, votes, rule, [Judge.parse(text).name for text in judges]
-        )
-        auditing.write_audit(folder.audit, found, folder.pool, texts)
+    audited = audit_folder(folder, collection.name, qrels, Rule(mode, worst), [one.name for one in jury])
     if json:
-        print_json(auditing.means(found))
+        print_json(means(audited))
         return
-    for name, mean in auditing.means(found).items():
+    for name, mean in means(audited).items():
         out.print(f"{name:<28}{mean:8.2f} per query")
     out.print(str(folder.audit))

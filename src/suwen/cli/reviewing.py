@@ -9,15 +9,12 @@ import typer
 from rich.table import Table
 
 from suwen.cli.output import Json, out, print_json, say
-from suwen.jury.consensus import read_verdicts
-from suwen.jury.folder import Folder
-from suwen.jury.records import JuryProblem
-from suwen.jury.report import plain
-from suwen.jury.review import Rate, Reviews, import_csv, import_store, review_report
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.jury_report import plain
+from suwen.jury.review import Reviews, import_labels, review_report, review_rows
 from suwen.jury.review_page import LOOPBACK, ReviewPage
 from suwen.jury.review_page import serve as bound
-from suwen.jury.sampling import draw_sample, read_sample, write_csv, write_sample
-from suwen.jury.texts import Texts
+from suwen.jury.sampling import read_sample, sample_folder
 
 Work = Annotated[Path, typer.Argument(metavar="WORK", help="The folder of this jury's files.")]
 review_app = typer.Typer(
@@ -34,20 +31,15 @@ def sample(
     size: Annotated[int, typer.Option("--size", min=1, help="How many pairs.")] = 500,
     least: Annotated[int, typer.Option("--least", min=0, help="The fewest of a stratum.")] = 5,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
-    again: Annotated[bool, typer.Option("--again", help="Draw anew where there is a sample.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Draw again where there is a sample.")] = False,
     json: Json = False,
 ) -> None:
     """Draw a stratified sample: label by disagreement by difficulty. Writes a key, and a blind CSV for experts.
 
     Example: `suwen jury review sample work --size 500`
     """
-    folder = Folder(work)
-    if folder.sample.is_file() and not again:
-        raise JuryProblem(f"{folder.sample} is there: labels refer to it. Pass --again to draw another in its place")
-    with Texts(folder.texts) as texts:
-        drawn = draw_sample(read_verdicts(folder.verdicts), folder.pool, texts, size, least=least, seed=seed)
-    write_sample(folder.sample, drawn)
-    write_csv(folder.sheet, drawn)
+    folder = JuryFolder(work)
+    drawn = sample_folder(folder, size, least=least, seed=seed, again=again)
     strata: dict[str, list[int]] = {}
     for one in drawn:
         strata.setdefault(str(one.stratum), [0, one.population])[0] += 1
@@ -73,7 +65,7 @@ def serve(
 
     Example: `suwen jury review serve work`
     """
-    folder = Folder(work)
+    folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
         page = ReviewPage(drawn, reviews, LOOPBACK if host in LOOPBACK else None)
@@ -102,13 +94,10 @@ def take(
 
     Example: `suwen jury review import work sample-li.csv --reviewer li`
     """
-    folder = Folder(work)
+    folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
-        if sheet.suffix == ".db":
-            new = import_store(sheet, reviews, drawn)
-        else:
-            new = import_csv(sheet, reviews, drawn, reviewer)
+        new = import_labels(sheet, reviews, drawn, reviewer)
     if json:
         print_json({"new": new})
     else:
@@ -117,34 +106,21 @@ def take(
 
 @review_app.command()
 def agreement(work: Work, json: Json = False) -> None:
-    """Tell how far experts agree with the jury, by stratum and reviewer, with Wilson's interval.
+    """Show how far experts agree with the jury, by stratum and reviewer, with Wilson's interval.
 
     Example: `suwen jury review agreement work`
     """
-    folder = Folder(work)
+    folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
-        found = review_report(drawn, reviews)
+        review = review_report(drawn, reviews)
     if json:
-        print_json(plain(found))
+        print_json(plain(review))
         return
     table = Table(title="agreement of experts with the jury")
     for heading in ("pairs", "agreed", "rate", "95% interval"):
         table.add_column(heading, overflow="fold", justify="left" if heading == "pairs" else "right")
-    table.add_row("all labelled pairs", *_cells(found.overall))
-    low, high = found.weighted.low, found.weighted.high
-    table.add_row(
-        "weighted to all verdicts", "", f"{100 * found.weighted.value:.1f}%", f"{100 * low:.1f}–{100 * high:.1f}%"
-    )
-    for name, rate in (*found.reviewers.items(), *found.strata.items()):
-        table.add_row(name, *_cells(rate))
+    for name, cells in review_rows(review):
+        table.add_row(name, *cells)
     out.print(table)
-    rest = ", ".join(f"{count} {label}" for label, count in sorted(found.undecided.items())) or "none labelled"
-    out.print(
-        f"{found.labelled} of {found.sampled} labelled, {found.unsure} unsure or tied; undecided by the jury: {rest}"
-    )
-
-
-def _cells(rate: Rate) -> tuple[str, str, str]:
-    share = rate.share
-    return f"{rate.agreed} of {rate.of}", f"{100 * share.value:.1f}%", f"{100 * share.low:.1f}–{100 * share.high:.1f}%"
+    out.print(review.summary())

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
-from suwen.curate.asking import LEAST_TOKENS, Asker, CurateError
+from suwen.curate import CurateError
 from suwen.durable import write_lines
-from suwen.llm.client import Request
-from suwen.llm.requests import estimate
-from suwen.llm.tokens import estimate_tokens
+from suwen.llm.asker import LEAST_TOKENS, Asker
+from suwen.llm.requests import Request, estimate
+from suwen.llm.token_estimate import estimate_tokens
 from suwen.text.mask import KINDS, MASK, Masker, Span, validate
 from suwen.text.split import sentences
 

@@ -13,15 +13,14 @@ from typing import Any, Literal, NamedTuple
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
-from suwen.curate import card
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError, card
 from suwen.curate.card import Mean, Statistics
 from suwen.curate.splitting import Guard, Split, refuse_duplicates, split_queries
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.synonyms import read_pairs
 from suwen.durable import new_folder, write_json, write_lines, write_text
-from suwen.jury.records import Label, Verdict
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Label, Verdict
 
 #: By query, then by passage.
 Labels = dict[str, dict[str, Label]]

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Qrel
 from suwen.corpora.tabular import records
-from suwen.curate.asking import MARKS, Asker, CurateError
+from suwen.curate import CurateError
 from suwen.curate.leakage import comparable
 from suwen.curate.splitting import refuse_duplicates
 from suwen.durable import write_json, write_lines
 from suwen.jury.pooling import index_collection, index_retriever
 from suwen.jury.texts import Texts
-from suwen.llm.client import Request
+from suwen.llm.asker import MARKS, Asker
+from suwen.llm.requests import Request
 from suwen.retrieve.retriever import Index
 
 #: Finds documents by words: ids and scores, best first.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.leakage import comparable
 
 _PERMUTATIONS = 128

@@ -11,7 +11,7 @@ from typing import Literal
 
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
-from suwen.curate.asking import Asker, CurateError
+from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity
 from suwen.curate.leakage import HeldOut
 from suwen.curate.mine import USUAL, Window, mine_negatives, search_index
@@ -19,6 +19,7 @@ from suwen.curate.selection import Selected, select
 from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
 from suwen.durable import write_lines
 from suwen.encoders.pair import Pair
+from suwen.llm.asker import Asker
 from suwen.retrieve.retriever import Index, Mode
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.diversify import QUERIES, SEEDS, Diversity, Encode, diversify
 
 _T = TypeVar("_T")

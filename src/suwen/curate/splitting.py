@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.near import Near, groups
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Query
 from suwen.corpora.tabular import format_of, rows
-from suwen.curate.asking import CurateError
+from suwen.curate import CurateError
 from suwen.curate.leakage import comparable
 from suwen.text.clean import clean
 from suwen.text.fold import fold

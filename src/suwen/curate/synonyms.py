@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 from suwen.corpora.files import open_text
 from suwen.corpora.records import Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
-from suwen.curate.asking import Asker, CurateError
+from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.splitting import refuse_duplicates, split_queries
 from suwen.curate.synonym_terms import Case, Dictionary, complaint
 from suwen.durable import write_json, write_lines
-from suwen.llm.client import Request
+from suwen.llm.asker import Asker
+from suwen.llm.requests import Request
 
 #: CARE's published rows call the symmetric ones so.
 ROW_TYPE = "symmetric_sts"

@@ -20,11 +20,12 @@ from suwen.corpora.files import BadRecord
 from suwen.corpora.tabular import format_of
 from suwen.corpora.tabular import rows as rows_of
 from suwen.corpora.training_rows import TrainingRow, to_training_row
-from suwen.curate.asking import Asker, CurateError, label_schema
+from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.mine import Search
 from suwen.curate.near import shingles, similarity
-from suwen.llm.client import Request
+from suwen.llm.asker import Asker, label_schema
+from suwen.llm.requests import Request
 from suwen.text.clean import clean
 
 Answer = Literal["yes", "unsure", "no"]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from suwen.jury.records import GRADES, VALUES, JuryProblem, Vote
+from suwen.jury.verdicts import GRADES, VALUES, JuryProblem, Vote
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -1,24 +1,25 @@
 """The audit of an existing benchmark: its own positives held against a jury's verdicts. Asks nobody.
 
-After the CARE paper's appendix E: retrieve the top of each query, judge it anew, and count. Counts are of the pairs in
-the pool; an original positive that was not retrieved is told apart and counts as neither right nor wrong.
+After the CARE paper's appendix E: retrieve the top of each query, judge it again, and count. Counts are of the pairs in
+the pool; an original positive that was not retrieved is listed apart and counts as neither right nor wrong.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from suwen.jury.batches import draw
+from suwen.durable import write_json
+from suwen.html_kit import heading, paragraph, percent, table, write_document
 from suwen.jury.consensus import Rule, consensus
-from suwen.jury.page import Cell, document, heading, paragraph, percent, table
+from suwen.jury.judge_batches import draw
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.jury_report import examples, plain
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import JuryProblem, Verdict
-from suwen.jury.report import examples, plain
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import JuryProblem, Verdict
 from suwen.jury.votes import Votes
 
 Qrels = Mapping[str, Mapping[str, int]]
@@ -48,7 +49,7 @@ class QueryAudit(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """What an audit audited.
 
     Attributes:
         benchmark: Its name.
@@ -144,15 +145,15 @@ _COUNTS = (
 )
 
 
-def means(found: Audit) -> dict[str, float]:
+def means(audited: Audit) -> dict[str, float]:
     """The means over all queries, by what they are called."""
-    return {called: found.mean(name) for name, called in _COUNTS}
+    return {called: audited.mean(name) for name, called in _COUNTS}
 
 
-def write_audit(path: Path, found: Audit, pool: Path, texts: Texts) -> None:
+def write_audit(path: Path, audited: Audit, pool: Path, texts: Texts) -> None:
     """Write the page of an audit, and its numbers beside it as JSON."""
-    wanted = {verdict.query_id for verdict in (*found.false_positives, *found.false_negatives)}
-    worst = sorted(found.queries, key=lambda one: (-one.false_negatives - one.false_positives, one.query_id))[:20]
+    wanted = {verdict.query_id for verdict in (*audited.false_positives, *audited.false_negatives)}
+    worst = sorted(audited.queries, key=lambda one: (-one.false_negatives - one.false_positives, one.query_id))[:20]
     wanted |= {one.query_id for one in worst}
     queries = {pooled.id: pooled.text for pooled in read_pool(pool) if pooled.id in wanted}
     links = [
@@ -162,30 +163,39 @@ def write_audit(path: Path, found: Audit, pool: Path, texts: Texts) -> None:
         ("queries", "Queries"),
     ]
     body = [
-        heading("Counts", "counts") + _table(found),
+        heading("Counts", "counts") + _table(audited),
         heading("False positives", "positives")
         + paragraph("The benchmark calls these positive; the jury finds that they do not answer.", "soft")
-        + _examples(found.false_positives, queries, texts),
+        + _examples(audited.false_positives, queries, texts),
         heading("False negatives", "negatives")
         + paragraph("The benchmark does not have these; the jury finds that they answer.", "soft")
-        + _examples(found.false_negatives, queries, texts),
+        + _examples(audited.false_negatives, queries, texts),
         heading("Queries", "queries") + _queries(worst, queries),
     ]
-    lead = f"{found.benchmark}: {len(found.queries):,} queries, judged anew; {found.rule}."
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(document("Audit of a benchmark", lead, links, body), encoding="utf-8")
-    numbers = {"means": means(found)} | plain(replace(found, false_positives=[], false_negatives=[]))
-    numbers["false_positives"] = [one.as_dict() for one in found.false_positives]
-    numbers["false_negatives"] = [one.as_dict() for one in found.false_negatives]
-    path.with_suffix(".json").write_text(json.dumps(numbers, ensure_ascii=False, indent=1), encoding="utf-8")
+    lead = f"{audited.benchmark}: {len(audited.queries):,} queries, judged again; {audited.rule}."
+    write_document(path, "Audit of a benchmark", lead, links, body)
+    numbers = {"means": means(audited)} | plain(replace(audited, false_positives=[], false_negatives=[]))
+    numbers["false_positives"] = [one.as_dict() for one in audited.false_positives]
+    numbers["false_negatives"] = [one.as_dict() for one in audited.false_negatives]
+    write_json(path.with_suffix(".json"), numbers)
 
 
-def _table(found: Audit) -> str:
-    rows = [(found.benchmark, [f"{found.mean(name):.2f}" for name, _ in _COUNTS])]
-    lacking = sum(one.false_negatives > 0 for one in found.queries)
+def audit_folder(
+    folder: JuryFolder, benchmark: str, qrels: Qrels, rule: Rule, jury: Sequence[str] | None = None
+) -> Audit:
+    """Hold a benchmark's judgements against the votes of a jury's folder, and write the page. See :func:`audit`."""
+    with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
+        audited = audit(benchmark, qrels, folder.pool, votes, rule, jury)
+        write_audit(folder.audit, audited, folder.pool, texts)
+    return audited
+
+
+def _table(audited: Audit) -> str:
+    rows = [(audited.benchmark, [f"{audited.mean(name):.2f}" for name, _ in _COUNTS])]
+    lacking, total = sum(one.false_negatives > 0 for one in audited.queries), len(audited.queries)
     said = (
-        f"{lacking:,} of {len(found.queries):,} queries ({percent(lacking / len(found.queries))}) have positives the "
-        "benchmark does not know. The jury's labels stand in for the truth here: have experts check a sample of them."
+        f"{lacking:,} of {total:,} queries ({percent(lacking / total)}) have positives the benchmark does not know. "
+        "The jury's labels stand in for the truth here: have experts check a sample of them."
     )
     return table("Mean per query, over the retrieved passages", ("benchmark", *(name for _, name in _COUNTS)), rows) + (
         paragraph(said, "notice")
@@ -198,7 +208,7 @@ def _examples(chosen: Sequence[Verdict], queries: dict[str, str], texts: Texts) 
 
 def _queries(worst: Sequence[QueryAudit], queries: dict[str, str]) -> str:
     rows = [
-        (queries.get(one.query_id, one.query_id)[:80], [Cell(str(getattr(one, name))) for name, _ in _COUNTS])
+        (queries.get(one.query_id, one.query_id)[:80], [str(getattr(one, name)) for name, _ in _COUNTS])
         for one in worst
     ]
     return table("Queries with the most to correct", ("query", *(name for _, name in _COUNTS)), rows)

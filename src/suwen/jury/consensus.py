@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import GRADES, Grade, JuryProblem, Label, Verdict, Vote, read_verdicts, write_verdicts
+from suwen.jury.verdicts import GRADES, Grade, JuryProblem, Label, Verdict, Vote
 from suwen.jury.votes import Votes
 
-__all__ = ["Funnel", "Rule", "Verdict", "consensus", "decide", "funnel", "read_verdicts", "write_verdicts"]
 Mode = Literal["unanimous", "majority"]
 
 
@@ -133,11 +132,11 @@ def funnel(pool: Path, verdicts: Iterable[Verdict], jury: Sequence[str]) -> Funn
     queries = pooled = judged = with_positive = 0
     for query in read_pool(pool):
         queries += 1
-        found = [known.get((query.id, one.passage_id), ("undecided", "unjudged")) for one in query.candidates]
-        pooled += len(found)
-        judged += sum(kind != "unjudged" for _, kind in found)
-        with_positive += any(label == "positive" for label, _ in found)
-        for label, kind in found:
+        fates = [known.get((query.id, one.passage_id), ("undecided", "unjudged")) for one in query.candidates]
+        pooled += len(fates)
+        judged += sum(kind != "unjudged" for _, kind in fates)
+        with_positive += any(label == "positive" for label, _ in fates)
+        for label, kind in fates:
             name = kind if label == "undecided" else label
             counts[name] = counts.get(name, 0) + 1
     return Funnel(queries, pooled, judged, with_positive=with_positive, **counts)

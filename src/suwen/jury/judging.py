@@ -7,16 +7,19 @@ abstention. A request that brought no reply at all is no vote: the next run asks
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from suwen.jury.batches import Asker, Batch, Graded, Settings, again, order, read_grades
+from suwen.jury.judge_batches import Batch, Graded, JudgeRequests, JudgingSettings, again, order, read_grades
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import Judge, JuryProblem, Vote
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge, JuryProblem, Vote
 from suwen.jury.votes import Votes
-from suwen.llm.client import LLM, Plan, Reply, Request, Spent, Summary
+from suwen.llm.client import LLM
+from suwen.llm.ledger import Plan, Spent, Summary
+from suwen.llm.requests import Reply, Request
 
 #: Marks the second request for a passage in the ledger.
 _SECOND = "again:"
@@ -62,7 +65,7 @@ class Jury:
         texts: Texts,
         votes: Votes,
         llm: LLM,
-        settings: Settings | None = None,
+        settings: JudgingSettings | None = None,
         *,
         prompts: Path | None = None,
     ) -> None:
@@ -81,8 +84,8 @@ class Jury:
             raise JuryProblem("a jury needs at least one judge: name a model of suwen.toml")
         if len({judge.name for judge in judges}) < len(judges):
             raise JuryProblem("two judges have one name: write NAME=MODEL for one of them")
-        self.settings = settings or Settings()
-        self._askers = {judge.name: Asker(judge, llm.config, self.settings, prompts) for judge in judges}
+        self.settings = settings or JudgingSettings()
+        self._judges = {judge.name: JudgeRequests(judge, llm.config, self.settings, prompts) for judge in judges}
         self._pool, self._texts, self._votes, self._llm = pool, texts, votes, llm
 
     def plan(self) -> Plan:
@@ -98,22 +101,22 @@ class Jury:
             texts = self._texts.get(ids)
             queues: list[list[Batch]] = []
             for round_ in (0, 1) if pooled.id in second else (0,):
-                for name, asker in self._askers.items():
+                for name, judge in self._judges.items():
                     done = self._votes.voted(pooled.id, name, round_)
                     missing = [id_ for id_ in order(ids, self.settings, pooled.id, name) if id_ not in done]
-                    queues.append(asker.batches((pooled.id, pooled.text), texts, missing, round_))
+                    queues.append(judge.batches((pooled.id, pooled.text), texts, missing, round_))
             while any(queues):
                 yield from (queue.pop(0) for queue in queues if queue)
 
     def judge(self) -> Judged:
         """Ask for every vote that is missing. Interrupt it and run it again: nothing is asked twice."""
-        self._llm.config.require(asker.judge.model for asker in self._askers.values())
-        # All batches are built once before the first is sent: what does not fit is told before money is spent.
+        self._llm.config.require(one.judge.model for one in self._judges.values())
+        # All batches are built once before the first is sent: what does not fit is reported before money is spent.
         total = sum(1 for _ in self.batches())
-        for asker in self._askers.values():
-            self._votes.enrol(asker.judge, asker.model.model, asker.prompt_name, asker.prompt.fingerprint)
-        run = _Run(self._askers, self._votes)
-        first = self._llm.run(_Stream(total, lambda: self._requests(run)), run.take)
+        for one in self._judges.values():
+            self._votes.enrol(one.judge, one.model.model, one.prompt_name, one.prompt.fingerprint)
+        run = _Run(self._judges, self._votes)
+        first = self._llm.run(self._requests(run), run.take, total)
         second: Summary | None = None
         if first.stopped is None and run.incomplete:
             second = self._llm.run(run.second_requests(), run.take_second)
@@ -125,27 +128,29 @@ class Jury:
             yield self._request(batch)
 
     def _request(self, batch: Batch) -> Request:
-        return self._askers[batch.judge.name].request(batch)
+        return self._judges[batch.judge.name].request(batch)
 
 
-class _Stream:
-    """Requests made when they are taken, whose number is known: so that progress has an end."""
-
-    def __init__(self, length: int, make: Callable[[], Iterator[Request]]) -> None:
-        self._length, self._make = length, make
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[Request]:
-        return self._make()
+def judge_folder(
+    folder: JuryFolder,
+    judges: Sequence[Judge],
+    llm: LLM,
+    settings: JudgingSettings,
+    *,
+    prompts: Path | None = None,
+    dry_run: bool = False,
+) -> Judged | Plan:
+    """Let judges vote on the pool of a jury's folder; in a dry run, plan it. See :class:`Jury`."""
+    with Texts(folder.texts) as texts, Votes(folder.votes) as votes:
+        jury = Jury(judges, folder.pool, texts, votes, llm, settings, prompts=prompts)
+        return jury.plan() if dry_run else jury.judge()
 
 
 class _Run:
     """The state of one run: batches on their way, incomplete ones, counts."""
 
-    def __init__(self, askers: dict[str, Asker], votes: Votes) -> None:
-        self._askers, self._votes = askers, votes
+    def __init__(self, judges: dict[str, JudgeRequests], votes: Votes) -> None:
+        self._judges, self._votes = judges, votes
         self.open: dict[str, Batch] = {}
         #: Batches that lack grades, with those they have and the key of the reply they came in.
         self.incomplete: dict[str, tuple[Batch, dict[str, Graded], str]] = {}
@@ -155,7 +160,7 @@ class _Run:
     def take(self, request: Request, reply: Reply) -> None:
         """Store the votes of a batch, or keep it for a second request."""
         batch = self.open.pop(request.key)
-        key = self._askers[batch.judge.name].reply_key(request)
+        key = self._judges[batch.judge.name].reply_key(request)
         grades = self._grades(batch, reply)
         if grades is None:
             return
@@ -171,7 +176,7 @@ class _Run:
             rest = self._rest(batch, grades)
             self._again += len(rest.passages)
             # Where nothing at all was graded the request is the first one again: it must be another draw.
-            request = self._askers[batch.judge.name].request(rest, sample=1)
+            request = self._judges[batch.judge.name].request(rest, sample=1)
             requests.append(replace(request, key=f"{_SECOND}{batch.key}"))
         return requests
 
@@ -182,7 +187,7 @@ class _Run:
         more = self._grades(rest, reply)
         if more is None:
             return
-        second_key = self._askers[batch.judge.name].reply_key(request)
+        second_key = self._judges[batch.judge.name].reply_key(request)
         keys = {id_: second_key if id_ in more else first_key for id_ in grades}
         self._store(batch, grades | more, keys)
 
@@ -201,7 +206,7 @@ class _Run:
         return read_grades(reply.text, batch, reply.data)
 
     def _store(self, batch: Batch, grades: dict[str, Graded], keys: dict[str, str]) -> None:
-        asker, now = self._askers[batch.judge.name], time.time()
+        judge, now = self._judges[batch.judge.name], time.time()
         votes = [
             Vote(
                 batch.query_id,
@@ -209,9 +214,9 @@ class _Run:
                 batch.judge.name,
                 batch.round,
                 *grades[shown.id],
-                asker.model.model,
-                asker.prompt_name,
-                asker.prompt.fingerprint,
+                judge.model.model,
+                judge.prompt_name,
+                judge.prompt.fingerprint,
                 keys[shown.id],
                 position,
                 len(batch.passages),

@@ -12,8 +12,10 @@ from typing import Any, Literal, NamedTuple, get_args
 from suwen.corpora.collection import Collection
 from suwen.corpora.files import open_text
 from suwen.corpora.records import Query
-from suwen.jury.records import JuryProblem
+from suwen.durable import replacing
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import JuryProblem
 from suwen.retrieve.ingest import IngestProgress, ingest
 from suwen.retrieve.retriever import Index, Mode, SearchError
 from suwen.text.fold import fold
@@ -39,11 +41,6 @@ class Candidate(NamedTuple):
 
     passage_id: str
     found: tuple[Found, ...]
-
-    @property
-    def best_rank(self) -> int:
-        """The best rank any retriever gave it."""
-        return min((one.rank for one in self.found), default=0)
 
 
 class PooledQuery(NamedTuple):
@@ -151,13 +148,13 @@ def pool_queries(
     if len(set(names)) < len(names):
         raise PoolProblem(f"a retriever is named twice in {', '.join(names)}: name each once")
     for query in queries:
-        found: dict[str, list[Found]] = {}
+        places: dict[str, list[Found]] = {}
         for retriever in retrievers:
             for rank, (passage, score) in enumerate(_searched(retriever, query, depth), 1):
-                found.setdefault(passage, []).append(Found(retriever.name, rank, round(float(score), 6)))
+                places.setdefault(passage, []).append(Found(retriever.name, rank, round(float(score), 6)))
         for passage in (also or {}).get(query.id, ()):
-            found.setdefault(passage, []).append(Found("qrels", 0, 0.0))
-        yield PooledQuery(query.id, query.text, tuple(Candidate(id_, tuple(by)) for id_, by in found.items()))
+            places.setdefault(passage, []).append(Found("qrels", 0, 0.0))
+        yield PooledQuery(query.id, query.text, tuple(Candidate(id_, tuple(by)) for id_, by in places.items()))
 
 
 def _searched(retriever: Retriever, query: Query, depth: int) -> Sequence[tuple[str, float]]:
@@ -166,7 +163,7 @@ def _searched(retriever: Retriever, query: Query, depth: int) -> Sequence[tuple[
     except SearchError as problem:
         raise PoolProblem(f"query {query.id!r} cannot be searched: {problem}") from None
     if twice := _twice((passage, passage) for passage, _ in hits):
-        raise PoolProblem(f"{retriever.name} finds passages twice for query {query.id!r}: {_named(twice)}; mend it")
+        raise PoolProblem(f"{retriever.name} finds passages twice for query {query.id!r}: {_named(twice)}; correct it")
     return hits
 
 
@@ -222,31 +219,57 @@ def write_pool(
         queries: Only so many, the first.
         duplicates: Whether two queries of one text are an error.
         originals: Add the passages the collection's own qrels call positive.
-        progress: Told how many queries are done, of how many.
+        progress: Called with how many queries are done, of how many.
     """
     asked = collection.queries(split)[:queries]
     check_queries(asked, duplicates)
     also = _positives(collection, split) if originals else None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished, unfilled = path.with_name(f".{path.name}.unfinished"), texts.with_name(f".{texts.name}.unfinished")
+    counts, unfilled = _Counts(), texts.with_name(f".{texts.name}.unfinished")
     unfilled.unlink(missing_ok=True)
-    counts = _Counts()
-    with Texts(unfilled, create=True) as store:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+    with replacing(path) as file:
+        with Texts(unfilled, create=True) as store:
             for number, pooled in enumerate(pool_queries(asked, retrievers, depth, also), 1):
                 counts.take(pooled)
                 if pooled.candidates:
                     store.want(candidate.passage_id for candidate in pooled.candidates)
-                    file.write(json.dumps(_as_dict(pooled), ensure_ascii=False) + "\n")
+                    file.write((json.dumps(_as_dict(pooled), ensure_ascii=False) + "\n").encode())
                 if progress is not None:
                     progress(number, len(asked))
-        if not counts.pairs:
-            raise PoolProblem("the pool is empty: no retriever found anything for any query; is the index filled?")
-        store.fill(collection.documents())
-        passages = len(store)
-    unfilled.replace(texts)
-    unfinished.replace(path)
+            if not counts.pairs:
+                raise PoolProblem("the pool is empty: no retriever found anything for any query; is the index filled?")
+            store.fill(collection.documents())
+            passages = len(store)
+        unfilled.replace(texts)
     return PoolReport(counts.queries, counts.pairs, passages, counts.alone, tuple(counts.empty))
+
+
+def pool_collection(
+    folder: JuryFolder,
+    collection: Collection,
+    retrievers: Sequence[str],
+    *,
+    index: Path | None = None,
+    pair: Path | None = None,
+    indexing: IngestProgress | None = None,
+    **more: Any,
+) -> PoolReport:
+    """Pool a collection into a jury's folder.
+
+    Args:
+        folder: Where the pool and its texts go.
+        collection: Queries and documents.
+        retrievers: See :func:`open_retrievers`.
+        index: An index of the collection; one is made in the folder unless given.
+        pair: The pair to make it with.
+        indexing: Called with the documents read and the passages encoded.
+        **more: See :func:`write_pool`.
+    """
+    if index is None:
+        index = folder.index
+        index_collection(collection, index, pair=pair, progress=indexing)
+    with ExitStack() as stack:
+        opened = open_retrievers(retrievers, index, stack)
+        return write_pool(folder.pool, folder.texts, collection, opened, **more)
 
 
 class _Counts:
@@ -304,7 +327,7 @@ def _pooled(line: str, place: str) -> PooledQuery:
     try:
         data = json.loads(line)
         candidates = tuple(
-            Candidate(str(one["passage_id"]), tuple(Found(**found) for found in one.get("found", ())))
+            Candidate(str(one["passage_id"]), tuple(Found(**place) for place in one.get("found", ())))
             for one in data["candidates"]
         )
         pooled = PooledQuery(str(data["query_id"]), str(data["query"]), candidates)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from suwen.jury.agreement import cohen_kappa
-from suwen.jury.records import POSITIVE, VALUES, Grade, Vote
+from suwen.jury.verdicts import POSITIVE, VALUES, Grade, Vote
 
 
 class PositionEffect(NamedTuple):

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import csv
 import math
-import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from suwen.corpora.files import open_text
+from suwen.html_kit import interval, percent
 from suwen.jury.agreement import Interval, cohen_kappa
-from suwen.jury.records import JuryProblem, Label, Verdict
+from suwen.jury.consensus import Rule, consensus
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.sampling import Sampled, pair_name
+from suwen.jury.verdicts import JuryProblem, Label, Verdict, write_verdicts
+from suwen.jury.votes import Votes
+from suwen.sqlite_file import SqliteFile
 
 Opinion = Literal["positive", "negative", "unsure"]
 OPINIONS: tuple[Opinion, ...] = get_args(Opinion)
@@ -30,9 +34,6 @@ _WORDS: Mapping[str, Opinion] = {
     "0": "negative", "-": "negative", "no": "negative", "不相关": "negative", "否": "negative",
     "?": "unsure", "？": "unsure", "不确定": "unsure",
 }  # fmt: skip
-_TABLE = """CREATE TABLE IF NOT EXISTS labels (
-    id INTEGER PRIMARY KEY, pair TEXT NOT NULL, reviewer TEXT NOT NULL, label TEXT NOT NULL, note TEXT NOT NULL,
-    source TEXT NOT NULL, at REAL NOT NULL)"""
 _Z = 1.959963984540054
 
 
@@ -47,31 +48,17 @@ class Review(NamedTuple):
     at: float
 
 
-class Reviews:
+class Reviews(SqliteFile):
     """The store of experts' labels, one SQLite file; each label is on the disk when ``add`` returns."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self._lock = threading.Lock()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=60)
-            self._base.execute("PRAGMA journal_mode=WAL")
-            self._base.execute("PRAGMA synchronous=FULL")
-            self._base.execute(_TABLE)
-        except (sqlite3.DatabaseError, OSError) as problem:
-            raise JuryProblem(f"{self.path} cannot be used for reviews ({problem}): name another file") from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            self._base.close()
+    holds = "reviews"
+    made_by = "name the reviews.db of the other page"
+    problem = JuryProblem
+    tables = (
+        """CREATE TABLE IF NOT EXISTS labels (
+    id INTEGER PRIMARY KEY, pair TEXT NOT NULL, reviewer TEXT NOT NULL, label TEXT NOT NULL, note TEXT NOT NULL,
+    source TEXT NOT NULL, at REAL NOT NULL)""",
+    )
 
     def add(
         self, pair: str, reviewer: str, label: str, note: str = "", source: str = "page", at: float | None = None
@@ -81,39 +68,32 @@ class Reviews:
             raise JuryProblem(
                 f"{label!r} by {reviewer!r} is no label: name a reviewer and one of {', '.join(OPINIONS)}"
             )
-        with self._lock:
-            last = self._base.execute(
+        with self.writing() as base:
+            last = base.execute(
                 "SELECT label, note FROM labels WHERE pair = ? AND reviewer = ? ORDER BY id DESC LIMIT 1",
                 (pair, reviewer),
             ).fetchone()
             if last == (label, note):
                 return False
             row = (pair, reviewer, label, note, source, time.time() if at is None else at)
-            self._base.execute("INSERT INTO labels VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
+            base.execute("INSERT INTO labels VALUES (NULL, ?, ?, ?, ?, ?, ?)", row)
             return True
 
     def __iter__(self) -> Iterator[Review]:
         """Every label ever given, oldest first."""
-        with self._lock:
-            rows = self._base.execute(
-                "SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id"
-            ).fetchall()
+        rows = self.rows("SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id")
         yield from (Review(*row) for row in rows)
 
     def latest(self) -> dict[str, dict[str, Review]]:
         """What each reviewer said last of each pair: ``{pair: {reviewer: review}}``."""
-        found: dict[str, dict[str, Review]] = {}
+        by_pair: dict[str, dict[str, Review]] = {}
         for review in self:
-            found.setdefault(review.pair, {})[review.reviewer] = review
-        return found
+            by_pair.setdefault(review.pair, {})[review.reviewer] = review
+        return by_pair
 
     def by(self, reviewer: str) -> dict[str, Review]:
         """What one reviewer said last of each pair."""
-        with self._lock:
-            rows = self._base.execute(
-                "SELECT pair, reviewer, label, note, source, at FROM labels WHERE reviewer = ? ORDER BY id", (reviewer,)
-            ).fetchall()
-        return {row[0]: Review(*row) for row in rows}
+        return {review.pair: review for review in self if review.reviewer == reviewer}
 
 
 def import_csv(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer: str | None = None) -> int:
@@ -155,10 +135,8 @@ def import_csv(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer
 
 def import_store(path: Path, reviews: Reviews, sample: Sequence[Sampled]) -> int:
     """Take the labels of another labelling page's store, such as one served elsewhere; gives how many were new."""
-    if not path.is_file():
-        raise JuryProblem(f"there is no {path}: name the reviews.db of the other page")
     known = {one.pair for one in sample}
-    with Reviews(path) as other:
+    with Reviews(path, create=False) as other:
         said = list(other)
     if strange := [review.pair for review in said if review.pair not in known]:
         raise JuryProblem(f"{path}: the pair {strange[0]!r} is not in the sample: is it of another one?")
@@ -166,6 +144,11 @@ def import_store(path: Path, reviews: Reviews, sample: Sequence[Sampled]) -> int
     here = {review[:4] + review[5:] for review in reviews}
     new = [review for review in said if review[:4] + review[5:] not in here]
     return sum(reviews.add(*review[:4], source=review.source, at=review.at) for review in new)
+
+
+def import_labels(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer: str | None = None) -> int:
+    """Take labels from another page's store (``.db``) or from a CSV; gives how many were new."""
+    return import_store(path, reviews, sample) if path.suffix == ".db" else import_csv(path, reviews, sample, reviewer)
 
 
 def _opinion(said: str, place: str) -> Opinion:
@@ -226,6 +209,27 @@ class ReviewReport:
     unsure: int
     between: dict[tuple[str, str], tuple[float, int]]
 
+    def summary(self) -> str:
+        """How many pairs are labelled, in a sentence or two."""
+        rest = ", ".join(f"{count} {label}" for label, count in sorted(self.undecided.items())) or "none labelled"
+        return (
+            f"{self.labelled} of {self.sampled} sampled pairs labelled, {self.unsure} unsure or tied. "
+            f"Pairs the jury left undecided: {rest}."
+        )
+
+
+def review_rows(report: ReviewReport) -> list[tuple[str, list[str]]]:
+    """A report as the rows of a table: pairs; how many agreed, their share, its interval."""
+    weighted = ["", percent(report.weighted.value), interval(report.weighted.low, report.weighted.high, ".1%").strip()]
+    rows = [("all labelled pairs", _cells(report.overall)), ("weighted to all verdicts", weighted)]
+    rows += [(f"reviewer {name}", _cells(rate)) for name, rate in report.reviewers.items()]
+    return rows + [(name, _cells(rate)) for name, rate in report.strata.items()]
+
+
+def _cells(rate: Rate) -> list[str]:
+    share = rate.share
+    return [f"{rate.agreed} of {rate.of}", percent(share.value), interval(share.low, share.high, ".1%").strip()]
+
 
 def settled(said: Iterable[Opinion]) -> Label | None:
     """The experts' label: the side with more of them; None where they are unsure or tied."""
@@ -254,9 +258,9 @@ def review_report(sample: Sequence[Sampled], reviews: Reviews) -> ReviewReport:
     return ReviewReport(
         len(sample),
         sum(label is not None for label in labels.values()),
-        _rate([agreed for found in strata.values() for agreed in found]),
+        _rate([one for agreed in strata.values() for one in agreed]),
         _weighted(strata, sizes),
-        {name: _rate(found) for name, found in sorted(strata.items())},
+        {name: _rate(agreed) for name, agreed in sorted(strata.items())},
         _reviewers(said, pairs),
         dict(rest),
         sum(label is None for label in labels.values()),
@@ -272,30 +276,30 @@ def _weighted(strata: Mapping[str, Sequence[bool]], sizes: Mapping[str, int]) ->
     total = sum(sizes.values())
     if not total:
         return wilson(0, 0)
-    share = sum(sizes[name] / total * sum(found) / len(found) for name, found in strata.items())
-    effective = 1 / sum((sizes[name] / total) ** 2 / len(found) for name, found in strata.items())
+    share = sum(sizes[name] / total * sum(agreed) / len(agreed) for name, agreed in strata.items())
+    effective = 1 / sum((sizes[name] / total) ** 2 / len(agreed) for name, agreed in strata.items())
     return wilson(share * effective, effective)
 
 
 def _reviewers(said: Mapping[str, Mapping[str, Review]], pairs: Mapping[str, Sampled]) -> dict[str, Rate]:
-    found: dict[str, list[bool]] = {}
+    rates: dict[str, list[bool]] = {}
     for pair, by in said.items():
         jury = pairs[pair].stratum.label
         for name, review in by.items():
             if review.label != "unsure" and jury != "undecided":
-                found.setdefault(name, []).append(review.label == jury)
-    return {name: _rate(agreed) for name, agreed in sorted(found.items())}
+                rates.setdefault(name, []).append(review.label == jury)
+    return {name: _rate(agreed) for name, agreed in sorted(rates.items())}
 
 
 def _between(said: Mapping[str, Mapping[str, Review]]) -> dict[tuple[str, str], tuple[float, int]]:
     names = sorted({name for by in said.values() for name in by})
-    found = {}
+    kappas = {}
     for left, right in combinations(names, 2):
         both = [(by[left].label, by[right].label) for by in said.values() if left in by and right in by]
         both = [pair for pair in both if "unsure" not in pair]
         if both:
-            found[left, right] = (cohen_kappa([a for a, _ in both], [b for _, b in both]), len(both))
-    return found
+            kappas[left, right] = (cohen_kappa([a for a, _ in both], [b for _, b in both]), len(both))
+    return kappas
 
 
 def apply_reviews(verdicts: Iterable[Verdict], reviews: Reviews) -> Iterator[Verdict]:
@@ -313,3 +317,30 @@ def apply_reviews(verdicts: Iterable[Verdict], reviews: Reviews) -> Iterator[Ver
         final = settled(review.label for review in latest[pair].values()) or verdict.label
         summed = {"by": "experts", "label": final, "before": verdict.label}
         yield replace(verdict, label=final, history=(*verdict.history, *history[pair], summed))
+
+
+def decide_folder(
+    folder: JuryFolder, rule: Rule, jury: Sequence[str] | None = None, *, reviewed: bool = False, to: Path | None = None
+) -> Counter[str]:
+    """Turn the votes of a jury's folder into a file of verdicts; gives the number of each label.
+
+    Args:
+        folder: The jury's folder.
+        rule: How votes become a label.
+        jury: The judges that count; all that have voted unless given.
+        reviewed: Whether experts' labels take the jury's place.
+        to: The file, if not the folder's own.
+    """
+    labels: Counter[str] = Counter()
+
+    def counted(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+        for verdict in verdicts:
+            labels[verdict.label] += 1
+            yield verdict
+
+    with ExitStack() as stack:
+        verdicts = consensus(stack.enter_context(Votes(folder.votes, create=False)), rule, jury)
+        if reviewed:
+            verdicts = apply_reviews(verdicts, stack.enter_context(Reviews(folder.reviews)))
+        write_verdicts(to or folder.verdicts, counted(verdicts))
+    return labels

@@ -14,10 +14,10 @@ from importlib import resources
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from suwen.jury.batches import draw
-from suwen.jury.records import JuryProblem
+from suwen.jury.judge_batches import draw
 from suwen.jury.review import OPINIONS, Reviews
 from suwen.jury.sampling import Sampled
+from suwen.jury.verdicts import JuryProblem
 
 #: Only the page's own files load and run, whatever the texts hold.
 POLICY = (

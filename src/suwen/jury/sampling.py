@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import csv
 import heapq
-import json
-from collections.abc import Iterable, Iterator, Mapping
+import io
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from suwen.corpora.files import open_text
-from suwen.jury.batches import draw
+from suwen.corpora.tabular import records
+from suwen.durable import write_lines, write_text
+from suwen.jury.judge_batches import draw
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
-from suwen.jury.records import VALUES, JuryProblem, Label, Verdict
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import VALUES, JuryProblem, Label, Verdict, read_verdicts
 from suwen.text.segment import bigrams
 
 #: Columns of the CSV; an expert fills the label, and the note if there is something to say.
@@ -140,39 +142,55 @@ def allocate(population: Mapping[Stratum, int], size: int, least: int) -> dict[S
 
 def write_sample(path: Path, sample: Iterable[Sampled]) -> None:
     """Write the key file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        for one in sample:
-            file.write(json.dumps(one._asdict() | {"stratum": list(one.stratum)}, ensure_ascii=False) + "\n")
+    write_lines(path, (one._asdict() | {"stratum": list(one.stratum)} for one in sample))
 
 
 def read_sample(path: Path) -> list[Sampled]:
     """Read the key file."""
     if not path.is_file():
         raise JuryProblem(f"there is no sample at {path}: draw one with `suwen jury review sample`")
-    return list(_sampled(path))
+    return [_sampled(record, place) for place, record in records(path, "jsonl")]
 
 
-def _sampled(path: Path) -> Iterator[Sampled]:
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                data = json.loads(line)
-                yield Sampled(**(data | {"stratum": Stratum(*data["stratum"])}))
-            except (ValueError, KeyError, TypeError) as problem:
-                raise JuryProblem(f"{path}:{number}: this is no sampled pair ({problem!r}): draw again") from None
+def _sampled(record: Mapping[str, Any], place: str) -> Sampled:
+    try:
+        return Sampled(**{**record, "stratum": Stratum(*record["stratum"])})
+    except (KeyError, TypeError) as problem:
+        raise JuryProblem(f"{place}: this is no sampled pair ({problem!r}): draw again") from None
 
 
 def write_csv(path: Path, sample: Iterable[Sampled]) -> None:
     """Write the blind CSV: no jury label, no stratum, in an order of no meaning; opens in any spreadsheet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The mark at the beginning tells a spreadsheet that this is UTF-8.
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for one in sorted(sample, key=lambda row: row.pair):
-            writer.writerow((one.pair, _plain(one.query), _plain(one.passage), "", ""))
+    sheet = io.StringIO()
+    # The mark at the beginning says to a spreadsheet that this is UTF-8.
+    sheet.write("\ufeff")
+    writer = csv.writer(sheet)
+    writer.writerow(COLUMNS)
+    for one in sorted(sample, key=lambda row: row.pair):
+        writer.writerow((one.pair, _plain(one.query), _plain(one.passage), "", ""))
+    write_text(path, sheet.getvalue())
 
 
 def _plain(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def sample_folder(
+    folder: JuryFolder, size: int, *, least: int = 5, seed: int = 0, again: bool = False
+) -> list[Sampled]:
+    """Draw a sample of a jury's verdicts into its folder: the key, and the blind CSV for experts.
+
+    Args:
+        folder: The jury's folder.
+        size: How many pairs.
+        least: The fewest of a stratum.
+        seed: Of the draw.
+        again: Whether to draw another in the place of one that is there.
+    """
+    if folder.sample.is_file() and not again:
+        raise JuryProblem(f"{folder.sample} is there: labels refer to it. Pass --again to draw another in its place")
+    with Texts(folder.texts) as texts:
+        drawn = draw_sample(read_verdicts(folder.verdicts), folder.pool, texts, size, least=least, seed=seed)
+    write_sample(folder.sample, drawn)
+    write_csv(folder.sheet, drawn)
+    return drawn

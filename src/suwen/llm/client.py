@@ -10,36 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from suwen.llm.cache import Cache, Call, LedgerRow, Stored
-from suwen.llm.config import ConfigProblem, LLMConfig, LLMError, ModelConfig
+from suwen.llm.config import LLMConfig, ModelConfig
 from suwen.llm.crew import Crew, complete, on_interrupt
-from suwen.llm.endpoint import Endpoint, EndpointProblem
-from suwen.llm.ledger import Budget, BudgetProblem, BudgetSpent, Meter, ModelPlan, Plan, Progress, Spent, Summary, Tally
-from suwen.llm.prompts import Message, Prompt
+from suwen.llm.endpoint import Endpoint
+from suwen.llm.ledger import Budget, BudgetSpent, Meter, ModelPlan, Plan, Progress, Spent, Summary, Tally
 from suwen.llm.replies import judged
+from suwen.llm.reply_cache import Cache, Call, LedgerRow, Stored
 from suwen.llm.requests import Reply, Request, cache_key, estimate, identity
-from suwen.llm.tokens import estimate_tokens, fit
 
-__all__ = [
-    "LLM",
-    "Budget",
-    "BudgetProblem",
-    "BudgetSpent",
-    "ConfigProblem",
-    "EndpointProblem",
-    "LLMError",
-    "Message",
-    "ModelPlan",
-    "Plan",
-    "Progress",
-    "Prompt",
-    "Reply",
-    "Request",
-    "Spent",
-    "Summary",
-    "estimate_tokens",
-    "fit",
-]
 Handle = Callable[[Request, Reply], None]
 Tell = Callable[[Progress], None]
 _T = TypeVar("_T")
@@ -289,16 +267,21 @@ class LLM:
         finally:
             await crew.dismiss()
 
-    def _tally(self, requests: Iterable[Request]) -> Tally:
-        return Tally(len(requests) if isinstance(requests, Sized) else None, self._progress)
+    def _tally(self, requests: Iterable[Request], total: int | None = None) -> Tally:
+        return Tally(len(requests) if isinstance(requests, Sized) else total, self._progress)
 
-    def run(self, requests: Iterable[Request], handle: Handle) -> Summary:
+    def run(self, requests: Iterable[Request], handle: Handle, total: int | None = None) -> Summary:
         """Ask all requests and hand each reply to ``handle``, in any order.
 
         Ctrl-C, and a budget that is spent, end it early and cleanly: calls in flight are completed and handed on, and
         the summary says why it stopped. A second Ctrl-C does not wait. Run again with the same requests to go on.
+
+        Args:
+            requests: What to ask.
+            handle: Takes a request and its reply.
+            total: How many requests a stream has, for the progress.
         """
-        before, tally = self.spent, self._tally(requests)
+        before, tally = self.spent, self._tally(requests, total)
         try:
             stopped = complete(self._run(requests, handle, tally))
         except asyncio.CancelledError:

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from suwen.llm.cache import Stored
 from suwen.llm.config import EndpointConfig, LLMError, ModelConfig
 from suwen.llm.ledger import Spent
-from suwen.llm.limits import Gate, back_off, retry_after
+from suwen.llm.pace import Gate, back_off, retry_after
 from suwen.llm.replies import NEXT_MODE, MalformedReply, WireMode, body, first_mode, read
+from suwen.llm.reply_cache import Stored
 from suwen.llm.requests import Request, estimate
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from suwen.llm.cache import Stored
 from suwen.llm.config import JsonMode, ModelConfig
 from suwen.llm.prompts import Message
+from suwen.llm.reply_cache import Stored
 from suwen.llm.requests import Finish, Request, clean, estimate, is_chinese, sampling
 from suwen.llm.schema import fault, is_strict
-from suwen.llm.tokens import estimate_tokens
+from suwen.llm.token_estimate import estimate_tokens
 
 WireMode = Literal["schema", "object", "prompt"]
 #: What ``auto`` tries next when an endpoint does not take one of these.

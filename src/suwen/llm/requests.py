@@ -11,7 +11,7 @@ from typing import Any, Literal
 from suwen.llm.config import EndpointConfig, ModelConfig
 from suwen.llm.prompts import Message, Prompt
 from suwen.llm.schema import check_schema
-from suwen.llm.tokens import estimate_messages, estimate_tokens
+from suwen.llm.token_estimate import estimate_messages, estimate_tokens
 
 Finish = Literal["stop", "length", "refusal", "error"]
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
-from suwen.jury.folder import Folder
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.review import Reviews
 from suwen.jury.review_page import LOOPBACK, ReviewPage
 from suwen.jury.sampling import read_sample
@@ -66,7 +66,7 @@ def routes(holder: Holder) -> APIRouter:
         return _sent(files[name], request)
 
     if holder.settings.reviews is not None:
-        _add_reviews(router, holder, Folder(holder.settings.reviews))
+        _add_reviews(router, holder, JuryFolder(holder.settings.reviews))
     return router
 
 
@@ -99,7 +99,7 @@ def _sent(file: File, request: Request) -> Response:
     return Response(file.body, headers=headers, media_type=file.kind)
 
 
-def _add_reviews(router: APIRouter, holder: Holder, folder: Folder) -> None:
+def _add_reviews(router: APIRouter, holder: Holder, folder: JuryFolder) -> None:
     """Mount the labelling page of a jury. Labels are writes: where there are keys, it takes one that may write."""
     sample, reviews = read_sample(folder.sample), Reviews(folder.reviews)
     holder.on_close.append(reviews.close)

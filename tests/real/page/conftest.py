@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from suwen.encoders.pair import default_pair_path
-from suwen.jury.folder import Folder
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.sampling import Sampled, Stratum, write_sample
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
@@ -68,7 +68,7 @@ def keyed(folder, pair, tmp_path) -> Iterator[tuple[str, str, str]]:
     """A service with keys, and with the review page of a jury; its address, a key that reads, a key that writes."""
     file = tmp_path / "keys.toml"
     read, write = new_key(file, "reader", "read"), new_key(file, "writer", "write")
-    work = Folder(tmp_path / "work")
+    work = JuryFolder(tmp_path / "work")
     stratum = Stratum("positive", "one apart", "x")
     texts = [(f"{n:016x}", f"q{n}", f"p{n}", f"问题{n}{ATTACK}", f"资料{n}", stratum, 3) for n in range(3)]
     write_sample(work.sample, [Sampled(*text) for text in texts])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from suwen.jury.folder import Folder
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.review import Reviews
 from suwen.service.settings import ServeSettings
 
@@ -72,7 +72,7 @@ def test_the_review_page_is_mounted_behind_the_key(tab, keyed, tmp_path):
     assert ATTACK in tab.text("#query") and tab.see("document.querySelectorAll('img').length") == 0
     tab.press("1")
     tab.until("document.getElementById('count').textContent.startsWith('1 of 3')")
-    with Reviews(Folder(tmp_path / "work").reviews) as reviews:
+    with Reviews(JuryFolder(tmp_path / "work").reviews) as reviews:
         assert [review.label for review in reviews] == ["positive"]
     tab.go(f"{address}/")
     tab.until("!document.getElementById('to-review').hidden")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suwen.llm.cache import Cache, CacheProblem, Call, Stored
+from suwen.llm.reply_cache import Cache, CacheProblem, Call, Stored
 
 REPLY = Stored("答", "stop", "m-1", 3, 1, 0.5)
 CALL = Call("m", "q1", "k", "reply", 3, 1, 0.5, 2.0)
@@ -37,8 +37,8 @@ def test_the_first_reply_is_everyones(tmp_path: Path) -> None:
 
 def test_writes_are_synced(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "r.db")
-    assert cache._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert cache._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert cache.rows("PRAGMA synchronous") == [(2,)]
+    assert cache.rows("PRAGMA journal_mode") == [("wal",)]
 
 
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> N
 
 def test_a_newer_form_is_refused(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "r.db")
-    cache._connection.execute("PRAGMA user_version=99")
+    cache.rows("PRAGMA user_version=99")
     cache.close()
     with pytest.raises(CacheProblem, match="newer suwen"):
         Cache(tmp_path / "r.db")
@@ -65,7 +65,7 @@ def test_a_newer_form_is_refused(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from suwen.llm.cache import Cache, Call, Stored
+from suwen.llm.reply_cache import Cache, Call, Stored
 cache, name = Cache(Path(sys.argv[1])), sys.argv[2]
 for number in range(40):
     key = f"k{number}"

@@ -15,23 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.jury.records import GRADES, Abstention, Grade, Judge, JuryProblem
+from suwen.jury.verdicts import GRADES, Abstention, Grade, Judge, JuryProblem
+from suwen.llm.asker import Drafter, label_schema, labelled
 from suwen.llm.config import LLMConfig
-from suwen.llm.prompts import Prompt, load_prompt
 from suwen.llm.replies import extract
-from suwen.llm.requests import Request, cache_key, estimate, identity
-from suwen.llm.tokens import estimate_tokens, fit
+from suwen.llm.requests import Request
 
-#: Less than this of a long passage cannot be judged fairly.
-LEAST_TOKENS = 64
 #: Tokens a judge needs for one passage: the label, a short reason, the grade.
 _REPLY_TOKENS = {True: 40, False: 12}
-_MARKS = {"zh": "〔下文从略〕", "en": " [rest left out]"}
 _ENTRY = re.compile(r'"(P\d+)"\s*:\s*(\{[^{}]*\})')
 
 
 @dataclass(frozen=True)
-class Settings:
+class JudgingSettings:
     """How a jury is asked.
 
     Attributes:
@@ -94,24 +90,25 @@ def draw(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).digest()[:8])
 
 
-def order(ids: Sequence[str], settings: Settings, query: str, judge: str) -> list[str]:
+def order(ids: Sequence[str], settings: JudgingSettings, query: str, judge: str) -> list[str]:
     """The passages of a query in the order in which a judge meets them."""
     return sorted(ids, key=lambda id_: (draw(settings.seed, query, judge, id_), id_))
 
 
-def again(queries: Sequence[str], settings: Settings) -> set[str]:
+def again(queries: Sequence[str], settings: JudgingSettings) -> set[str]:
     """The queries that are judged a second time."""
     count = -(-len(queries) * round(settings.again * 10_000) // 10_000)
     return set(sorted(queries, key=lambda id_: (draw(settings.seed, "again", id_), id_))[:count])
 
 
-class Asker:
-    """Makes one judge's requests. Raises where the prompt, the model or the batch cannot work."""
+class JudgeRequests:
+    """One judge's batches and requests. Raises where the prompt, the model or the batch cannot work."""
 
-    def __init__(self, judge: Judge, config: LLMConfig, settings: Settings, folder: Path | None = None) -> None:
+    def __init__(self, judge: Judge, config: LLMConfig, settings: JudgingSettings, folder: Path | None = None) -> None:
         self.judge, self._settings = judge, settings
-        self.prompt: Prompt = load_prompt(judge.prompt, judge.language, folder)
-        self.model, self._endpoint = config.model(judge.model), config.endpoint(judge.model)
+        self._drafter = Drafter(config, judge.model, judge.language, folder)
+        self.prompt, self.model = self._drafter.prompt(judge.prompt), self._drafter.config
+        self.reply_key = self._drafter.reply_key
         needed = settings.batch * _REPLY_TOKENS[settings.reasons]
         if needed > self.model.max_tokens:
             raise JuryProblem(
@@ -128,50 +125,26 @@ class Asker:
         """Cut ordered passages into batches, each fitted into the model's context."""
         size = self._settings.batch
         parts = [ids[start : start + size] for start in range(0, len(ids), size)]
-        return [self._batch(query, {id_: texts[id_] for id_ in part}, round_) for part in parts]
+        return [self._batch(query, part, [texts[id_] for id_ in part], round_) for part in parts]
 
-    def _batch(self, query: tuple[str, str], texts: Mapping[str, str], round_: int) -> Batch:
-        shown = self._fitted(query, texts)
+    def _batch(self, query: tuple[str, str], ids: Sequence[str], texts: Sequence[str], round_: int) -> Batch:
+        bare = Batch(self.judge, round_, *query, tuple(Shown(id_, "", False) for id_ in ids))
+        fitted = self._drafter.fitted(texts, self.request(bare))
+        shown = [Shown(id_, text, text != whole) for id_, text, whole in zip(ids, fitted, texts, strict=True)]
         # The opposite order moves every passage as far as possible, among the same neighbours.
-        return Batch(self.judge, round_, *query, tuple(reversed(shown) if round_ else shown))
-
-    def _fitted(self, query: tuple[str, str], texts: Mapping[str, str]) -> list[Shown]:
-        bare = Batch(self.judge, 0, *query, tuple(Shown(id_, "", False) for id_ in texts))
-        room = self.model.context - sum(estimate(self.request(bare), self.model))
-        lengths = sorted(estimate_tokens(text) for text in texts.values())
-        share = _share(lengths, room)
-        if share < min(LEAST_TOKENS, lengths[-1]):
-            raise JuryProblem(
-                f"query {query[0]!r} with {len(texts)} passages does not fit the {self.model.context} tokens of "
-                f"{self.judge.model!r} (about {max(share, 0)} would be left for each): take a smaller batch, or a "
-                f"model with a larger context"
-            )
-        mark = _MARKS.get(self.judge.language, _MARKS["en"])
-        fitted = {id_: fit(text, share, mark) for id_, text in texts.items()}
-        return [Shown(id_, text, text != texts[id_]) for id_, text in fitted.items()]
+        return bare._replace(passages=tuple(reversed(shown) if round_ else shown))
 
     def request(self, batch: Batch, sample: int = 0) -> Request:
         """The request of a batch; another ``sample`` is another draw."""
-        labels = [f"P{number}" for number in range(1, len(batch.passages) + 1)]
-        item = self._item()
-        blocks = [f"【{label}】\n{shown.text}" for label, shown in zip(labels, batch.passages, strict=True)]
-        schema = {
-            "type": "object",
-            "properties": dict.fromkeys(labels, item),
-            "required": labels,
-            "additionalProperties": False,
-        }
+        item, texts = self._item(), [shown.text for shown in batch.passages]
         values: dict[str, str | int | float] = {
-            "count": len(labels),
+            "count": len(texts),
             "query": batch.query,
-            "passages": "\n\n".join(blocks),
+            "passages": labelled(texts),
             "form": _form(item),
         }
-        return Request.of(self.prompt, self.judge.model, values, key=batch.key, schema=schema, sample=sample)
-
-    def reply_key(self, request: Request) -> str:
-        """Where the reply is kept in the cache of replies."""
-        return cache_key(identity(request, self.model, self._endpoint))
+        schema = label_schema(len(texts), item)
+        return self._drafter.request(self.judge.prompt, values, key=batch.key, schema=schema, sample=sample)
 
     def _item(self) -> dict[str, Any]:
         item = (self.prompt.schema or {}).get("additionalProperties")
@@ -190,17 +163,6 @@ def _form(item: Mapping[str, Any]) -> str:
     # No grade is shown: weak judges give every passage the one that is, and recite a list of them in its order.
     example = ", ".join(f'"{name}": "…"' for name in item["properties"])
     return f'{{"P1": {{{example}}}, …}}'
-
-
-def _share(lengths: Sequence[int], room: int) -> int:
-    """The most tokens a passage may have so that all fit: what short ones leave over, long ones take."""
-    left, share = room, 0
-    for number, length in enumerate(lengths):
-        share = left // (len(lengths) - number)
-        if length > share:
-            return share
-        left -= length
-    return max(share, lengths[-1])
 
 
 def read_grades(text: str, batch: Batch, data: Any = None) -> dict[str, Graded]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwen.llm.tokens import estimate_messages, estimate_tokens, fit
+from suwen.llm.token_estimate import estimate_messages, estimate_tokens, fit
 
 
 @given(st.text(), st.text())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from suwen.corpora.files import open_text
+from suwen.corpora.tabular import records
+from suwen.durable import write_lines
 from suwen.errors import SuwenError
 
 Grade = Literal["S", "A", "B", "C", "D"]
@@ -141,33 +141,21 @@ class Verdict:
 
 def write_verdicts(path: Path | str, verdicts: Iterable[Verdict]) -> int:
     """Write verdicts as JSON lines, whole or not at all; gives their number."""
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    count = 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with unfinished.open("w", encoding="utf-8", newline="\n") as file:
-        for verdict in verdicts:
-            file.write(json.dumps(verdict.as_dict(), ensure_ascii=False) + "\n")
-            count += 1
-    unfinished.replace(path)
-    return count
+    return write_lines(Path(path), (verdict.as_dict() for verdict in verdicts))
 
 
 def read_verdicts(path: Path | str) -> Iterator[Verdict]:
     """Read verdicts one at a time."""
-    with open_text(Path(path)) as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                yield _verdict(line, f"{path}:{number}")
+    for place, record in records(Path(path), "jsonl"):
+        yield _verdict(record, place)
 
 
-def _verdict(line: str, place: str) -> Verdict:
+def _verdict(record: Mapping[str, Any], place: str) -> Verdict:
     try:
-        data = json.loads(line)
-        query, passage, label = data["query_id"], data["passage_id"], data["label"]
-        votes = tuple(Vote(query, passage, **vote) for vote in data["votes"])
-        history = tuple(data.get("history", ()))
-    except (ValueError, KeyError, TypeError) as problem:
+        query, passage, label = record["query_id"], record["passage_id"], record["label"]
+        votes = tuple(Vote(query, passage, **vote) for vote in record["votes"])
+        history = tuple(record.get("history", ()))
+    except (KeyError, TypeError) as problem:
         raise JuryProblem(f"{place}: this is no verdict ({problem!r}): take a file of `suwen jury consensus`") from None
     if label not in LABELS:
         raise JuryProblem(f"{place}: the label {label!r} is unknown: use one of {', '.join(LABELS)}")

@@ -1,20 +1,21 @@
-"""Asking one model about many items, step after step, or only planning to. What a step asks is its caller's matter.
+"""Asking one model about many items: prompts, requests cut to its context, steps that are run or only planned.
 
-Every reply is durable in the client's cache before it is used, so a pipeline that was stopped is run again from its
-beginning: what was answered is not asked again.
+What a step asks is its caller's matter. Every reply is durable in the client's cache before it is used, so a pipeline
+that was stopped is run again from its beginning: what was answered is not asked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
-from suwen.errors import SuwenError
-from suwen.llm.client import LLM, Reply, Request
+from suwen.llm.client import LLM
+from suwen.llm.config import LLMConfig, LLMError
 from suwen.llm.prompts import Prompt, load_prompt
-from suwen.llm.requests import estimate
-from suwen.llm.tokens import estimate_tokens, fit
+from suwen.llm.requests import Reply, Request, cache_key, estimate, identity
+from suwen.llm.token_estimate import estimate_tokens, fit
 
 #: Less than this of a long text cannot be read fairly.
 LEAST_TOKENS = 64
@@ -22,11 +23,11 @@ MARKS = {"zh": "〔下文从略〕", "en": " [rest left out]"}
 _T = TypeVar("_T")
 
 
-class CurateError(SuwenError):
-    """Something that data are to be made from cannot be used."""
+class DoesNotFit(LLMError):
+    """What is to be asked at once is too long for the model's context."""
 
 
-class Unfinished(CurateError):
+class Unfinished(LLMError):
     """A run was stopped before its end; every reply so far is kept, and the same command goes on."""
 
 
@@ -50,40 +51,37 @@ class Step:
     tokens: int = 0
     cost: float = 0.0
 
+    def add(self, calls: int, cached: int, tokens: int, cost: float) -> None:
+        """Take a run, or the plan of one, into account."""
+        self.calls += calls
+        self.cached += cached
+        self.tokens += tokens
+        self.cost += cost
 
-class Asker:
-    """Asks one model in one language; in a dry run it makes no call and goes on with stand-ins for the replies."""
 
-    def __init__(self, llm: LLM, model: str, language: str = "zh", *, dry_run: bool = False) -> None:
-        """Get ready; names and keys are checked before anything is asked.
+class Drafter:
+    """Makes requests to one model in one language, cut to its context."""
+
+    def __init__(self, config: LLMConfig, model: str, language: str = "zh", prompts: Path | None = None) -> None:
+        """Get ready.
 
         Args:
-            llm: The client.
+            config: The endpoints and models.
             model: The configured name of the model.
             language: The language of the prompts.
-            dry_run: Whether to plan only. What later steps would ask depends on replies that are not there, so their
-                plan supposes that everything passes the earlier ones: it is the most a run takes, repairs aside.
+            prompts: A folder of prompts in place of the package's own.
         """
-        self.llm, self.model, self.language, self.dry_run = llm, model, language, dry_run
-        self.config = llm.config.model(model)
-        if not dry_run:
-            llm.config.require([model])
-        self.steps: dict[str, Step] = {}
+        self.model, self.language = model, language
+        self.config, self._endpoint = config.model(model), config.endpoint(model)
         #: Texts that were cut to fit the model's context.
         self.cut = 0
-        #: The first thing that went wrong with a request.
-        self.problem: str | None = None
+        self._folder = prompts
         self._prompts: dict[str, Prompt] = {}
 
-    @property
-    def failed(self) -> int:
-        """Requests of all steps that got no reply that could be used."""
-        return sum(step.failed for step in self.steps.values())
-
     def prompt(self, name: str) -> Prompt:
-        """A prompt of the package in this asker's language."""
+        """A prompt in this language."""
         if name not in self._prompts:
-            self._prompts[name] = load_prompt(name, self.language)
+            self._prompts[name] = load_prompt(name, self.language, self._folder)
         return self._prompts[name]
 
     def request(
@@ -131,9 +129,9 @@ class Asker:
         """The texts, cut and marked as far as they must be to fit beside what a request says without them."""
         room = self.config.context - sum(estimate(bare, self.config))
         lengths = [estimate_tokens(text) for text in texts]
-        most = _most(sorted(lengths), room)
+        most = share(sorted(lengths), room)
         if most < min(LEAST_TOKENS, max(lengths, default=0)):
-            raise CurateError(
+            raise DoesNotFit(
                 f"{bare.key}: {len(texts)} texts do not fit the {self.config.context} tokens of {self.model!r} (about "
                 f"{max(most, 0)} would be left for each): ask about fewer at once, lower its max_tokens, or take a "
                 "model with a larger context"
@@ -141,10 +139,41 @@ class Asker:
         self.cut += sum(length > most for length in lengths)
         return [fit(text, most, MARKS.get(self.language, MARKS["en"])) for text in texts]
 
+    def reply_key(self, request: Request) -> str:
+        """Where the reply to a request is kept in the cache of replies."""
+        return cache_key(identity(request, self.config, self._endpoint))
+
+
+class Asker(Drafter):
+    """Asks one model in one language; in a dry run it makes no call and goes on with stand-ins for the replies."""
+
+    def __init__(self, llm: LLM, model: str, language: str = "zh", *, dry_run: bool = False) -> None:
+        """Get ready; names and keys are checked before anything is asked.
+
+        Args:
+            llm: The client.
+            model: The configured name of the model.
+            language: The language of the prompts.
+            dry_run: Whether to plan only. What later steps would ask depends on replies that are not there, so their
+                plan supposes that everything passes the earlier ones: it is the most a run takes, repairs aside.
+        """
+        super().__init__(llm.config, model, language)
+        self.llm, self.dry_run = llm, dry_run
+        if not dry_run:
+            llm.config.require([model])
+        self.steps: dict[str, Step] = {}
+        #: The first thing that went wrong with a request.
+        self.problem: str | None = None
+
+    @property
+    def failed(self) -> int:
+        """Requests of all steps that got no reply that could be used."""
+        return sum(step.failed for step in self.steps.values())
+
     def ask(
         self, step: str, requests: Iterable[Request], read: Callable[[Any], _T], stand_in: Callable[[Request], _T]
     ) -> dict[str, _T]:
-        """The replies of a step by the requests' keys, those that could not be used left out.
+        """The replies of a step by the requests' keys, in the requests' order; those of no use are left out.
 
         Args:
             step: Its name, for the account.
@@ -156,40 +185,33 @@ class Asker:
             Unfinished: The budget is spent, or someone interrupted.
         """
         account = self.steps.setdefault(step, Step(step))
-        if self.dry_run:
-            return self._planned(account, requests, stand_in)
-        found: dict[str, _T] = {}
+        order: list[str] = []
+        kept: dict[str, _T] = {}
+
+        def noted() -> Iterator[Request]:
+            for request in requests:
+                order.append(request.key)
+                if self.dry_run:
+                    kept[request.key] = stand_in(request)
+                yield request
 
         def take(request: Request, reply: Reply) -> None:
             if reply.good:
-                found[request.key] = read(reply.data)
+                kept[request.key] = read(reply.data)
             else:
                 account.failed += 1
                 self.problem = self.problem or reply.error
 
-        summary = self.llm.run(requests, take)
-        account.calls += summary.spent.calls
-        account.cached += summary.cached
-        account.tokens += summary.spent.tokens
-        account.cost += summary.spent.cost
-        if summary.stopped is not None:
-            raise Unfinished(f"{step}: {summary.stopped}")
-        return found
-
-    def _planned(self, account: Step, requests: Iterable[Request], stand_in: Callable[[Request], _T]) -> dict[str, _T]:
-        found: dict[str, _T] = {}
-
-        def seen() -> Iterator[Request]:
-            for request in requests:
-                found[request.key] = stand_in(request)
-                yield request
-
-        plan = self.llm.plan(seen())
-        account.calls += plan.calls
-        account.cached += plan.cached
-        account.tokens += plan.tokens
-        account.cost += plan.cost
-        return found
+        if self.dry_run:
+            plan = self.llm.plan(noted())
+            account.add(plan.calls, plan.cached, plan.tokens, plan.cost)
+        else:
+            total = len(requests) if isinstance(requests, Sized) else None
+            summary = self.llm.run(noted(), take, total)
+            account.add(summary.spent.calls, summary.cached, summary.spent.tokens, summary.spent.cost)
+            if summary.stopped is not None:
+                raise Unfinished(f"{step}: {summary.stopped}")
+        return {key: kept[key] for key in order if key in kept}
 
 
 def labelled(passages: Sequence[str]) -> str:
@@ -208,7 +230,7 @@ def label_schema(count: int, item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _most(lengths: Sequence[int], room: int) -> int:
+def share(lengths: Sequence[int], room: int) -> int:
     """The most tokens a text may have so that all fit, given sorted lengths: what short ones leave, long ones take."""
     left = room
     for number, length in enumerate(lengths):

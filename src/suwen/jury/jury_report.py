@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import heapq
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from suwen.durable import write_json
+from suwen.html_kit import (
+    Cell,
+    PlainRow,
+    details,
+    heading,
+    interval,
+    number,
+    paragraph,
+    percent,
+    quotes,
+    table,
+    write_document,
+)
 from suwen.jury.agreement import Agreement, agreement, ratings
-from suwen.jury.batches import draw
 from suwen.jury.consensus import Funnel, Rule, checked_jury, consensus, funnel
-from suwen.jury.page import Cell, Row, document, example, heading, interval, number, paragraph, percent, table
+from suwen.jury.judge_batches import draw
+from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
 from suwen.jury.positions import PositionEffect, position_effects
-from suwen.jury.records import GRADES, VALUES, Verdict
-from suwen.jury.review import ReviewReport
+from suwen.jury.review import ReviewReport, Reviews, review_report, review_rows
+from suwen.jury.sampling import read_sample
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import GRADES, VALUES, Verdict
 from suwen.jury.votes import Votes
-from suwen.llm.cache import LedgerRow
+from suwen.llm.reply_cache import Cache, LedgerRow
 
 _EXAMPLES = 12
 _WORST_QUERIES = 20
@@ -37,7 +51,7 @@ _SECTIONS = (
 
 
 @dataclass(frozen=True)
-class Report:
+class JuryReport:
     """The numbers of a report."""
 
     rule: str
@@ -57,8 +71,7 @@ def jury_report(
     *,
     review: ReviewReport | None = None,
     ledger: Sequence[LedgerRow] = (),
-    seed: int = 0,
-) -> Report:
+) -> JuryReport:
     """Measure everything a report shows.
 
     Args:
@@ -68,19 +81,43 @@ def jury_report(
         jury: The judges that count; all unless given.
         review: What experts said.
         ledger: What it cost.
-        seed: Of the bootstrap.
     """
     rule = rule or Rule()
     names = checked_jury(votes, jury)
-    return Report(
+    return JuryReport(
         str(rule),
         {name: about for name, about in votes.roll().items() if name in names},
         funnel(pool, consensus(votes, rule, names), names),
-        agreement(ratings(votes, names), rule.worst, seed=seed),
+        agreement(ratings(votes, names), rule.worst),
         position_effects(votes, names, rule.positive),
         review,
         list(ledger),
     )
+
+
+def report_folder(
+    folder: JuryFolder, rule: Rule, jury: Sequence[str] | None = None, title: str = "Jury report"
+) -> JuryReport:
+    """Write the page of a jury's folder, with the experts' review and the ledger where there are any.
+
+    Args:
+        folder: The jury's folder.
+        rule: How votes become labels.
+        jury: The judges that count; all that have voted unless given.
+        title: The page's title.
+    """
+    review: ReviewReport | None = None
+    ledger: list[LedgerRow] = []
+    if folder.reviews.is_file() and folder.sample.is_file():
+        with Reviews(folder.reviews) as reviews:
+            review = review_report(read_sample(folder.sample), reviews)
+    if folder.replies.is_file():
+        with Cache(folder.replies) as cache:
+            ledger = cache.ledger()
+    with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
+        report = jury_report(folder.pool, votes, rule, jury, review=review, ledger=ledger)
+        write_report(folder.report, report, folder.pool, texts, consensus(votes, rule, jury), title)
+    return report
 
 
 def disagreements(verdicts: Iterable[Verdict], most: int = _EXAMPLES) -> list[Verdict]:
@@ -97,7 +134,7 @@ def disagreements(verdicts: Iterable[Verdict], most: int = _EXAMPLES) -> list[Ve
 
 
 def write_report(
-    path: Path, report: Report, pool: Path, texts: Texts, verdicts: Iterable[Verdict], title: str = "Jury report"
+    path: Path, report: JuryReport, pool: Path, texts: Texts, verdicts: Iterable[Verdict], title: str = "Jury report"
 ) -> None:
     """Write the page, and its numbers beside it as JSON.
 
@@ -127,61 +164,60 @@ def write_report(
     body = [heading(name, anchor) + parts[anchor] for anchor, name in links]
     pairs = f"{report.funnel.pooled:,} pairs of {report.funnel.queries:,} queries"
     lead = f"{len(report.judges)} judges on {pairs}; {report.rule}."
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(document(title, lead, links, body), encoding="utf-8")
-    path.with_suffix(".json").write_text(json.dumps(plain(report), ensure_ascii=False, indent=1), encoding="utf-8")
+    write_document(path, title, lead, links, body)
+    write_json(path.with_suffix(".json"), plain(report))
 
 
-def _funnel(found: Funnel) -> str:
+def _funnel(counts: Funnel) -> str:
     rows = [
-        ("pooled", found.pooled, "pairs that a retriever found"),
-        ("judged", found.judged, "every judge has voted, abstentions counted"),
-        ("positive", found.positive, "labelled positive"),
-        ("negative", found.negative, "labelled negative"),
-        ("undecided: split", found.split, "the judges disagree; set aside with their votes"),
-        ("undecided: abstained", found.abstained, "a judge gave no usable grade; set aside"),
-        ("undecided: not judged", found.unjudged, "a vote is missing: run the judging again"),
+        ("pooled", counts.pooled, "pairs that a retriever found"),
+        ("judged", counts.judged, "every judge has voted, abstentions counted"),
+        ("positive", counts.positive, "labelled positive"),
+        ("negative", counts.negative, "labelled negative"),
+        ("undecided: split", counts.split, "the judges disagree; set aside with their votes"),
+        ("undecided: abstained", counts.abstained, "a judge gave no usable grade; set aside"),
+        ("undecided: not judged", counts.unjudged, "a vote is missing: run the judging again"),
     ]
-    cells: list[Row] = [
+    cells: list[PlainRow] = [
         (
             name,
             [
-                Cell(f"{count:,}", bar=count / max(found.pooled, 1)),
-                percent(count / max(found.pooled, 1)),
+                Cell(f"{count:,}", bar=count / max(counts.pooled, 1)),
+                percent(count / max(counts.pooled, 1)),
                 Cell(what, True),
             ],
         )
         for name, count, what in rows
     ]
-    told = (
-        f"{found.with_positive:,} of {found.queries:,} queries have at least one positive; "
-        f"{found.positive / max(found.queries, 1):.2f} positives a query. The last five rows add up to the first."
+    said = (
+        f"{counts.with_positive:,} of {counts.queries:,} queries have at least one positive; "
+        f"{counts.positive / max(counts.queries, 1):.2f} positives a query. The last five rows add up to the first."
     )
-    return table("From the pool to the labels", ("pairs", "count", "share", ""), cells) + paragraph(told)
+    return table("From the pool to the labels", ("pairs", "count", "share", ""), cells) + paragraph(said)
 
 
-def _agreement(found: Agreement, queries: dict[str, str]) -> str:
-    names = found.judges
+def _agreement(measured: Agreement, queries: dict[str, str]) -> str:
+    names = measured.judges
     kappas = [
         (what, [number(one.value) + interval(one.low, one.high)])
-        for what, one in (("positive against negative", found.sides), ("the five grades", found.grades))
+        for what, one in (("positive against negative", measured.sides), ("the five grades", measured.grades))
     ]
     pairwise = []
     for row in names:
         cells = [
             ""
             if row == column
-            else number(found.pairwise.get((row, column), found.pairwise.get((column, row), math.nan)))
+            else number(measured.pairwise.get((row, column), measured.pairwise.get((column, row), math.nan)))
             for column in names
         ]
         pairwise.append((row, cells))
     worst = [
         (queries.get(one.query_id, one.query_id)[:80], [str(one.complete), percent(one.unanimous), number(one.kappa)])
-        for one in found.queries[:_WORST_QUERIES]
+        for one in measured.queries[:_WORST_QUERIES]
     ]
     said = (
-        f"Over the {found.complete:,} of {found.pairs:,} pairs that every judge graded; 95% bootstrap intervals over "
-        "queries."
+        f"Over the {measured.complete:,} of {measured.pairs:,} pairs that every judge graded; "
+        "95% bootstrap intervals over queries."
     )
     return (
         table("Fleiss' kappa", ("over", "kappa [95%]"), kappas)
@@ -191,9 +227,9 @@ def _agreement(found: Agreement, queries: dict[str, str]) -> str:
     )
 
 
-def _grades(found: Agreement) -> str:
-    rows: list[Row] = []
-    for one in found.severity:
+def _grades(measured: Agreement) -> str:
+    rows: list[PlainRow] = []
+    for one in measured.severity:
         shares: list[Cell | str] = [Cell(percent(share), bar=share) for share in one.shares]
         numbers = [f"{one.abstained:,}", number(one.mean, ".2f"), percent(one.positive), number(one.difference, "+.2f")]
         rows.append((one.judge, [f"{one.graded:,}", *shares, *numbers]))
@@ -236,34 +272,14 @@ def _means(effect: PositionEffect, places: Sequence[int]) -> Iterator[float]:
     return (effect.means.get(place, (math.nan, 0))[0] for place in places)
 
 
-def _review(found: ReviewReport) -> str:
-    def cells(rate: Any) -> list[str]:
-        return [
-            f"{rate.agreed} of {rate.of}",
-            percent(rate.share.value),
-            interval(rate.share.low, rate.share.high).strip(),
-        ]
-
-    weighted = found.weighted
-    rows = [("all labelled pairs", cells(found.overall))]
-    rows.append(
-        ("weighted to all verdicts", ["", percent(weighted.value), interval(weighted.low, weighted.high).strip()])
-    )
-    rows += [(f"reviewer {name}", cells(rate)) for name, rate in found.reviewers.items()]
-    rows += [(name, cells(rate)) for name, rate in found.strata.items()]
+def _review(review: ReviewReport) -> str:
     between = "; ".join(
-        f"{a} and {b}: kappa {number(kappa)} over {of}" for (a, b), (kappa, of) in found.between.items()
+        f"{a} and {b}: kappa {number(kappa)} over {of}" for (a, b), (kappa, of) in review.between.items()
     )
-    rest = ", ".join(f"{count} {label}" for label, count in sorted(found.undecided.items())) or "none labelled"
-    said = (
-        f"{found.labelled} of {found.sampled} sampled pairs labelled, {found.unsure} unsure or tied. "
-        f"Pairs the jury left undecided: {rest}."
-    )
+    caption = "Agreement of experts with the jury, Wilson's 95% intervals"
     return (
-        table(
-            "Agreement of experts with the jury, Wilson's 95% intervals", ("pairs", "agreed", "rate", "interval"), rows
-        )
-        + paragraph(said)
+        table(caption, ("pairs", "agreed", "rate", "interval"), review_rows(review))
+        + paragraph(review.summary())
         + (paragraph(f"Between reviewers: {between}.") if between else "")
     )
 
@@ -272,27 +288,21 @@ def examples(chosen: Sequence[Verdict], queries: dict[str, str], texts: Texts) -
     """Pairs with every vote on them, to open."""
     if not chosen:
         return paragraph("The judges are nowhere on two sides.")
-    told = []
-    for verdict in chosen:
-        passage = texts.get([verdict.passage_id])[verdict.passage_id]
-        rows: list[Row] = [
-            (vote.judge, [vote.grade or f"({vote.abstained})", Cell(vote.reason, True)]) for vote in verdict.main
-        ]
-        grades = " ".join(vote.grade or "–" for vote in verdict.main)
-        query = queries.get(verdict.query_id, verdict.query_id)
-        shown = passage if len(passage) <= _LONGEST else passage[:_LONGEST] + " …"
-        told.append(
-            example(
-                grades,
-                query[:120],
-                [("query", query), ("passage", shown)],
-                table("Votes", ("judge", "grade", "reason"), rows),
-            )
-        )
-    return "".join(told)
+    return "".join(_example(verdict, queries.get(verdict.query_id, verdict.query_id), texts) for verdict in chosen)
 
 
-def _provenance(report: Report) -> str:
+def _example(verdict: Verdict, query: str, texts: Texts) -> str:
+    passage = texts.get([verdict.passage_id])[verdict.passage_id]
+    shown = passage if len(passage) <= _LONGEST else passage[:_LONGEST] + " …"
+    rows: list[PlainRow] = [
+        (vote.judge, [vote.grade or f"({vote.abstained})", Cell(vote.reason, True)]) for vote in verdict.main
+    ]
+    votes = table("Votes", ("judge", "grade", "reason"), rows)
+    grades = " ".join(vote.grade or "–" for vote in verdict.main)
+    return details(grades, query[:120], quotes([("query", query), ("passage", shown)]) + votes)
+
+
+def _provenance(report: JuryReport) -> str:
     judges = [(name, [about["model"], about["served"], about["prompt"]]) for name, about in report.judges.items()]
     body = table("The judges", ("judge", "model", "served as", "prompt, language, version"), judges)
     if report.ledger:

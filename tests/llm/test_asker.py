@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server import Fault, Says, Server, burst
 
-from suwen.curate.asking import MARKS, CurateError, Unfinished, _most, label_schema, labelled
-from suwen.llm.client import Budget, BudgetProblem, ConfigProblem, EndpointProblem
+from suwen.llm.asker import MARKS, DoesNotFit, Unfinished, label_schema, labelled, share
+from suwen.llm.config import ConfigProblem
+from suwen.llm.endpoint import EndpointProblem
+from suwen.llm.ledger import Budget, BudgetProblem
 from suwen.llm.schema import fault
 
 DEAD = "http://127.0.0.1:9/v1"
@@ -103,7 +105,7 @@ def test_long_texts_are_cut_and_marked(ask) -> None:
 
 
 def test_a_context_with_no_room_is_an_error_that_says_so(ask) -> None:
-    with pytest.raises(CurateError, match="larger context"):
+    with pytest.raises(DoesNotFit, match="larger context"):
         requests(ask(DEAD, settings={"context": 300}), ["病" * 100])
 
 
@@ -117,11 +119,22 @@ def test_short_passages_leave_their_room_to_long_ones(ask) -> None:
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=20), st.integers(1, 3000))
 def test_what_is_shared_out_fits_and_is_as_much_as_can_be(lengths: list[int], room: int) -> None:
-    most = _most(sorted(lengths), room)
+    most = share(sorted(lengths), room)
     taken = [min(length, most) for length in lengths]
     assert sum(taken) <= room or sum(lengths) <= room
     if sum(lengths) > room:
         assert sum(min(length, most + 1) for length in lengths) > room
+
+
+@given(st.lists(st.integers(1, 500), min_size=1, max_size=12), st.integers(0, 3000))
+def test_shares_fill_the_room_and_never_more(lengths: list[int], room: int) -> None:
+    most = share(sorted(lengths), room)
+    taken = sum(min(length, most) for length in lengths)
+    assert taken <= room or sum(lengths) <= room
+    if sum(lengths) > room:
+        assert taken > room - len(lengths)
+    else:
+        assert most >= max(lengths)
 
 
 def test_labels_and_their_schema() -> None:

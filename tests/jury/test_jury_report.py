@@ -8,16 +8,16 @@ from html.parser import HTMLParser
 import pytest
 from court import make_pool, vote
 
+from suwen.html_kit import POLICY
 from suwen.jury.audit import audit, means, write_audit
 from suwen.jury.consensus import Rule, consensus
-from suwen.jury.page import POLICY
-from suwen.jury.records import Judge, JuryProblem
-from suwen.jury.report import disagreements, jury_report, write_report
+from suwen.jury.jury_report import disagreements, jury_report, write_report
 from suwen.jury.review import Reviews, review_report
 from suwen.jury.sampling import draw_sample
 from suwen.jury.texts import Texts
+from suwen.jury.verdicts import Judge, JuryProblem
 from suwen.jury.votes import Votes
-from suwen.llm.cache import LedgerRow
+from suwen.llm.reply_cache import LedgerRow
 
 GRADES = {"p0": "SS", "p1": "SA", "p2": "SD", "p3": "BD", "p4": "DD", "p5": ("S", None), "p6": "AB"}
 NASTY = "<script>alert(1)</script>"

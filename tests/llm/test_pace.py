@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from virtual_clock import VirtualClock
 
-from suwen.llm.limits import Gate, back_off, retry_after
+from suwen.llm.pace import Gate, back_off, retry_after
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_no_more_than_the_slots_at_once() -> None:
     assert asyncio.run(scene()) == 3
 
 
-def starts(gate: Gate, count: int) -> list[float]:
+def starts(gate: Gate, count: int, clock: VirtualClock) -> list[float]:
     async def call() -> float:
         async with gate.slot():
-            return time.monotonic()
+            return clock.now
 
     async def scene() -> list[float]:
         return sorted(await asyncio.gather(*(call() for _ in range(count))))
@@ -73,19 +73,17 @@ def starts(gate: Gate, count: int) -> list[float]:
     return asyncio.run(scene())
 
 
-def test_calls_start_no_faster_than_the_pace() -> None:
-    # 3,000 a minute are 20 ms apart. Only the lower bound holds on a busy machine.
-    begun = starts(Gate(8, 3000.0), 6)
-    assert begun[-1] - begun[0] >= 5 * 0.02 - 1e-3
+def test_calls_start_at_the_pace_and_no_faster(clock: VirtualClock) -> None:
+    # 480 a minute are an eighth of a second apart.
+    assert starts(Gate(8, 480.0), 6, clock) == [0.0, 0.125, 0.25, 0.375, 0.5, 0.625]
 
 
-def test_a_pause_holds_everyone_and_halves_the_slots_once() -> None:
+def test_a_pause_holds_everyone_and_halves_the_slots_once(clock: VirtualClock) -> None:
     gate = Gate(8, None)
-    began = time.monotonic()
-    gate.pause(0.1)
-    gate.pause(0.05)
+    gate.pause(0.5)
+    gate.pause(0.25)
     assert gate.allowed == 4
-    assert min(starts(gate, 5)) - began >= 0.1
+    assert starts(gate, 5, clock) == [0.5] * 5
 
 
 def test_good_calls_widen_the_gate_again_but_not_beyond_its_width() -> None:
@@ -102,12 +100,12 @@ def test_good_calls_widen_the_gate_again_but_not_beyond_its_width() -> None:
     assert asyncio.run(scene())[-1] == 4
 
 
-def test_one_slot_is_always_left() -> None:
+def test_one_slot_is_always_left(clock: VirtualClock) -> None:
     gate = Gate(4, None)
     for _ in range(9):
         gate.pause(0.0)
     assert gate.allowed == 1
-    assert len(starts(gate, 3)) == 3
+    assert starts(gate, 3, clock) == [0.0] * 3
 
 
 def test_a_call_cancelled_while_it_waits_leaves_its_slot() -> None:
@@ -120,7 +118,7 @@ def test_a_call_cancelled_while_it_waits_leaves_its_slot() -> None:
                 pass
 
         task = asyncio.create_task(call())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert gate._active == 0

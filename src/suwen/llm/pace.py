@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from asyncio import sleep
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from time import monotonic
 
 
 def retry_after(value: str | None, now: float | None = None) -> float | None:
@@ -40,7 +42,7 @@ def back_off(attempt: int, first: float, longest: float, draw: Callable[[], floa
 class Gate:
     """What every call to one endpoint passes: at most so many at once, so many a minute, none during a pause.
 
-    A call that is told to slow down halves the slots of the whole endpoint; as many good calls as there are slots
+    A call that is asked to slow down halves the slots of the whole endpoint; as many good calls as there are slots
     give one back.
     """
 
@@ -62,18 +64,18 @@ class Gate:
             yield
         finally:
             self._active -= 1
-            await self._tell()
+            await self._notify()
 
     async def _pace(self) -> None:
-        start = max(time.monotonic(), self._next)
+        start = max(monotonic(), self._next)
         self._next = start + self._interval
         # A pause may begin, or be made longer, while this call waits for its turn.
-        while (wait := max(start, self._resume) - time.monotonic()) > 0:
-            await asyncio.sleep(wait)
+        while (wait := max(start, self._resume) - monotonic()) > 0:
+            await sleep(wait)
 
     def pause(self, seconds: float) -> None:
         """Start no call for so long, and use half the slots from now on."""
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._resume:
             # Of several calls turned away together, only the first halves.
             self.allowed = max(1, self.allowed // 2)
@@ -85,8 +87,8 @@ class Gate:
         self._good += 1
         if self.allowed < self._most and self._good >= self.allowed:
             self.allowed, self._good = self.allowed + 1, 0
-            await self._tell()
+            await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
