@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from suwen.encoders.side import Side
 from suwen.errors import SuwenError
+from suwen.training.loop.processes import world
 
 Ints = npt.NDArray[np.int64]
 #: Texts tokenised at a time: enough for all cores, little enough memory.
@@ -132,6 +133,13 @@ def chunks(lengths: Ints, token_budget: int | None, most: int | None = None) -> 
     if len(lengths):
         pieces.append(slice(0, end))
     return pieces[::-1]
+
+
+def own_share(rows: Ints) -> Ints:
+    """This process's share of a batch: as many rows as every other takes."""
+    rank, size = world()
+    each = len(rows) // size
+    return rows[rank * each : (rank + 1) * each]
 
 
 class Shuffled:

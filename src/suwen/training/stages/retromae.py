@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 from suwen.training.context import Context
-from suwen.training.loop.batches import Shuffled, Tokens, tokenise
+from suwen.training.loop.batches import Shuffled, Tokens, own_share, tokenise
 from suwen.training.recipe.settings import RetromaeStage
 from suwen.training.stages.aligned import finish_student, open_student
-from suwen.training.tasks.align_task import own_share
 from suwen.training.tasks.masked_autoencoder import RetroMAE
 from suwen.training.tasks.towers import Precision, autocast, load_trainable, parameter_groups, trainable_state
 

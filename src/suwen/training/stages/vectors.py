@@ -19,8 +19,7 @@ from suwen.encoders.side import Form
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.vectors import encode_share, encode_to_folder
 from suwen.training.context import Context
-from suwen.training.loop.gather import world
-from suwen.training.loop.processes import in_first, wait_for_all
+from suwen.training.loop.processes import in_first, wait_for_all, world
 from suwen.training.measure import Measured, ndcg
 from suwen.training.recipe.settings import FreezeStage, VectorsStage
 from suwen.training.stages.documents import document_encoder

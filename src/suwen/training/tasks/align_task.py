@@ -12,8 +12,8 @@ import torch
 
 from suwen.encoders.packed import to_device
 from suwen.training.loop.batches import Ints, Shuffled
-from suwen.training.loop.gather import gather, world
 from suwen.training.loop.gradient_cache import cached_backward
+from suwen.training.loop.processes import gather, world
 from suwen.training.losses.distil_kl import DistilKL
 from suwen.training.losses.info_nce import InfoNCE, similarities
 from suwen.training.losses.leaf import Leaf
@@ -66,7 +66,7 @@ class AlignLosses:
 
 
 class AlignTask:
-    """Optimised by :func:`suwen.training.loop.loop.optimise`; Stage II, too, may keep it in the mix.
+    """Optimised by :func:`suwen.training.loop.training_loop.optimise`; Stage II, too, may keep it in the mix.
 
     Args:
         model: The student.

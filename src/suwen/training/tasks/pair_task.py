@@ -12,8 +12,8 @@ import torch
 
 from suwen.encoders.packed import to_device
 from suwen.training.loop.batches import Ints, OneSourceBatches
-from suwen.training.loop.gather import gather, world
 from suwen.training.loop.gradient_cache import cached_backward
+from suwen.training.loop.processes import gather, world
 from suwen.training.losses.distil_kl import DistilKL
 from suwen.training.losses.info_nce import InfoNCE, similarities
 from suwen.training.losses.matryoshka import Matryoshka
