@@ -68,7 +68,6 @@ class Checkpoints:
         try:
             with new_folder(self.path / _name(checkpoint.step)) as folder:
                 _write(folder, checkpoint)
-                self.discard(checkpoint.step)
         except (OSError, SafetensorError) as problem:
             left = self.steps()
             last = f"the one of step {left[0]} is untouched" if left else "there is no older one"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from suwen.errors import SuwenError
+from suwen.training.loop.batches import Ints
 
 _Result = TypeVar("_Result")
 #: Gradients travel in buckets of this many numbers: enough to fill a link, far less than a copy of the model.
@@ -32,6 +33,13 @@ def world() -> tuple[int, int]:
     if not (distributed.is_available() and distributed.is_initialized()):
         return 0, 1
     return distributed.get_rank(), distributed.get_world_size()
+
+
+def own_share(rows: Ints) -> Ints:
+    """This process's share of a batch: as many rows as every other takes."""
+    rank, size = world()
+    each = len(rows) // size
+    return rows[rank * each : (rank + 1) * each]
 
 
 def gather(tensor: Tensor) -> Tensor:
