@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.corpora.records import Document
+from suwen.encoders.who_encodes import state, tier_at_once
 from suwen.index.snapshot import EmbeddedSnapshot, StoredDocument
-from suwen.retrieve.freshness import own_encoder, state
-from suwen.retrieve.ingest import PassageEncoder, ingest
+from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import (
     DOCUMENT,
@@ -208,15 +208,9 @@ def _check_batch(holder: Holder, documents: list[Posted]) -> None:
             raise Problem("text_too_long", f"{message}: split it into several documents", param=f"{param}.text")
 
 
-def fresh_encoder(index: Index) -> PassageEncoder:
-    """Who encodes a document at once: the tier that is the pair's own for documents, else the default one."""
-    own = own_encoder(index.pair)
-    return index.pair.encoder(own if own in index.pair.tiers else None)
-
-
 def _store(index: Index, documents: list[Posted]) -> dict[str, Any]:
     records = [Document(one.id, one.text, one.title, one.metadata) for one in documents]
-    report = ingest(index, records, encoder=fresh_encoder(index))
+    report = ingest(index, records, encoder=index.pair.encoder(tier_at_once(index.pair)))
     with index.engine.snapshot() as snapshot:
         stored = [_there(snapshot, one.id) for one in documents]
     return {

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import faiss
 
+from suwen.encoders.who_encodes import own_encoder
 from suwen.errors import SuwenError
 from suwen.index.engine import Stats
 from suwen.index.truth import DamagedIndex
-from suwen.retrieve.freshness import own_encoder
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import Keys
 from suwen.service.metrics import Metrics

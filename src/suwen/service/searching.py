@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.encoders.pair import Pair
-from suwen.retrieve.freshness import state
+from suwen.encoders.who_encodes import state
 from suwen.retrieve.retriever import Index, Mode
 from suwen.service.answers import SEARCHED, SearchAnswer, answered
 from suwen.service.direct import DirectRoute

@@ -14,7 +14,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.bench.statistics import Spread, over_seeds, two_sided_p
+from suwen.bench.statistics import Spread, critical_t, over_seeds
 from suwen.errors import SuwenError
 from suwen.training.recipe.complaints import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
@@ -150,11 +150,7 @@ def half_width(spread: Spread) -> float | None:
     """Half the width of the 95% interval of a mean over seeds (Student's t); None for one seed."""
     if spread.deviation is None:
         return None
-    low, high = 0.0, 1000.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided_p(middle, spread.seeds - 1) > 1 - _CONFIDENCE else (low, middle)
-    return high * spread.deviation / math.sqrt(spread.seeds)
+    return critical_t(1 - _CONFIDENCE, spread.seeds - 1) * spread.deviation / math.sqrt(spread.seeds)
 
 
 def jobs_of(table: int, seeds: Mapping[str | None, int] | int) -> list[Job]:
