@@ -156,7 +156,7 @@ def delete(
     Example: `suwen delete my-index note-7`, or `suwen delete --server URL note-7`
     """
     if server is not None:
-        from suwen.service.client import Client, delete_documents
+        from suwen.service.service_client import Client, delete_documents
 
         removed, ids, missing = delete_documents(Client(server, key), places), places, None
     else:
@@ -185,7 +185,7 @@ def _delete(index: Path, ids: list[str]) -> tuple[int, list[str]]:
 
 
 def _post(server: str, key: str | None, documents: Iterator[Document], duplicates: Duplicates, json: bool) -> None:
-    from suwen.service.client import Client, add_documents
+    from suwen.service.service_client import Client, add_documents
 
     with counting("sending") as progress:
         told = add_documents(Client(server, key), _once(documents, duplicates), progress)
@@ -244,7 +244,7 @@ def encode(
 
     Example: `suwen encode articles.jsonl --base base.gguf --out vectors/`
     """
-    from suwen.encoders.vectors import encode_to_folder
+    from suwen.encoders.vector_folder import encode_to_folder
 
     serving = LoadedPair.load(pair)
     encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)  # type: ignore[arg-type]

@@ -45,8 +45,8 @@ def worker(
 
     Example: `suwen worker --server http://search:8000 --base base.gguf`
     """
-    from suwen.service.client import Client
-    from suwen.service.worker import Worker
+    from suwen.service.document_worker import Worker
+    from suwen.service.service_client import Client
 
     client = Client(server, key)
     encoder = load_document_encoder(pair, document_encoder, base=base, dtype=dtype)  # type: ignore[arg-type]

@@ -19,9 +19,9 @@ from suwen.index.engine import Stats
 from suwen.index.truth import DamagedIndex
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import Keys
-from suwen.service.metrics import Metrics
 from suwen.service.problems import Problem, as_problem
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
+from suwen.service.service_metrics import Metrics
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")

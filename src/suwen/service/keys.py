@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 from starlette.requests import Request
 
 from suwen.service.problems import Problem
-from suwen.service.settings import SettingsProblem
+from suwen.service.serve_settings import SettingsProblem
 
 Role = Literal["read", "write"]
 _NAME = re.compile(r"[\w][\w.@-]{0,63}")
@@ -122,7 +122,7 @@ def presented_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 def needs(role: Role) -> Callable[[Request], Awaitable[None]]:
     """A dependency that lets a request through only with a key of the role; a key that may write may read.
 
-    ``Depends(needs("read"))``. Who asks was found out on the way in, see :class:`suwen.service.limits.Intake`.
+    ``Depends(needs("read"))``. Who asks was found out on the way in, see :class:`suwen.service.request_intake.Intake`.
     """
 
     async def check(request: Request) -> None:

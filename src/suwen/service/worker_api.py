@@ -21,14 +21,14 @@ from suwen.encoders.space import Space
 from suwen.index.engine import Reencoded, Vectors, Waiting
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import answered
-from suwen.service.documents import LONGEST_ID
+from suwen.service.documents_api import LONGEST_ID
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.leases import Leases
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
 from suwen.service.reencoding import Reencoder
-from suwen.service.searching import json_answer
+from suwen.service.request_log import note
+from suwen.service.search_api import json_answer
 
 #: Characters in one lease: a worker should have something to send back well before its lease ends.
 _CHARACTERS = 400_000

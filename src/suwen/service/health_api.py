@@ -17,9 +17,9 @@ from suwen.retrieve.retriever import Index, Mode
 from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.metrics import CONTENT_TYPE
 from suwen.service.problems import documented
-from suwen.service.searching import json_answer
+from suwen.service.search_api import json_answer
+from suwen.service.service_metrics import CONTENT_TYPE
 
 _OPEN = ("forbidden_host", "internal")
 

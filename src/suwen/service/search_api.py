@@ -15,11 +15,11 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.who_encodes import state
 from suwen.retrieve.retriever import Index, Mode
 from suwen.service.answers import SEARCHED, SearchAnswer, answered
-from suwen.service.direct import DirectRoute
+from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note, request_id
 from suwen.service.problems import Problem, documented
+from suwen.service.request_log import note, request_id
 
 Scalar = str | int | float | bool
 Values = Annotated[list[Scalar], Field(max_length=10_000)]

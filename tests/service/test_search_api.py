@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SearchAnswer
-from suwen.service.searching import json_answer
+from suwen.service.search_api import json_answer
 
 
 def ask(client, **body: object) -> dict:

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder, Vectors
 from suwen.service.holder import Holder
-from suwen.service.metrics import Metrics
 from suwen.service.problems import Problem
+from suwen.service.service_metrics import Metrics
 from suwen.text.clean import clean
 
 Form = Literal["query", "document"]

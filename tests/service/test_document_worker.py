@@ -19,7 +19,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed, probe_texts, write_probe
 from suwen.encoders.space import Space, SpaceMismatch
 from suwen.service import worker as module
-from suwen.service.worker import Worker
+from suwen.service.document_worker import Worker
 
 
 def encoder_for(server: Running) -> BigEncoder:

@@ -13,13 +13,13 @@ from starlette.responses import Response
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.static import unit
-from suwen.service.direct import DirectRoute
-from suwen.service.embeddings import Usage
+from suwen.service.direct_route import DirectRoute
+from suwen.service.embeddings_api import Usage
+from suwen.service.encode_turns import ALIAS, Encoding, answer, checked, tier_of
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
-from suwen.service.turns import ALIAS, Encoding, answer, checked, tier_of
+from suwen.service.request_log import note
 
 #: Digits of a score. Documents are ordered by what is left after rounding: equal texts must keep their order, and a
 #: matrix product may give equal rows scores that differ in the last bit.

@@ -25,9 +25,9 @@ from suwen.service.answers import (
 )
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
-from suwen.service.searching import Scalar, Values, check_index, json_answer
+from suwen.service.request_log import note
+from suwen.service.search_api import Scalar, Values, check_index, json_answer
 
 LONGEST_ID = 512
 Id = Annotated[str, Path(description="The document's id, percent-encoded.")]

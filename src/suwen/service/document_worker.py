@@ -21,7 +21,7 @@ from suwen.encoders.probe import LEAST_COSINE, ProbeFailed, row_cosines
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
-from suwen.service.client import Client, ServerAway, ServerError, patiently
+from suwen.service.service_client import Client, ServerAway, ServerError, patiently
 
 if TYPE_CHECKING:
     from suwen.encoders.document import DocumentEncoder

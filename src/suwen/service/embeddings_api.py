@@ -13,12 +13,12 @@ from starlette.responses import Response
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.static import unit
-from suwen.service.direct import DirectRoute
+from suwen.service.direct_route import DirectRoute
+from suwen.service.encode_turns import ALIAS, Encoding, Form, answer, checked, tier_of
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
-from suwen.service.turns import ALIAS, Encoding, Form, answer, checked, tier_of
+from suwen.service.request_log import note
 
 _TEXT_PROBLEMS = ("unknown_model", "too_many", "text_too_long")
 
