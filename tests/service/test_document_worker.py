@@ -18,7 +18,7 @@ from fresh_side import BigEncoder, Running, make_index, running
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed, probe_texts, write_probe
 from suwen.encoders.space import Space, SpaceMismatch
-from suwen.service import worker as module
+from suwen.service import document_worker as module
 from suwen.service.document_worker import Worker
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
+from suwen.service import encode_turns
 from suwen.service.encode_turns import Encoded, Encoding, tokens_read
 from suwen.service.holder import Holder, Shed
 from suwen.service.problems import Problem

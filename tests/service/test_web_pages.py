@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from suwen.jury.records import JuryProblem
+from suwen.service import web_pages
 from suwen.service.holder import Holder
 from suwen.service.serve_settings import ServeSettings
 from suwen.service.web_pages import File, web_files
@@ -24,7 +25,9 @@ def test_every_file_a_page_or_a_module_names_is_there():
         text = file.body.decode()
         named = {*re.findall(r'(?:src|href)="/web/([\w.]+)"', text), *re.findall(r'from "\./([\w.]+)"', text)}
         assert named <= set(files), name
-    assert {main for main, _ in web_pages._PAGES.values()} | {script for _, script in web_pages._PAGES.values()} <= set(files)
+    assert {main for main, _ in web_pages._PAGES.values()} | {script for _, script in web_pages._PAGES.values()} <= set(
+        files
+    )
 
 
 def test_a_page_has_its_frame_its_middle_and_its_script():
