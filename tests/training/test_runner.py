@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
-from suwen.training.loop.loop import TrainingStopped
+from suwen.training.loop.training_loop import TrainingStopped
 from suwen.training.recipe.complaints import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.settings import DocumentStage, Recipe

@@ -19,8 +19,9 @@ from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
-from suwen.training.loop.loop import Optimisation, optimise
+from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.run_folder import RunFolder
+from suwen.training.loop.training_loop import optimise
 from suwen.training.measure import Measured, load_measures
 from suwen.training.recipe.options import HOW, Training
 from suwen.training.recipe.settings import DocumentStage, FreezeStage, Recipe, Stage

@@ -122,7 +122,7 @@ class _Run:
     @property
     def first(self) -> bool:
         """Whether this process is the one that writes."""
-        from suwen.training.loop.gather import world
+        from suwen.training.loop.processes import world
 
         return world()[0] == 0
 
@@ -303,7 +303,7 @@ def _product_stages() -> Mapping[str, RunStage]:
 
 
 def _stopped_errors() -> tuple[type[Exception], ...]:
-    from suwen.training.loop.loop import TrainingStopped
+    from suwen.training.loop.training_loop import TrainingStopped
 
     return (TrainingStopped, WaitStopped)
 

@@ -28,8 +28,7 @@ from suwen.index.lock import IndexLocked, WriterLock
 from suwen.training.durable import sync, sync_tree, write_whole
 from suwen.training.loop.checkpoints import Checkpoints
 from suwen.training.loop.curves import Curves
-from suwen.training.loop.gather import world
-from suwen.training.loop.processes import agree, in_first
+from suwen.training.loop.processes import agree, in_first, world
 
 _PACKAGES = (
     "torch",
