@@ -18,7 +18,8 @@ from suwen.bench.specs import FORMS
 from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.tasks import suites as shipped
 from suwen.cli import reporting
-from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, now_and_then, out, print_json, say, so_far
+from suwen.cli.options import Json
+from suwen.cli.output import FAILED, NEGATIVE, err, measuring, now_and_then, out, print_json, say, so_far
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
 

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli.asking import show_funnel
-from suwen.cli.output import Json, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import out, print_json, say
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity

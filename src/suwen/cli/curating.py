@@ -26,7 +26,8 @@ from suwen.cli.asking import (
 )
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
-from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import NEGATIVE, counting, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, write_training_rows

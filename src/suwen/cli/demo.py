@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from suwen.cli.output import Json, counting, out, print_json
+from suwen.cli.options import Json
+from suwen.cli.output import counting, out, print_json
 from suwen.index.truth import FILE
 from suwen.retrieve.results import Results
 from suwen.retrieve.retriever import Index

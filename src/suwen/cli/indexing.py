@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from suwen.cli.output import Json, Pair, counting, err, measuring, out, print_json, say
+from suwen.cli.options import Json, PairFolder
+from suwen.cli.output import counting, err, measuring, out, print_json, say
 from suwen.corpora.passages import PassageStream
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
@@ -69,7 +70,7 @@ Key = Annotated[
 def index(
     index: IndexFolder,
     sources: Sources,
-    pair: Pair = None,
+    pair: PairFolder = None,
     tier: Tier = None,
     document_encoder: DocumentEncoder = None,
     vectors: VectorsFile = None,
@@ -106,7 +107,7 @@ def add(
     text: Annotated[str | None, typer.Option("--text", help="One document's text, instead of files.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id of --text.")] = None,
     title: Annotated[str, typer.Option("--title", help="The title of --text.")] = "",
-    pair: Pair = None,
+    pair: PairFolder = None,
     tier: Tier = None,
     document_encoder: DocumentEncoder = None,
     format: Format = None,
@@ -220,7 +221,7 @@ def encode(
         str | None,
         typer.Option("--document-encoder", help="A full pair, a model or an adapter pair; else the pair's own."),
     ] = None,
-    pair: Pair = None,
+    pair: PairFolder = None,
     base: Annotated[
         str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
     ] = None,

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli import reviewing
-from suwen.cli.output import NEGATIVE, Json, counting, measuring, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import NEGATIVE, counting, measuring, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.jury import audit as auditing
 from suwen.jury import report as reporting

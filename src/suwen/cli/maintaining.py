@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from suwen.cli.output import NEGATIVE, Json, measuring, out, print_json
+from suwen.cli.options import Json
+from suwen.cli.output import NEGATIVE, measuring, out, print_json
 from suwen.index import upkeep
 from suwen.index.embedded import EmbeddedEngine
 

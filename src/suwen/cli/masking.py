@@ -14,7 +14,8 @@ from typing import Annotated, TextIO
 
 import typer
 
-from suwen.cli.output import Json, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import print_json, say
 from suwen.corpora import masking
 from suwen.corpora.masking import Checked, MaskedDocument
 from suwen.text.mask import KINDS, MaskError

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from suwen.cli.output import Json, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import out, print_json, say
 from suwen.jury.consensus import read_verdicts
 from suwen.jury.folder import Folder
 from suwen.jury.records import JuryProblem

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from suwen.cli.output import NEGATIVE, Json, Pair, err, measuring, out, print_json
+from suwen.cli.options import Json, PairFolder
+from suwen.cli.output import NEGATIVE, err, measuring, out, print_json
 from suwen.encoders.pair import Pair as LoadedPair
 from suwen.encoders.space import AdapterDocument, DocumentSide, TierDocument, manifest_path
 from suwen.errors import SuwenError
@@ -48,7 +49,7 @@ def search(
         "dense"
     ],
     lexical_weight: Annotated[float, typer.Option("--lexical-weight", help="Weight of words.")] = WEIGHTS["lexical"],
-    pair: Pair = None,
+    pair: PairFolder = None,
     json: Json = False,
 ) -> None:
     """Search an index. Exit code 3 when nothing relevant was found.

@@ -18,8 +18,7 @@ import numpy as np
 
 from suwen.encoders import fused
 from suwen.encoders.adapter import load_adapted
-from suwen.encoders.base_model import Precision as Precision
-from suwen.encoders.base_model import base_hash, torch_dtype
+from suwen.encoders.base_model import Precision, base_hash, torch_dtype
 from suwen.encoders.probe import verify_probe
 from suwen.encoders.query import EncoderError, Vectors
 from suwen.encoders.side import Form, ModelError, Side, cast, load_model, mint_space
@@ -43,7 +42,7 @@ _PACKED_BUDGET, _PADDED_BUDGET = 32_768, 16_384
 _SLICE = 4096
 
 
-class Settings(NamedTuple):
+class EncoderSettings(NamedTuple):
     """What loads the same encoder again, in another process."""
 
     path: str
@@ -64,7 +63,7 @@ class DocumentEncoder:
         settings: How it was loaded.
     """
 
-    def __init__(self, side: Side, space: Space, *, name: str, settings: Settings) -> None:
+    def __init__(self, side: Side, space: Space, *, name: str, settings: EncoderSettings) -> None:
         self.space, self.name, self.settings = space, name, settings
         self.dimension = space.dimension
         self._form: Form = "document"
@@ -103,7 +102,7 @@ class DocumentEncoder:
             ProbeFailed: The base is not the one the adapter was trained on.
         """
         base = base or os.environ.get("SUWEN_BASE") or None
-        settings = Settings(str(path), device, dtype, trust_remote_code, compile, str(base) if base else None)
+        settings = EncoderSettings(str(path), device, dtype, trust_remote_code, compile, str(base) if base else None)
         manifest = load_manifest(Path(path)) if manifest_path(Path(path)).is_file() else None
         adapted = manifest if base and manifest and isinstance(manifest.document, AdapterDocument) else None
         if adapted and base:

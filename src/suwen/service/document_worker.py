@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from suwen.encoders.probe import LEAST_COSINE, ProbeFailed, row_cosines
+from suwen.encoders.probe import check_probe
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
@@ -80,12 +80,7 @@ class Worker:
         if not probe["texts"]:
             return
         stored = np.frombuffer(base64.b64decode(probe["vectors"]), dtype="<f4").reshape(len(probe["texts"]), -1)
-        least = float(row_cosines(self._encoder.encode_documents(probe["texts"]), stored).min())
-        if least < LEAST_COSINE:
-            raise ProbeFailed(
-                f"{self._encoder.name} is not the document encoder of the server's pair: the least cosine over "
-                f"{len(probe['texts'])} probe texts is {least:.4f}, under {LEAST_COSINE}. Check its weights and base"
-            )
+        check_probe(self._encoder, probe["texts"], stored, "the server's pair")
 
     def run(self, *, once: bool = False) -> Done:
         """Work until told to stop; ``once``, until nothing waits."""

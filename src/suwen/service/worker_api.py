@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Collection
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from suwen.encoders.probe import read_probe
 from suwen.encoders.space import Space
 from suwen.index.engine import Reencoded, Vectors, Waiting
 from suwen.retrieve.retriever import Index
@@ -270,9 +270,9 @@ def _vectors(result: Result, space: Space, param: str) -> Vectors:
 
 def _probe(index: Index) -> dict[str, Any]:
     folder, space = index.pair.path, index.pair.space
-    texts, vectors = [], ""
-    if (folder / "probe.json").is_file() and (folder / "probe.npy").is_file():
-        texts = json.loads((folder / "probe.json").read_text(encoding="utf-8"))["texts"]
-        stored = np.load(folder / "probe.npy", allow_pickle=False).astype("<f4")
-        vectors = base64.b64encode(stored.tobytes()).decode()
+    texts: list[str] = []
+    vectors = ""
+    if (folder / "probe.json").is_file():
+        texts, stored = read_probe(folder)
+        vectors = base64.b64encode(stored.astype("<f4").tobytes()).decode()
     return {"space": space.id, "dimension": space.dimension, "texts": texts, "vectors": vectors}
