@@ -49,7 +49,7 @@ class Worker:
         encoder: The document encoder of the index's space.
         most: The most documents of one lease.
         stop: Set to end: what is being encoded is finished, the rest of the lease is given back.
-        say: Told in words what happens.
+        say: Called with a line for people about what happens.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Worker:
         check_probe(self._encoder, probe["texts"], stored, "the server's pair")
 
     def run(self, *, once: bool = False) -> Done:
-        """Work until told to stop; ``once``, until nothing waits."""
+        """Work until stopped; ``once``, until nothing waits."""
         asked = {"space": self._encoder.space.id, "worker": platform.node()[:200], "most": self._most}
         while not self._stop.is_set():
             try:
@@ -100,7 +100,7 @@ class Worker:
         return self.done
 
     def _work(self, leased: dict[str, Any]) -> None:
-        """Encode what was leased, sending back group by group; give the rest back when told to stop."""
+        """Encode what was leased, sending back group by group; give the rest back when stopped."""
         try:
             for group in _groups(leased["documents"]):
                 if self._stop.is_set():
@@ -162,7 +162,7 @@ class Worker:
         def told(away: ServerAway, pause: float) -> None:
             self._say(f"{away}; trying again in {pause:g} s")
 
-        return patiently(call, tries=None, stop=self._stop, told=told)
+        return patiently(call, tries=None, stop=self._stop, on_refusal=told)
 
 
 def _groups(documents: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -105,9 +105,9 @@ def _add_post(router: APIRouter, holder: Holder) -> None:
         """Insert or replace documents, all of them or none. They are durable and searchable on the answer."""
         check_index(holder.settings, asked.index)
         _check_batch(holder, asked.documents)
-        told = await holder.write(lambda index: _store(index, asked.documents))
-        note(request, documents=len(asked.documents), passages=told["passages"])
-        return json_answer(told)
+        stored = await holder.write(lambda index: _store(index, asked.documents))
+        note(request, documents=len(asked.documents), passages=stored["passages"])
+        return json_answer(stored)
 
 
 def _add_reading(router: APIRouter, holder: Holder) -> None:

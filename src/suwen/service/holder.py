@@ -83,7 +83,7 @@ class Holder:
         self.on_open: list[Callable[[Index], None]] = []
         self.on_failure: list[Callable[[], None]] = []
         self.on_close: list[Callable[[], None]] = []
-        #: Who encodes posted documents anew, and how many of them are being worked on.
+        #: Who encodes posted documents again, and how many of them are being worked on.
         self.workers: Callable[[], Mapping[str, Any]] = lambda: {"worker": "none", "leased": 0}
         self._index: Index | None = None
         # One thread a search: with several at work, a team of threads for each would only wait for one another.
@@ -119,8 +119,8 @@ class Holder:
             try:
                 # The first search reads the vectors and the encoder, which may take seconds: no caller should wait.
                 index.search("健康 health", k=1)
-                for told in self.on_open:
-                    told(index)
+                for begin in self.on_open:
+                    begin(index)
             except BaseException:
                 index.close()
                 raise
@@ -152,8 +152,8 @@ class Holder:
         await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:
-        for told in self.on_close:
-            told()
+        for end in self.on_close:
+            end()
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
         if self._index is not None:

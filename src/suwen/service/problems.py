@@ -94,7 +94,7 @@ class Problem(SuwenError):
 
     Args:
         code: One of :data:`CODES`.
-        message: What is wrong and how to mend it.
+        message: What is wrong and how to fix it.
         param: The field of the request it is about.
         headers: More headers of the response.
     """
@@ -166,7 +166,7 @@ def as_problem(error: SuwenError) -> Problem:
     return Problem("invalid_request", str(error))
 
 
-#: Errors of the request: told as they are.
+#: Errors of the request: passed on as they are.
 _KINDS: tuple[tuple[type[SuwenError], str, str | None], ...] = (
     (UnknownField, "unknown_field", "where"),
     (FilterError, "bad_filter", "where"),
@@ -208,12 +208,12 @@ def documented(*codes: str, common: Iterable[str] = COMMON) -> dict[int | str, d
     for code in sorted({*codes, *common}, key=lambda code: (CODES[code].status, code)):
         status, line = CODES[code]
         example = error_body(Problem(code, line), "5d1c0f3e9a7b2468")
-        found = by_status.setdefault(
+        entry = by_status.setdefault(
             status, {"model": ErrorBody, "description": "", "content": {"application/json": {"examples": {}}}}
         )
-        found["content"]["application/json"]["examples"][code] = {"summary": line, "value": example}
-        found["description"] = " ".join(filter(None, [found["description"], f"`{code}`: {line}"]))
+        entry["content"]["application/json"]["examples"][code] = {"summary": line, "value": example}
+        entry["description"] = " ".join(filter(None, [entry["description"], f"`{code}`: {line}"]))
         if status in (429, 503):
             seconds = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
-            found["headers"] = {"Retry-After": seconds}
+            entry["headers"] = {"Retry-After": seconds}
     return by_status

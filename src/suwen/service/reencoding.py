@@ -1,4 +1,4 @@
-"""What a server does in the background: encode fresh documents anew, and keep their scores comparable. No HTTP.
+"""What a server does in the background: encode fresh documents again, and keep their scores comparable. No HTTP.
 
 Only where a document encoder is configured are documents encoded here; else they wait for a worker. The sample that
 makes fresh and encoded scores comparable is made in either case: it needs the tier alone.
@@ -42,7 +42,7 @@ class Reencoder:
         self._thread: threading.Thread | None = None
         self._encoder: Encoder | None = None
         self._failed: set[str] = set()
-        #: Whether documents are encoded anew in this process.
+        #: Whether documents are encoded again in this process.
         self.works = False
 
     def start(self, index: Index) -> None:
@@ -73,7 +73,7 @@ class Reencoder:
                 self._ending.wait(_PAUSE)
             except Exception:
                 # A background that ends at the first failure would leave documents fresh for good, and say nothing.
-                log.exception("documents could not be encoded anew; trying again in %g seconds", _AFTER_FAILURE)
+                log.exception("documents could not be encoded again; trying again in %g seconds", _AFTER_FAILURE)
                 self._ending.wait(_AFTER_FAILURE)
 
     def _turn(self, index: Index, choice: Choice | None) -> bool:
@@ -113,7 +113,7 @@ class Reencoder:
                 parts.append(encoder.encode_documents(part))
             except Exception:
                 # The others must not wait behind it.
-                log.exception("a document cannot be encoded anew; it stays fresh")
+                log.exception("a document cannot be encoded again; it stays fresh")
                 self._failed.add(document.id)
                 return None
         return Reencoded(document.id, document.version, np.concatenate(parts))

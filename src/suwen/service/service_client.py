@@ -104,12 +104,12 @@ class Client:
 
     def _understood(self, body: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(body)
+            answer = json.loads(body)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            answer = None
+        if not isinstance(answer, dict):
             raise SuwenError(f"{self.server} does not answer as suwen does: check the address")
-        return found
+        return answer
 
     def _refusal(self, refused: urllib.error.HTTPError) -> SuwenError:
         try:
@@ -123,8 +123,8 @@ class Client:
 
 
 def _seconds(refused: urllib.error.HTTPError) -> float | None:
-    told = refused.headers.get("Retry-After", "")
-    return float(told) if told.isdecimal() else None
+    seconds = refused.headers.get("Retry-After", "")
+    return float(seconds) if seconds.isdecimal() else None
 
 
 def patiently(
@@ -132,7 +132,7 @@ def patiently(
     *,
     tries: int | None,
     stop: threading.Event | None = None,
-    told: Callable[[ServerAway, float], None] | None = None,
+    on_refusal: Callable[[ServerAway, float], None] | None = None,
 ) -> dict[str, Any]:
     """Call until the server has time, waiting longer each time.
 
@@ -140,7 +140,7 @@ def patiently(
         call: The request; sent again it must do no harm.
         tries: After so many the last refusal is raised; None for never.
         stop: Ends the waiting, with the last refusal.
-        told: Told of a refusal, and for how long is waited.
+        on_refusal: Called with each refusal and the seconds that are waited.
     """
     ending, wait = stop or threading.Event(), 0.5
     count = 0
@@ -152,8 +152,8 @@ def patiently(
             pause = min(max(wait, away.wait or 0.0), _LONGEST_WAIT)
             if count == tries:
                 raise
-            if told:
-                told(away, pause)
+            if on_refusal:
+                on_refusal(away, pause)
             if ending.wait(pause):
                 raise
             wait = 2 * wait

@@ -143,9 +143,9 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
         """The oldest documents that wait and are not leased. Send vectors back before the lease ends."""
         if holder.settings.read_only:
             raise Problem("read_only", "this server only reads: ask the one that writes")
-        told = await holder.read(lambda index: _lease(holder, leases, index, asked), "worker")
-        note(request, documents=len(told["documents"]))
-        return json_answer(told)
+        leased = await holder.read(lambda index: _lease(holder, leases, index, asked), "worker")
+        note(request, documents=len(leased["documents"]))
+        return json_answer(leased)
 
     @router.post(
         "/release",
@@ -208,22 +208,22 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
     most = min(asked.most, holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
-        found = index.engine.waiting(index.freshness.own, most, {*held, *asked.skip})
-        return _within(found, _CHARACTERS)
+        waiting = index.engine.waiting(index.freshness.own, most, {*held, *asked.skip})
+        return _within(waiting, _CHARACTERS)
 
-    lease, found = leases.grant(asked.worker, find)
+    lease, waiting = leases.grant(asked.worker, find)
     return {
         "lease": lease.id if lease else None,
         "seconds": leases.seconds,
         "space": index.pair.space.id,
-        "documents": [{"id": one.id, "version": one.version, "passages": one.contents} for one in found],
+        "documents": [{"id": one.id, "version": one.version, "passages": one.contents} for one in waiting],
     }
 
 
-def _within(found: list[Waiting], characters: int) -> list[Waiting]:
+def _within(waiting: list[Waiting], characters: int) -> list[Waiting]:
     """The first documents that stay within so many characters together, and one at least."""
-    used = np.cumsum([sum(map(len, one.contents)) for one in found])
-    return found[: max(1, int((used <= characters).sum()))]
+    used = np.cumsum([sum(map(len, one.contents)) for one in waiting])
+    return waiting[: max(1, int((used <= characters).sum()))]
 
 
 def _check_space(index: Index, space: str) -> None:
