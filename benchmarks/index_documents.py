@@ -16,7 +16,7 @@ from pathlib import Path
 from suwen.corpora.collection import Collection
 from suwen.encoders.cores import OnAllCores, cores
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import PassageEncoder, ingest
+from suwen.retrieve.ingest import PassageEncoder
 from suwen.retrieve.retriever import Index
 
 ROUNDS = 3
@@ -26,7 +26,7 @@ def seconds(collection: Collection, limit: int, pair: Pair, encoder: PassageEnco
     """How long one index takes."""
     scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     with scratch as folder, Index.create(Path(folder) / "index", pair=pair) as index:
-        return ingest(index, itertools.islice(collection.documents(), limit), encoder=encoder).seconds
+        return index.add(itertools.islice(collection.documents(), limit), encoder=encoder).seconds
 
 
 def main() -> None:

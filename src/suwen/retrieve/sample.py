@@ -17,7 +17,7 @@ from suwen.encoders.space import AdapterDocument, SpaceMismatch, TierDocument
 from suwen.errors import SuwenError
 from suwen.retrieve.encoding import Choice, choose_encoder
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport, ingest
+from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport
 from suwen.retrieve.retriever import Index
 
 #: Where a pair keeps the vectors of the sample's passages.
@@ -39,7 +39,7 @@ def index_sample(index: Index, *, progress: IngestProgress | None = None) -> Ind
 
     Args:
         index: Open for writing.
-        progress: As for :func:`~suwen.retrieve.ingest.ingest`.
+        progress: As for :meth:`~suwen.retrieve.retriever.Index.add`.
     """
     pair, settings = index.pair, index.engine.settings()
     if not (pair.path / FOLDER).is_dir():
@@ -48,11 +48,11 @@ def index_sample(index: Index, *, progress: IngestProgress | None = None) -> Ind
     try:
         ready = stored_vectors(pair, sample_passages(pair.count_tokens, size, overlap))
     except SpaceMismatch as problem:
-        return _encoded(index, _makes_do(pair, f"they are of the space {problem.got}"), progress)
+        return _encoded(index, _stand_in(pair, f"they are of the space {problem.got}"), progress)
     except SuwenError as problem:
-        return _encoded(index, _makes_do(pair, str(problem).split(": ")[0]), progress)
+        return _encoded(index, _stand_in(pair, str(problem).split(": ")[0]), progress)
     with closing(ready):
-        report = ingest(index, read_documents(sample_path()), mirror=True, ready=ready, progress=progress)
+        report = index.add(read_documents(sample_path()), mirror=True, ready=ready, progress=progress)
     said = (
         f"asymmetric retrieval: documents by the {_document_encoder(pair)}, whose vectors of the sample come with the "
         f"pair; queries by the tier '{pair.default_tier}'. No torch, no download"
@@ -86,7 +86,7 @@ def _own_tier(pair: Pair) -> Choice:
     return Choice(pair.encoder(name), said)
 
 
-def _makes_do(pair: Pair, why: str) -> Choice:
+def _stand_in(pair: Pair, why: str) -> Choice:
     encoder = _own_tier(pair).encoder
     said = f"documents are encoded by the tier '{encoder.name}': the pair's document vectors of the sample do not fit"
     return Choice(encoder, f"{said} ({why})")
@@ -94,13 +94,12 @@ def _makes_do(pair: Pair, why: str) -> Choice:
 
 def _encoded(index: Index, choice: Choice, progress: IngestProgress | None) -> IndexedSample:
     documents = read_documents(sample_path())
-    return IndexedSample(ingest(index, documents, mirror=True, encoder=choice.encoder, progress=progress), choice.said)
+    report = index.add(documents, mirror=True, encoder=choice.encoder, progress=progress)
+    return IndexedSample(report, choice.said)
 
 
 def _document_encoder(pair: Pair) -> str:
     side = pair.manifest.document
-    return (
-        f"document encoder ({side.base} with the pair's adapter)"
-        if isinstance(side, AdapterDocument)
-        else ("pair's document encoder")
-    )
+    if isinstance(side, AdapterDocument):
+        return f"document encoder ({side.base} with the pair's adapter)"
+    return "pair's document encoder"

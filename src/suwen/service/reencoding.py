@@ -102,18 +102,17 @@ class Reencoder:
 
     def _turn(self, index: Index, load: Callable[[], Encode] | None) -> bool:
         """Do a little of what there is to do; whether there may be more."""
-        own = index.freshness.own
-        if self.works and load is not None and (waiting := index.engine.waiting(own, _DOCUMENTS, self._failed)):
+        if self.works and load is not None and (waiting := index.waiting(_DOCUMENTS, self._failed)):
             encode = self._encode = self._encode or self._loaded(load)
             if encode is None:
                 return False
             made = [one for document in waiting if (one := self._made(document, encode)) is not None]
             if made:
                 # One write for all of them: each waits for the disk several times.
-                self._holder.background(lambda index: index.engine.reencode(made, own)).result()
+                self._holder.background(lambda index: index.reencode(made)).result()
             return True
-        for tier in index.freshness.due(index.engine, ahead=_stands_in(index.pair)):
-            index.freshness.prepare(index.engine, tier, stop=lambda: self._ending.wait(_BREATH))
+        for tier in index.freshness.due(ahead=True):
+            index.freshness.prepare(tier, stop=lambda: self._ending.wait(_BREATH))
         return False
 
     def _loaded(self, load: Callable[[], Encode]) -> Encode | None:
@@ -139,11 +138,6 @@ class Reencoder:
                 self._failed.add(document.id)
                 return None
         return Reencoded(document.id, document.version, np.concatenate(parts))
-
-
-def _stands_in(pair: Pair) -> list[str]:
-    """The tier that will encode what is posted, where another encoder will do so later."""
-    return [] if isinstance(pair.manifest.document, TierDocument) else [pair.default_tier]
 
 
 def _slices(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:

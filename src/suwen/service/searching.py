@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from suwen.encoders.pair import Pair
 from suwen.retrieve.freshness import state
-from suwen.retrieve.retriever import Index, Mode
+from suwen.retrieve.ranking import Mode
+from suwen.retrieve.retriever import Index
 from suwen.service.answers import SEARCHED, SearchAnswer, answered
 from suwen.service.direct import DirectRoute
 from suwen.service.holder import Holder

@@ -197,7 +197,7 @@ def _add_results(router: APIRouter, holder: Holder, leases: Leases) -> None:
         index = holder.index
         _check_space(index, given.space)
         made = _decoded(given.results, index.pair.space, holder.settings.batch_documents)
-        outcomes = await holder.write(lambda index: index.engine.reencode(made, index.freshness.own))
+        outcomes = await holder.write(lambda index: index.reencode(made))
         leases.settle(given.lease, outcomes)
         stored = sum(outcome in ("stored", "done") for outcome in outcomes.values())
         note(request, documents=stored)
@@ -212,7 +212,7 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
     most = min(asked.most, holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
-        found = index.engine.waiting(index.freshness.own, most, {*held, *asked.skip})
+        found = index.waiting(most, {*held, *asked.skip})
         return _within(found, _CHARACTERS)
 
     lease, found = leases.grant(asked.worker, find)
