@@ -30,7 +30,6 @@ from suwen.curate.mine import (
     similarity,
 )
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 HITS = [
@@ -172,7 +171,7 @@ def test_negatives_come_from_a_real_index(tmp_path: Path) -> None:
     pair = Pair.load(make_pair(tmp_path / "pair", tiers=("static", "rough")))
     documents = [Document(id_, text, title, metadata) for id_, title, text, metadata in NOTES]
     with Index.create(tmp_path / "index", pair=pair) as index:
-        ingest(index, documents)
+        index.add(documents)
         passages = {text for _, _, text, _ in NOTES}
         (first,) = search_index(index, "rough")(["高血压要怎么饮食"], 10)
         assert {hit.text for hit in first} <= passages and first[0].score >= first[-1].score

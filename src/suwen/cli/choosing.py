@@ -20,8 +20,8 @@ from suwen.curate.mine import mine_negatives, search_index
 from suwen.curate.selection import Selected, select
 from suwen.curate.verify import read_queries
 from suwen.encoders.pair import Pair
+from suwen.retrieve.ranking import Mode as SearchMode
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.retriever import Mode as SearchMode
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index of the passages.")]
 PairFolder = Annotated[Path | None, typer.Option("--pair", help="The pair to encode with [the default pair].")]

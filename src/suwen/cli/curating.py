@@ -50,8 +50,8 @@ from suwen.jury.consensus import read_verdicts
 from suwen.jury.pooling import index_collection, index_retriever
 from suwen.jury.texts import Texts
 from suwen.llm.client import Budget
+from suwen.retrieve.ranking import Mode as SearchMode
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.retriever import Mode as SearchMode
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")

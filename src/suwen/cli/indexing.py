@@ -20,13 +20,10 @@ from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair as LoadedPair
 from suwen.encoders.who_encodes import choose_encoder, load_document_encoder
 from suwen.errors import SuwenError
-from suwen.index.truth import FILE
+from suwen.index.opening import open_engine
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, IngestError, IngestReport, ingest
-from suwen.retrieve.retriever import Index, find_pair
-
-#: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
-_COMPARED = 256
+from suwen.retrieve.ingest import OVERLAP, SIZE, IngestError, IngestReport
+from suwen.retrieve.retriever import Index
 
 
 class Duplicates(StrEnum):
@@ -95,7 +92,7 @@ def index(
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
     documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
-    with _open_or_create(index, pair) as opened:
+    with Index.open_or_create(index, pair=pair) as opened:
         _take(opened, documents, True, tier, document_encoder, vectors, ids, space, size, overlap, duplicates, json)
 
 
@@ -175,14 +172,9 @@ def delete(
 
 
 def _delete(index: Path, ids: list[str]) -> tuple[int, list[str]]:
-    from suwen.index.embedded import EmbeddedEngine
-
-    engine = EmbeddedEngine.open(index, write=True)
-    try:
-        missing = [id_ for id_ in ids if not engine.digests([id_])]
-        return engine.delete(ids), missing
-    finally:
-        engine.close()
+    with closing(open_engine(index, write=True)) as engine:
+        known = engine.known(ids)
+        return engine.delete(ids), [id_ for id_ in ids if id_ not in known]
 
 
 def _post(server: str, key: str | None, documents: Iterator[Document], duplicates: Duplicates, json: bool) -> None:
@@ -288,12 +280,6 @@ def _read(
     return chain.from_iterable(opened)
 
 
-def _open_or_create(folder: Path, pair: str | None) -> Index:
-    if (folder / FILE).exists():
-        return Index.open(folder, pair=pair, write=True)
-    return Index.create(folder, pair=find_pair(pair, {}))
-
-
 def _take(
     opened: Index,
     documents: Iterator[Document],
@@ -318,8 +304,7 @@ def _take(
         choice = choose_encoder(opened.pair, tier=tier, document_encoder=document_encoder)
         encoder, said = choice.encoder, choice.said
     with closing(ready) if ready else nullcontext(), counting("indexing") as progress:
-        report = ingest(
-            opened,
+        report = opened.add(
             documents,
             mirror=mirror,
             encoder=encoder,
@@ -330,12 +315,6 @@ def _take(
             keep=tier is None,
             progress=progress,
         )
-        # Some seconds, once: from then on fresh passages can be compared with encoded ones.
-        due = opened.freshness.due(opened.engine, _COMPARED)
-        for stands_in in due:
-            opened.freshness.prepare(opened.engine, stands_in, _COMPARED)
-        if due and not opened.calibrated():
-            opened.calibrate()
     _tell(opened, report, said, json)
 
 
@@ -344,7 +323,7 @@ def _tell(opened: Index, report: IngestReport, said: str, json: bool) -> None:
         print_json({**asdict(report), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name})
         return
     out.print(
-        f"{opened.engine.folder}: {report.added} added, {report.changed} changed, {report.unchanged} unchanged, "
+        f"{opened.engine.address}: {report.added} added, {report.changed} changed, {report.unchanged} unchanged, "
         f"{report.removed} removed; {report.encoded} passages encoded in {report.seconds:.1f} s",
         soft_wrap=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,9 @@ import typer
 
 from suwen.cli.options import Json
 from suwen.cli.output import NEGATIVE, measuring, out, print_json
-from suwen.index import upkeep
-from suwen.index.embedded import EmbeddedEngine
+from suwen.index.engine import need
+from suwen.index.opening import open_engine
+from suwen.index.opening import restore as restore_index
 
 IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
 
@@ -21,12 +23,9 @@ def verify(index: IndexFolder, json: Json = False) -> None:
 
     Example: `suwen verify my-index`
     """
-    engine = EmbeddedEngine.open(index, heal=False)
-    try:
-        with measuring("verifying") as progress:
-            problems = engine.verify(progress)
-    finally:
-        engine.close()
+    with closing(open_engine(index, repair=False)) as engine, measuring("verifying") as progress:
+        need(engine, "upkeep")
+        problems = engine.verify(progress)
     if json:
         print_json({"index": str(index), "ok": not problems, "problems": problems})
     else:
@@ -37,7 +36,7 @@ def verify(index: IndexFolder, json: Json = False) -> None:
 
 
 def rebuild(index: IndexFolder, json: Json = False) -> None:
-    """Derive every search file anew from the truth. Needs no encoder; searches go on meanwhile.
+    """Derive every search file again from the truth. Needs no encoder; searches go on meanwhile.
 
     Example: `suwen rebuild my-index`
     """
@@ -51,15 +50,11 @@ def compact(index: IndexFolder, json: Json = False) -> None:
 
     Example: `suwen compact my-index`
     """
-    engine = EmbeddedEngine.open(index, write=True)
-    started = time.monotonic()
-    try:
-        before = engine.stats()
-        with measuring("compacting") as progress:
-            worked = engine.compact(progress)
+    with closing(open_engine(index, write=True)) as engine, measuring("compacting") as progress:
+        need(engine, "upkeep")
+        started, before = time.monotonic(), engine.stats()
+        worked = engine.compact(progress)
         after = engine.stats()
-    finally:
-        engine.close()
     freed = before.bytes_truth + before.bytes_derived - after.bytes_truth - after.bytes_derived
     said = f"{index}: {before.deleted} deleted passages folded away" if worked else f"{index}: nothing to compact"
     _told(json, said, {"worked": worked, "folded": before.deleted, "bytes_freed": freed}, started)
@@ -75,11 +70,9 @@ def backup(
     Example: `suwen backup my-index backups/monday`
     """
     started = time.monotonic()
-    engine = EmbeddedEngine.open(index)
-    try:
+    with closing(open_engine(index)) as engine:
+        need(engine, "backup")
         engine.backup(to)
-    finally:
-        engine.close()
     _told(json, f"{index} is backed up in {to}", {"backup": str(to)}, started)
 
 
@@ -93,19 +86,16 @@ def restore(
     Example: `suwen restore backups/monday my-index`
     """
     started = time.monotonic()
-    upkeep.restore(source, index)
+    restore_index(source, index)
     passages = _rebuilt(index)
     _told(json, f"{index}: restored {passages} passages", {"passages": passages}, started)
 
 
 def _rebuilt(index: Path) -> int:
-    engine = EmbeddedEngine.open(index, write=True, heal=False)
-    try:
-        with measuring("rebuilding") as progress:
-            engine.rebuild(progress)
+    with closing(open_engine(index, write=True, repair=False)) as engine, measuring("rebuilding") as progress:
+        need(engine, "upkeep")
+        engine.rebuild(progress)
         return engine.stats().passages
-    finally:
-        engine.close()
 
 
 def _told(json: bool, said: str, about: dict[str, object], started: float) -> None:

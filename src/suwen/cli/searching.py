@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +15,9 @@ from suwen.cli.output import NEGATIVE, err, measuring, out, print_json
 from suwen.encoders.pair import Pair as LoadedPair
 from suwen.encoders.space import AdapterDocument, DocumentSide, TierDocument, manifest_path
 from suwen.errors import SuwenError
-from suwen.index.embedded import EmbeddedEngine
 from suwen.index.filters import parse_where
-from suwen.index.truth import FILE
-from suwen.index.upkeep import recall as measure_recall
+from suwen.index.opening import index_exists, open_engine
+from suwen.index.recall import measure_recall
 from suwen.retrieve.fuse import WEIGHTS
 from suwen.retrieve.results import Hit, Results
 from suwen.retrieve.retriever import Index
@@ -87,12 +87,12 @@ def info(
 
     Example: `suwen info my-index`
     """
-    if path is not None and (path / FILE).exists():
+    if path is not None and index_exists(path):
         about = _about_index(path)
     elif path is None or manifest_path(path).is_file():
         about = _about_pair(LoadedPair.load(path))
     else:
-        raise SuwenError(f"{path} is neither an index (no {FILE}) nor a pair (no suwen.json): check the path")
+        raise SuwenError(f"{path} is neither an index nor a pair (no suwen.json): check the path")
     if json:
         print_json(about)
         return
@@ -115,17 +115,12 @@ def recall(
 
     Example: `suwen recall my-index --queries 500`
     """
-    engine = EmbeddedEngine.open(index)
-    try:
-        with engine.snapshot() as snapshot, measuring("searching exactly") as progress:
-            _, vectors = snapshot.sample(queries)
-            found = measure_recall(snapshot, vectors, k, progress)
-    finally:
-        engine.close()
+    with closing(open_engine(index)) as engine, measuring("searching exactly") as progress:
+        measured = measure_recall(engine, queries, k, progress)
     if json:
-        print_json({"recall": found, "k": k, "queries": len(vectors)})
+        print_json(measured._asdict())
     else:
-        out.print(f"recall@{k} {found:.4f} against exact search, over {len(vectors)} queries")
+        out.print(f"recall@{k} {measured.recall:.4f} against exact search, over {measured.queries} queries")
 
 
 def _show(results: Results, offset: int) -> None:
@@ -172,11 +167,8 @@ def _because(hit: Hit) -> str:
 
 
 def _about_index(path: Path) -> dict[str, Any]:
-    engine = EmbeddedEngine.open(path)
-    try:
+    with closing(open_engine(path)) as engine:
         stats, settings = engine.stats(), engine.settings()
-    finally:
-        engine.close()
     return {
         "index": str(path),
         "documents": stats.documents,
@@ -190,7 +182,7 @@ def _about_index(path: Path) -> dict[str, Any]:
         "fields": ", ".join(stats.fields) or "none",
         "truth": f"{stats.bytes_truth / 2**20:.1f} MiB",
         "derived files": f"{stats.bytes_derived / 2**20:.1f} MiB",
-        "format": settings.get("format"),
+        "format": stats.format,
     }
 
 

@@ -22,7 +22,8 @@ from suwen.curate.leakage import comparable
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
-    from suwen.retrieve.retriever import Index, Mode
+    from suwen.retrieve.ranking import Mode
+    from suwen.retrieve.retriever import Index
 
 _SHINGLE = 3
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,12 +13,10 @@ from starlette.responses import Response
 from suwen.encoders.query import EncoderError
 from suwen.encoders.space import DamagedPair
 from suwen.errors import SuwenError
-from suwen.index.engine import IndexProblem
+from suwen.index.engine import DamagedIndex, DiskFull, IndexLocked, IndexProblem
 from suwen.index.filters import FilterError, UnknownField
-from suwen.index.lock import IndexLocked
-from suwen.index.truth import DamagedIndex
 from suwen.retrieve.ingest import IngestError
-from suwen.retrieve.retriever import EmptyQuery, SearchError
+from suwen.retrieve.ranking import EmptyQuery, SearchError
 
 
 class Code(NamedTuple):
@@ -187,11 +184,7 @@ _INNER: tuple[tuple[type[SuwenError], str, str], ...] = (
 def disk_is_full(error: BaseException | None) -> bool:
     """Whether an error comes down to a full disk, whichever library said so."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        words = str(error).lower()
-        told = isinstance(error, sqlite3.OperationalError) and "disk is full" in words
-        if told or (isinstance(error, ValueError) and "no space left" in words):
+        if isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
             return True
         error = error.__cause__
     return False

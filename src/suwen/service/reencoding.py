@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from suwen.encoders.query import Encoder
-from suwen.encoders.who_encodes import Choice, encoder_for_good, tier_at_once
+from suwen.encoders.who_encodes import Choice, encoder_for_good
 from suwen.errors import SuwenError
 from suwen.index.engine import Reencoded, Waiting
 from suwen.retrieve.retriever import Index
@@ -78,19 +78,17 @@ class Reencoder:
 
     def _turn(self, index: Index, choice: Choice | None) -> bool:
         """Do a little of what there is to do; whether there may be more."""
-        own = index.freshness.own
-        if self.works and choice is not None and (waiting := index.engine.waiting(own, _DOCUMENTS, self._failed)):
+        if self.works and choice is not None and (waiting := index.waiting(_DOCUMENTS, self._failed)):
             encoder = self._encoder = self._encoder or self._loaded(index, choice)
             if encoder is None:
                 return False
             made = [one for document in waiting if (one := self._made(document, encoder)) is not None]
             if made:
                 # One write for all of them: each waits for the disk several times.
-                self._holder.background(lambda index: index.engine.reencode(made, own)).result()
+                self._holder.background(lambda index: index.reencode(made)).result()
             return True
-        stands_in = tier_at_once(index.pair)
-        for tier in index.freshness.due(index.engine, ahead=[] if stands_in == own else [stands_in]):
-            index.freshness.prepare(index.engine, tier, stop=lambda: self._ending.wait(_BREATH))
+        for tier in index.freshness.due(ahead=True):
+            index.freshness.prepare(tier, stop=lambda: self._ending.wait(_BREATH))
         return False
 
     def _loaded(self, index: Index, choice: Choice) -> Encoder | None:

@@ -193,7 +193,7 @@ def _add_results(router: APIRouter, holder: Holder, leases: Leases) -> None:
         index = holder.index
         _check_space(index, given.space)
         made = _decoded(given.results, index.pair.space, holder.settings.batch_documents)
-        outcomes = await holder.write(lambda index: index.engine.reencode(made, index.freshness.own))
+        outcomes = await holder.write(lambda index: index.reencode(made))
         leases.settle(given.lease, outcomes)
         stored = sum(outcome in ("stored", "done") for outcome in outcomes.values())
         note(request, documents=stored)
@@ -208,8 +208,7 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
     most = min(asked.most, holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
-        waiting = index.engine.waiting(index.freshness.own, most, {*held, *asked.skip})
-        return _within(waiting, _CHARACTERS)
+        return _within(index.waiting(most, {*held, *asked.skip}), _CHARACTERS)
 
     lease, waiting = leases.grant(asked.worker, find)
     return {
