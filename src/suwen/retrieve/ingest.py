@@ -48,6 +48,12 @@ class ReadyVectors(Protocol):
         """The vectors of these passages; a passage without one is an error."""
 
 
+def repeated(id_: str, stored: str) -> IngestError:
+    """What is wrong with an id that comes twice, and what of the source is stored."""
+    choices = "make ids unique, or choose to keep the first or the last one (--duplicates first|last)"
+    return IngestError(f"document id {id_!r} comes twice: {choices}. {stored}")
+
+
 @dataclass(frozen=True)
 class IngestReport:
     """What a run did."""
@@ -85,10 +91,7 @@ def ingest(engine: Engine, pair: Pair, documents: Iterable[Document], options: I
             if not seen.add(document.id):
                 if options.duplicates == "error":
                     run.flush()
-                    raise IngestError(
-                        f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the "
-                        "last one (--duplicates first|last). What was read before it is stored"
-                    )
+                    raise repeated(document.id, "What was read before it is stored")
                 if options.duplicates == "first":
                     continue
                 run.flush()
