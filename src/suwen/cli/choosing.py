@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,22 +9,16 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli.asking import show_funnel
-from suwen.cli.options import Json
-from suwen.cli.output import out, print_json, say
-from suwen.corpora.readers import read_documents
-from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
+from suwen.cli.options import Json, PairFolder, QueryTier
+from suwen.cli.output import say, show
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity
-from suwen.curate.json_lines import write_lines
-from suwen.curate.mine import mine_negatives, search_index
-from suwen.curate.selection import Selected, select
-from suwen.curate.verify import read_queries
+from suwen.curate.mine import mine_file, search_index
+from suwen.curate.selection import Selected, select_file
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ranking import Mode as SearchMode
+from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index of the passages.")]
-PairFolder = Annotated[Path | None, typer.Option("--pair", help="The pair to encode with [the default pair].")]
-Tier = Annotated[str | None, typer.Option("--tier", help="Its query encoder [the default one].")]
 Seed = Annotated[int, typer.Option("--seed", help="Of every draw.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=0, help="So many of the first are seeds, kept unjudged.")]
 
@@ -38,8 +31,8 @@ def mine(
     last: Annotated[int, typer.Option("--last", min=1, help="The last rank looked at.")] = 100,
     margin: Annotated[float, typer.Option("--margin", help="Of the positive's score, at the most; 0 for any.")] = 0.95,
     count: Annotated[int, typer.Option("--count", min=1, help="Negatives drawn for a row.")] = 8,
-    mode: Annotated[SearchMode, typer.Option("--mode", help="How the index is searched.")] = "dense",
-    tier: Tier = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the index is searched.")] = "dense",
+    tier: QueryTier = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -48,18 +41,9 @@ def mine(
     Example: `suwen curate mine rows.jsonl my-index mined.jsonl.gz --count 15`
     """
     with Index.open(index) as opened:
+        search = search_index(opened, tier, mode=mode)
         window = {"first_rank": first, "last_rank": last, "margin": margin or None, "count": count, "seed": seed}
-        found = mine_negatives(read_training_rows(source), search_index(opened, tier, mode=mode), **window)  # type: ignore[arg-type]
-        counts = {"rows": 0, "negatives": 0, "rows_without_a_negative": 0}
-
-        def counted() -> Iterator[TrainingRow]:
-            for row in found:
-                counts["rows"] += 1
-                counts["negatives"] += len(row.neg)
-                counts["rows_without_a_negative"] += not row.neg
-                yield row
-
-        write_training_rows(to, counted())
+        counts = mine_file(source, to, search, **window)
     _tell_counts(counts, to, json)
 
 
@@ -74,7 +58,7 @@ def diversify(
     most: Annotated[int, typer.Option("--most", min=0, help="So many of them may be alike.")] = 1,
     seeds: Seeds = SEEDS,
     pair: PairFolder = None,
-    tier: Tier = None,
+    tier: QueryTier = None,
     json: Json = False,
 ) -> None:
     """Choose diverse queries or documents: what has too many near neighbours already is left out.
@@ -84,32 +68,15 @@ def diversify(
     usual = QUERIES if kind == "queries" else DOCUMENTS
     wanted = Diversity(k, usual.threshold if threshold is None else threshold, most)
     encoder = Pair.load(pair).encoder(tier)
-    selected = Selected()
-    if kind == "queries":
-        chosen = select(
-            read_queries(source), lambda row: row.query, encoder.encode_queries, wanted, seeds=seeds, count=selected
-        )
-        write_lines(to, ({name: value for name, value in row._asdict().items() if value} for row in chosen))
-    else:
-        kept = select(
-            read_documents(source),
-            lambda document: f"{document.title}\n{document.text}",
-            encoder.encode_documents,
-            wanted,
-            seeds=seeds,
-            count=selected,
-        )
-        write_lines(to, ({"_id": d.id, "title": d.title, "text": d.text, "metadata": dict(d.metadata)} for d in kept))
+    selected = select_file(source, to, kind, encoder, wanted, seeds=seeds)
     warn_seeds(selected)
     _tell_counts(asdict(selected), to, json)
 
 
 def _tell_counts(counts: dict[str, int], to: Path, json: bool) -> None:
-    if json:
-        print_json({**counts, "out": str(to)})
-        return
-    show_funnel(counts)
-    out.print(f"written to {to}", markup=False, soft_wrap=True)
+    if not json:
+        show_funnel(counts)
+    show({**counts, "out": str(to)}, f"written to {to}", json=json)
 
 
 def warn_seeds(selected: Selected, wanted: bool = True) -> None:

@@ -25,8 +25,8 @@ from suwen.cli.asking import (
     tell,
 )
 from suwen.cli.choosing import VERBS as CHOOSING
-from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
-from suwen.cli.options import Json
+from suwen.cli.choosing import IndexPath, Seed, Seeds, warn_seeds
+from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import NEGATIVE, counting, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.corpora.readers import read_documents
@@ -219,7 +219,7 @@ def rows(
     prompt: Annotated[str, typer.Option("--prompt", help="Put before the query in training.")] = "",
     kind: Annotated[str, typer.Option("--type", help="The rows' type.")] = "",
     seed: Seed = 0,
-    tier: Tier = None,
+    tier: QueryTier = None,
     replies: Replies = Path("replies.db"),
     language: Language = "zh",
     config: Config = None,

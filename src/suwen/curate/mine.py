@@ -12,12 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from suwen.corpora.training_rows import TrainingRow
+from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate.leakage import comparable
 from suwen.errors import SuwenError
 
@@ -109,6 +110,21 @@ def mine_negatives(
         done += len(part)
         if progress is not None:
             progress(done)
+
+
+def mine_file(source: Path, to: Path, search: Search, **window: Any) -> dict[str, int]:
+    """Add negatives to a file of training rows, as :func:`mine_negatives` does; what there was and is, counted."""
+    counts = {"rows": 0, "negatives": 0, "rows_without_a_negative": 0}
+
+    def counted() -> Iterator[TrainingRow]:
+        for row in mine_negatives(read_training_rows(source), search, **window):
+            counts["rows"] += 1
+            counts["negatives"] += len(row.neg)
+            counts["rows_without_a_negative"] += not row.neg
+            yield row
+
+    write_training_rows(to, counted())
+    return counts
 
 
 def _mined(row: TrainingRow, hits: Sequence[Found], window: _Window, draw: random.Random) -> TrainingRow:

@@ -10,10 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
+from suwen.corpora.readers import read_documents
 from suwen.curate.asking import CurateError
 from suwen.curate.diversify import QUERIES, SEEDS, Diversity, Encode, diversify
+from suwen.curate.verify import read_queries
+from suwen.durable import write_lines
+from suwen.encoders.query import Encoder
 
 _T = TypeVar("_T")
 
@@ -25,6 +30,39 @@ class Selected:
     seeds: int = 0
     judged: int = 0
     kept: int = 0
+
+
+def select_file(
+    source: Path,
+    to: Path,
+    kind: Literal["queries", "documents"],
+    encoder: Encoder,
+    diversity: Diversity = QUERIES,
+    *,
+    seeds: int = SEEDS,
+) -> Selected:
+    """Choose diverse queries or documents of a source, as :func:`select` does, into a file of JSON lines."""
+    count = Selected()
+    lines: Iterator[dict[str, Any]]
+    if kind == "queries":
+        rows = select(
+            read_queries(source), lambda row: row.query, encoder.encode_queries, diversity, seeds=seeds, count=count
+        )
+        lines = ({name: value for name, value in row._asdict().items() if value} for row in rows)
+    else:
+        documents = select(
+            read_documents(source),
+            lambda document: f"{document.title}\n{document.text}",
+            encoder.encode_documents,
+            diversity,
+            seeds=seeds,
+            count=count,
+        )
+        lines = (
+            {"_id": one.id, "title": one.title, "text": one.text, "metadata": dict(one.metadata)} for one in documents
+        )
+    write_lines(to, lines)
+    return count
 
 
 def select(
