@@ -17,7 +17,6 @@ from suwen.corpora.collection import Collection
 from suwen.encoders.cores import OnAllCores, cores
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 ROUNDS = 3
@@ -27,7 +26,7 @@ def seconds(collection: Collection, limit: int, pair: Pair, encoder: Encoder) ->
     """How long one index takes."""
     scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     with scratch as folder, Index.create(Path(folder) / "index", pair=pair) as index:
-        return ingest(index, itertools.islice(collection.documents(), limit), encoder=encoder).seconds
+        return index.add(itertools.islice(collection.documents(), limit), encoder=encoder).seconds
 
 
 def main() -> None:

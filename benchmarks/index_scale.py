@@ -39,7 +39,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import EncodedDocument
-from suwen.index.upkeep import recall
+from suwen.index.recall import recall
 
 WIDTH = 768
 BATCH = 8192

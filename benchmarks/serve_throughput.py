@@ -43,7 +43,6 @@ from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
 from suwen.corpora.sample import sample_path
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 TARGET = 1.0
@@ -82,7 +81,7 @@ def make_index(folder: Path, passages: int) -> None:
     (folder / "texts.json").write_bytes(orjson.dumps(texts))
     with Index.create(folder / "index") as index:
         documents = (Document(f"d{number}", text) for number, text in enumerate(texts))
-        ingest(index, documents, encoder=index.pair.encoder(TIER))
+        index.add(documents, encoder=index.pair.encoder(TIER))
         index.calibrate()
         assert index.engine.stats().passages == passages, "a text was split: the peer would hold other passages"
 

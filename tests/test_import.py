@@ -9,7 +9,6 @@ from pathlib import Path
 
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 HEAVY = {
@@ -52,7 +51,7 @@ def test_the_command_line_loads_no_training_library() -> None:
 def test_a_search_loads_no_training_library(tmp_path: Path) -> None:
     documents = [Document("a", "布洛芬可以退烧止痛。", "布洛芬"), Document("b", "胰岛素用来降低血糖。", "胰岛素")]
     with Index.create(tmp_path / "index") as index:
-        ingest(index, documents)
+        index.add(documents)
     code = "import sys, suwen\nassert suwen.open(sys.argv[1]).search('布洛芬退烧吗', k=1)[0].document_id == 'a'"
     modules = loaded(code, str(tmp_path / "index"))
     assert "faiss" in modules

@@ -28,6 +28,8 @@ FLOORS = (
 )
 #: Belongs to no room, imports none, and is open to all.
 GROUND = ("errors", "durable", "html_kit", "sqlite_file")
+#: All that other rooms may know of ``index/``: what an engine is, how one is opened, what a filter may say, its recall.
+CONTRACT = {"engine", "opening", "filters", "recall"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 NAMES = [path.relative_to(SOURCE).as_posix() for path in MODULES]
 
@@ -38,7 +40,13 @@ def tree(path: Path) -> ast.Module:
 
 
 def imported_rooms(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """The rooms a module imports from, with the line: anywhere in it, inside functions too."""
+    """The rooms a module imports from, with the line."""
+    for line, rest in imported(module):
+        yield line, rest.partition(".")[0]
+
+
+def imported(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """What a module imports of the house, with the line: anywhere in it, inside functions too."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -49,7 +57,7 @@ def imported_rooms(module: ast.Module) -> Iterator[tuple[int, str]]:
         for name in names:
             top, _, rest = name.partition(".")
             if top == "suwen" and rest:
-                yield node.lineno, rest.partition(".")[0]
+                yield node.lineno, rest
 
 
 def floor(room: str) -> int:
@@ -87,6 +95,32 @@ def test_an_import_of_a_room_above_is_noticed() -> None:
     assert wrong_imports("index", ast.parse("import suwen.cli.main")) != []
     assert wrong_imports("index", ast.parse("from suwen import cli")) != []
     assert wrong_imports("retrieve", ast.parse("from suwen.index.engine import Engine")) == []
+
+
+def behind_the_contract(module: ast.Module) -> list[str]:
+    """Imports of an engine's own modules."""
+    names = [(line, *name.split(".")) for line, name in imported(module)]
+    return [
+        f"line {line}: {'.'.join(rest)}"
+        for line, room, *rest in names
+        if room == "index" and rest[:1] and rest[0] not in CONTRACT
+    ]
+
+
+def test_engines_are_known_by_their_contract_alone() -> None:
+    outside = [path for path in MODULES if path.relative_to(SOURCE).parts[0] != "index"]
+    assert {path: bad for path in outside if (bad := behind_the_contract(tree(path)))} == {}
+
+
+def test_an_import_of_an_engine_is_noticed() -> None:
+    for line in (
+        "from suwen.index.embedded import EmbeddedEngine",
+        "from suwen.index import truth",
+        "import suwen.index.lexical",
+    ):
+        assert behind_the_contract(ast.parse(line)) != []
+    assert behind_the_contract(ast.parse("from suwen.index.engine import Engine")) == []
+    assert behind_the_contract(ast.parse("from suwen.index import filters")) == []
 
 
 def test_the_ground_floor_imports_no_room() -> None:

@@ -31,7 +31,7 @@ def open(path: str | Path, *, pair: str | Path | Pair | None = None, write: bool
     """Open an index.
 
     Args:
-        path: The index folder, as ``suwen index`` made it.
+        path: Where the index is: the folder that ``suwen index`` made.
         pair: A pair or its folder. Without one: ``SUWEN_PAIR``, the pair the index was built with, the default pair.
         write: Whether documents will be added or deleted; only one process at a time may.
 

@@ -22,7 +22,6 @@ from suwen.corpora.records import Document, Query
 from suwen.corpora.training_rows import read_training_rows
 from suwen.errors import SuwenError
 from suwen.jury.verdicts import Verdict, write_verdicts
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 Run = Callable[..., Result]
@@ -87,7 +86,7 @@ def collection(tmp_path: Path) -> Path:
 @pytest.fixture
 def index(tmp_path: Path, small: Path) -> Path:
     with Index.create(tmp_path / "index", pair=small) as made:
-        ingest(made, DOCUMENTS)
+        made.add(DOCUMENTS)
     return tmp_path / "index"
 
 

@@ -21,7 +21,6 @@ from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.mine import Found, MiningError, Window, look_alikes, mine_negatives, search_index
 from suwen.curate.near import shingles, similarity
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 HITS = [
@@ -148,7 +147,7 @@ def test_negatives_come_from_a_real_index(tmp_path: Path) -> None:
     pair = Pair.load(make_pair(tmp_path / "pair", tiers=("static", "rough")))
     documents = [Document(id_, text, title, metadata) for id_, title, text, metadata in NOTES]
     with Index.create(tmp_path / "index", pair=pair) as index:
-        ingest(index, documents)
+        index.add(documents)
         passages = {text for _, _, text, _ in NOTES}
         (first,) = search_index(index, "rough")(["高血压要怎么饮食"], 10)
         assert {hit.text for hit in first} <= passages and first[0].score >= first[-1].score

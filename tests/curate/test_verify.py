@@ -20,7 +20,6 @@ from suwen.curate.mine import Found, search_index
 from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
 from suwen.encoders.pair import Pair
 from suwen.llm.asker import Unfinished
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 RIGHT, OTHER = "感冒多喝水，一周自愈。", "得了感冒注意休息，通常七天好转。"
@@ -152,7 +151,7 @@ def test_over_a_real_index(ask, tmp_path) -> None:
 
     pair = Pair.load(make_pair(tmp_path / "pair"))
     with Index.create(tmp_path / "index", pair=pair) as index, Server(about_stones) as server:
-        ingest(index, [Document(id_, text, title) for id_, title, text, _ in NOTES])
+        index.add([Document(id_, text, title) for id_, title, text, _ in NOTES])
         rows = [TrainingRow("尿酸结石怎么溶解", ())]
         (row,) = verify_rows(rows, search_index(index, mode="hybrid"), ask(server.url), Verification(depth=5))
     assert len(row.pos) == 1 and "结石" in row.pos[0] and len(row.neg) == 4

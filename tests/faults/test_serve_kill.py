@@ -38,7 +38,6 @@ from workload import State
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.encoders.document import DocumentEncoder
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 SEED: State = {f"kept-{number}": 0 for number in range(4)}
@@ -134,7 +133,7 @@ def site(shim: Path, adapter_pair: Path, base_folder: Path) -> Iterator[Site]:
     with folder_in_memory() as folder:
         template = folder / "template"
         with Index.create(template, pair=adapter_pair) as index:
-            ingest(index, [Document(id_, text_of(id_, version)) for id_, version in SEED.items()])
+            index.add([Document(id_, text_of(id_, version)) for id_, version in SEED.items()])
         encoder = DocumentEncoder.load(adapter_pair, base=base_folder, device="cpu")
         yield Site(programs, template, base_folder, encoder, shim)
     for program in running:
@@ -214,7 +213,7 @@ def look(site: Site, bench: Bench, writers: list[Writer]) -> list[str]:
 def _vectors(site: Site, index: Index) -> list[str]:
     """Documents whose vectors are not those of the text they have now."""
     found = []
-    for id_ in index.engine.document_ids():
+    for id_ in index.ids():
         stored = index.engine.stored_vectors(id_, index.freshness.own)
         made = site.encoder.encode_documents(list(stored))
         if not stored or np.abs(np.stack(list(stored.values())) - made).max() > 0.01:

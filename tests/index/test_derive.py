@@ -27,7 +27,7 @@ for name in ("torch", "transformers", "sentence_transformers", "onnxruntime", "t
     sys.modules[name] = None
 import numpy as np
 from suwen.index.embedded import EmbeddedEngine
-engine = EmbeddedEngine.open(sys.argv[1], write=True, heal=False)
+engine = EmbeddedEngine.open(sys.argv[1], write=True, repair=False)
 engine.rebuild()
 assert engine.verify() == []
 queries = np.load(sys.argv[2])

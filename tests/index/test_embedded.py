@@ -13,9 +13,7 @@ from naive import encoded, unit
 
 from suwen.index import snapshot as snapshots
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import IndexProblem
-from suwen.index.lock import IndexLocked
-from suwen.index.truth import DamagedIndex, NotAnIndex
+from suwen.index.engine import DamagedIndex, IndexLocked, IndexProblem, Known, NotAnIndex
 
 Make = Callable[..., EmbeddedEngine]
 RNG = np.random.default_rng(7)
@@ -59,9 +57,11 @@ def test_delete_counts_only_what_was_there(made: Make) -> None:
 def test_digests_and_ids_by_origin(made: Make) -> None:
     engine = made(documents=2)
     engine.add([encoded("mirror", ["一"], unit(RNG, 1, 16))._replace(origin="index", digest="abc")])
-    assert engine.digests(["mirror", "d0", "nobody"]) == {"mirror": "abc", "d0": "digest-d0"}
-    assert list(engine.document_ids("index")) == ["mirror"]
-    assert list(engine.document_ids()) == ["d0", "d1", "mirror"]
+    known = engine.known(["mirror", "d0", "nobody"])
+    assert known == {"mirror": Known("abc", "static"), "d0": Known("digest-d0", "static")}
+    assert engine.ids(origin="index") == ["mirror"]
+    assert engine.ids() == ["d0", "d1", "mirror"]
+    assert engine.ids("d0", 1) == ["d1"]
 
 
 def test_stored_vectors_are_those_of_one_encoder(made: Make) -> None:
@@ -131,7 +131,7 @@ def test_a_reader_may_not_write(made: Make, tmp_path: Path) -> None:
 def test_a_second_writer_is_told_who_writes(made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
-    monkeypatch.setattr("suwen.index.embedded.WriterLock.acquire", _impatient())
+    monkeypatch.setattr("suwen.index.embedded.FileLock.acquire", _impatient())
     engine = made(documents=1)
     with pytest.raises(IndexLocked, match=f"process {os.getpid()}"):
         EmbeddedEngine.open(tmp_path / "index", write=True)
@@ -140,9 +140,9 @@ def test_a_second_writer_is_told_who_writes(made: Make, tmp_path: Path, monkeypa
 
 
 def _impatient() -> Callable[..., None]:
-    from suwen.index.lock import WriterLock
+    from suwen.durable import FileLock
 
-    acquire = WriterLock.acquire
+    acquire = FileLock.acquire
     return lambda self, wait=0.0: acquire(self)
 
 
@@ -317,7 +317,8 @@ def test_settings_are_remembered(made: Make, tmp_path: Path) -> None:
     engine.close()
     reader = EmbeddedEngine.open(tmp_path / "index")
     settings = reader.settings()
-    assert (settings["size"], settings["pair_name"], settings["format"]) == (120, "小", 1)
+    assert settings == {"size": 120, "pair_name": "小"}
+    assert reader.stats().format == 1
     reader.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from naive import bm25, encoded
 
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.upkeep import recall
+from suwen.index.recall import recall
 
 COUNT, DIMENSION, CLUSTERS = 100_000, 64, 500
 WHERES = {"0.1%": {"bucket": 17}, "1%": {"bucket": {"lt": 10}}, "50%": {"bucket": {"gte": 500}}, "all": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sqlite3
 import threading
@@ -14,8 +15,9 @@ from naive import encoded, unit
 
 from suwen.index import embedded, snapshot, upkeep
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import IndexProblem
-from suwen.index.truth import DamagedIndex, NotAnIndex
+from suwen.index.engine import DamagedIndex, DiskFull, IndexProblem, NotAnIndex
+from suwen.index.recall import recall
+from suwen.index.truth import not_written
 
 Make = Callable[..., EmbeddedEngine]
 HEADER = 4096
@@ -47,7 +49,7 @@ def flip(file: Path, offset: int) -> None:
 
 
 def problems(folder: Path) -> list[str]:
-    engine = EmbeddedEngine.open(folder, heal=False)
+    engine = EmbeddedEngine.open(folder, repair=False)
     try:
         return engine.verify()
     finally:
@@ -64,7 +66,7 @@ def answers(folder: Path) -> list[list[int]]:
 
 
 def rebuilt(folder: Path) -> None:
-    engine = EmbeddedEngine.open(folder, write=True, heal=False)
+    engine = EmbeddedEngine.open(folder, write=True, repair=False)
     engine.rebuild()
     assert engine.verify() == []
     engine.close()
@@ -239,10 +241,10 @@ def test_a_backup_while_another_thread_writes(made: Make, tmp_path: Path) -> Non
         stop.set()
         thread.join()
     for number, copy in enumerate(copies):
-        target = upkeep.restore(copy, tmp_path / f"restored{number}")
-        restored = EmbeddedEngine.open(target, write=True)
+        upkeep.restore(copy, tmp_path / f"restored{number}")
+        restored = EmbeddedEngine.open(tmp_path / f"restored{number}", write=True)
         assert restored.verify() == []
-        ids = [id_ for id_ in restored.document_ids() if id_.startswith("t")]
+        ids = [id_ for id_ in restored.ids() if id_.startswith("t")]
         assert len(ids) % 3 == 0
         assert restored.stats().documents == 4 + len(ids)
         with restored.snapshot() as view:
@@ -287,6 +289,19 @@ def test_backup_and_restore_refuse_what_is_there(made: Make, tmp_path: Path) -> 
         EmbeddedEngine.open(tmp_path / "full")
 
 
+@pytest.mark.parametrize(
+    "cause",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        sqlite3.OperationalError("database or disk is full"),
+        ValueError("IO error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_known_whoever_says_so(cause: Exception) -> None:
+    assert isinstance(not_written("it", cause), DiskFull)
+    assert not isinstance(not_written("it", PermissionError(errno.EACCES, "no")), DiskFull)
+
+
 def test_recall_counts_ties_and_misses() -> None:
     class Forgetful:
         """Finds only the even half of what there is."""
@@ -298,4 +313,4 @@ def test_recall_counts_ties_and_misses() -> None:
             (exact,) = self.exact(vector[None, :], k)
             return snapshot.Ranking(exact.rows[::2], exact.scores[::2])
 
-    assert upkeep.recall(Forgetful(), np.zeros((3, 4), np.float32), 10) == 0.5
+    assert recall(Forgetful(), np.zeros((3, 4), np.float32), 10) == 0.5

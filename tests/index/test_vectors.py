@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from suwen.index import vectors as module
-from suwen.index.truth import DamagedIndex
+from suwen.index.engine import DamagedIndex
 from suwen.index.vectors import VectorFiles, best, binarise, quantise
 
 DIMENSION, COUNT = 64, 30_000

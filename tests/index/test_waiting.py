@@ -12,7 +12,7 @@ from naive import encoded, unit
 
 from suwen.corpora.records import Document
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import EncodedDocument, IndexProblem, Reencoded
+from suwen.index.engine import EncodedDocument, IndexProblem, Known, Reencoded
 from suwen.index.truth import FILE
 
 Make = Callable[..., EmbeddedEngine]
@@ -90,7 +90,7 @@ def test_new_vectors_change_nothing_else(engine: EmbeddedEngine) -> None:
         assert snapshot.dense(made.vectors[1], 9, {"year": 2020}).rows.size == 6
         (first,) = snapshot.fetch(snapshot.lexical("late的第二段", 1).rows.tolist())
         assert first.passage.id == "late#1"
-    assert list(engine.document_ids("index")) == ["done", "late", "later"]
+    assert engine.ids(origin="index") == ["done", "late", "later"]
     assert engine.stats().passages == 6 and engine.verify() == []
 
 
@@ -165,4 +165,4 @@ def test_a_document_without_passages_never_waits(made: Make) -> None:
     engine = made(documents=0)
     engine.add([EncodedDocument(Document("empty", ""), [], np.empty((0, 16), np.float32), "static", "1", "add", 1.0)])
     assert engine.backlog("document") == (0, 0, None)
-    assert engine.encoder_of("empty") is None and engine.encoder_of("nobody") is None
+    assert engine.known(["empty", "nobody"]) == {"empty": Known("1", "")}

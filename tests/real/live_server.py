@@ -26,7 +26,6 @@ from small_pair import make_static_pair
 
 import suwen
 from suwen.corpora.records import Document
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SUWEN_")} | {
@@ -86,7 +85,7 @@ def live_server(documents: list[Document] | None = None, **settings: object) -> 
         index = folder / "notes"
         # Not the pair of the package, whose default tier is a transformer: what is tried here is the service.
         with Index.create(index, pair=make_static_pair(folder / "pair")) as made:
-            ingest(made, notes() if documents is None else documents)
+            made.add(notes() if documents is None else documents)
         with _running(index, settings) as server:
             yield server
 

@@ -23,7 +23,6 @@ import pytest
 import suwen
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
 from suwen.service.keys import new_key
@@ -96,7 +95,7 @@ def tmp_path() -> Iterator[Path]:
 def make_index(folder: Path) -> Path:
     notes = [Document("fever", "布洛芬可以退烧止痛。", "布洛芬", {"year": 2021}), Document("sugar", "胰岛素降低血糖。")]
     with Index.create(folder) as index:
-        ingest(index, notes)
+        index.add(notes)
     return folder
 
 
@@ -398,7 +397,7 @@ def test_a_stop_answers_what_was_accepted(index: Path, how: int) -> None:
     stored = {one["id"] for reply in replies if reply.status_code == 200 for one in reply.json()["documents"]}
     assert stored, [reply.text for reply in replies]
     with Index.open(index, write=True) as opened:
-        assert stored <= set(opened.engine.document_ids())
+        assert stored <= set(opened.ids())
         assert opened.engine.verify() == []
 
 

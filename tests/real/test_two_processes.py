@@ -22,8 +22,7 @@ from in_memory import folder_in_memory
 from suwen.corpora.records import Document, Passage
 from suwen.index import upkeep
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import EncodedDocument
-from suwen.index.lock import IndexLocked
+from suwen.index.engine import EncodedDocument, IndexLocked
 from suwen.index.snapshot import EmbeddedSnapshot
 
 DIMENSION, GROUP, GROUPS = 16, 3, 6
@@ -180,7 +179,8 @@ def test_a_backup_of_an_index_that_another_process_writes(folder: Path, tmp_path
         process.stdin = None
     reader.close()
     for number, copy in enumerate(copies):
-        restored = EmbeddedEngine.open(upkeep.restore(copy, tmp_path / f"restored{number}"))
+        upkeep.restore(copy, tmp_path / f"restored{number}")
+        restored = EmbeddedEngine.open(tmp_path / f"restored{number}")
         assert restored.verify() == []
         with restored.snapshot() as view:
             dense = groups_of(view, view.dense(np.ones(DIMENSION, np.float32), 999).rows.tolist())

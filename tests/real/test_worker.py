@@ -21,7 +21,6 @@ import pytest
 import suwen
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import new_key
 from suwen.service.service_client import Client
@@ -89,7 +88,7 @@ class Site:
             self.port = taken.getsockname()[1]
         self.client = Client(f"http://127.0.0.1:{self.port}", self.key, timeout=30)
         with Index.create(folder / "index", pair=pair) as index:
-            ingest(index, [Document(f"d{n}", f"第{n}条：高血压患者应低盐饮食。") for n in range(6)])
+            index.add([Document(f"d{n}", f"第{n}条：高血压患者应低盐饮食。") for n in range(6)])
 
     @contextmanager
     def serving(self, **variables: object) -> Iterator[subprocess.Popen[str]]:

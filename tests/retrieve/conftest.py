@@ -16,7 +16,6 @@ from small_pair import NOTES, make_pair
 
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 
@@ -62,5 +61,5 @@ def empty(pair: Pair, tmp_path: Path) -> Iterator[Index]:
 def index(tiered: Pair, notes: list[Document]) -> Iterator[Index]:
     """The notes, with short passages so that some documents have several; not to be changed."""
     with folder_in_memory() as folder, Index.create(folder / "index", pair=tiered) as made:
-        ingest(made, notes, size=24, overlap=0)
+        made.add(notes, size=24, overlap=0)
         yield made

@@ -16,7 +16,6 @@ from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
 from suwen.index.engine import Reencoded, Waiting
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 IDS = st.sampled_from([f"d{number}" for number in range(5)])
@@ -55,7 +54,7 @@ class Interleaved(RuleBasedStateMachine):
     @rule(id_=IDS, text=TEXTS)
     def post(self, id_: str, text: str) -> None:
         known = self.model.get(id_)
-        report = ingest(self.index, [Document(id_, text)], size=24, overlap=0)
+        report = self.index.add([Document(id_, text)], size=24, overlap=0)
         if known is not None and known.text == text:
             assert report.unchanged == 1
         else:
@@ -105,7 +104,7 @@ class Interleaved(RuleBasedStateMachine):
     @invariant()
     def everything_is_there_once_and_can_be_found(self) -> None:
         with self.index.engine.snapshot() as snapshot:
-            assert snapshot.document_ids("", 99) == sorted(self.model)
+            assert self.index.engine.ids() == sorted(self.model)
             for id_, known in self.model.items():
                 stored = snapshot.document(id_)
                 assert stored is not None

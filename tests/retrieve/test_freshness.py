@@ -17,10 +17,9 @@ from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
 from suwen.encoders.who_encodes import own_encoder, state
+from suwen.index import embedded
 from suwen.index.engine import Reencoded
-from suwen.retrieve import freshness
 from suwen.retrieve.freshness import Calibration, Freshness
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 
@@ -109,14 +108,18 @@ def asymmetric(tmp_path: Path) -> Pair:
     return Pair.load(with_document_side(make_pair(tmp_path / "pair")))
 
 
+def folder_of(index: Index) -> Path:
+    return Path(index.engine.address)
+
+
 def reencode(index: Index, limit: int = 1000) -> int:
     """What a document encoder would do: vectors near the tier's, turned a little the same way."""
-    waiting = index.engine.waiting("document", limit)
+    waiting = index.waiting(limit)
     tier, made = index.pair.encoder(), []
     for one in waiting:
         vectors = tier.encode_documents(one.contents)
         made.append(Reencoded(one.id, one.version, unit(vectors + 0.3 * np.roll(vectors, 1, axis=1))))
-    index.engine.reencode(made, "document")
+    index.reencode(made)
     return len(made)
 
 
@@ -128,88 +131,88 @@ def notes(count: int) -> list[Document]:
 def mixed(asymmetric: Pair, tmp_path: Path) -> Iterator[Index]:
     """Two hundred encoded notes, and twenty that just came."""
     with Index.create(tmp_path / "index", pair=asymmetric) as index:
-        ingest(index, notes(200))
+        index.add(notes(200))
         reencode(index)
-        ingest(index, [Document(f"new{n}", f"{NOTES[n % 10][2]}新编号{n}。") for n in range(20)])
+        index.add([Document(f"new{n}", f"{NOTES[n % 10][2]}新编号{n}。") for n in range(20)], serving=True)
         yield index
 
 
 def test_what_came_is_fresh_then_encoded(asymmetric: Pair, tmp_path: Path) -> None:
     with Index.create(tmp_path / "index", pair=asymmetric) as index:
-        report = ingest(index, [Document("a", "布洛芬可缓解疼痛。")])
+        report = index.add([Document("a", "布洛芬可缓解疼痛。")])
         assert report.encoder == "static"
         (hit,) = index.search("布洛芬", 1)
         assert (hit.document_id, hit.encoder) == ("a", "static")
-        backlog = index.engine.backlog("document")
+        backlog = index.backlog()
         assert backlog.documents == 1 and backlog.oldest is not None
         assert reencode(index) == 1
         (hit,) = index.search("布洛芬", 1)
         assert (hit.document_id, hit.encoder) == ("a", "document")
-        assert index.engine.backlog("document") == (0, 0, None)
+        assert index.backlog() == (0, 0, None)
 
 
 def test_the_same_text_again_stays_encoded(asymmetric: Pair, tmp_path: Path) -> None:
     documents = notes(3)
     with Index.create(tmp_path / "index", pair=asymmetric) as index:
-        ingest(index, documents)
+        index.add(documents)
         reencode(index)
         counting = Counting(asymmetric.encoder())
-        report = ingest(index, documents, encoder=counting)
+        report = index.add(documents, encoder=counting)
         assert (report.unchanged, report.changed, counting.texts) == (3, 0, [])
         assert set(index.engine.stats().encoders) == {"document"}
         documents[1] = documents[1]._replace(text="全新的内容。")
-        report = ingest(index, documents)
+        report = index.add(documents)
         assert (report.unchanged, report.changed) == (2, 1)
-        assert index.engine.encoder_of("n1") == "static"
+        assert index.engine.known(["n1"])["n1"].encoder == "static"
 
 
 def test_the_same_text_again_stays_encoded_whoever_encoded_it_first(tiered: Pair, tmp_path: Path) -> None:
     documents = notes(3)
     with Index.create(tmp_path / "index", pair=tiered) as index:
-        ingest(index, documents)
+        index.add(documents)
         assert index.engine.backlog(own_encoder(tiered)).documents == 0
-        report = ingest(index, documents, encoder=tiered.encoder("rough"))
+        report = index.add(documents, encoder=tiered.encoder("rough"))
         assert (report.unchanged, report.changed) == (3, 0)
-        report = ingest(index, documents, encoder=tiered.encoder("rough"), keep=False)
+        report = index.add(documents, encoder=tiered.encoder("rough"), keep=False)
         assert (report.unchanged, report.changed) == (0, 3)
-        report = ingest(index, documents, encoder=tiered.encoder("static"))
+        report = index.add(documents, encoder=tiered.encoder("static"))
         assert report.changed == 3 and index.engine.backlog("static").documents == 0
 
 
 def test_a_sample_of_the_index_is_encoded_twice_and_kept(mixed: Index, asymmetric: Pair) -> None:
     engine, kept = mixed.engine, mixed.freshness
     assert kept.scales(["document", "static"], np.zeros(48, np.float32)) == {}
-    assert kept.due(engine) == ["static"]
-    assert kept.prepare(engine, "static", 100) == 100
-    assert kept.due(engine, 100) == []
+    assert kept.due() == ["static"]
+    assert kept.prepare("static", 100) == 100
+    assert kept.due(100) == []
     query = asymmetric.encoder().encode_queries(["高血压"])[0]
     scale = kept.scales(["document", "static"], query)["static"]
     assert scale.slope * 0.9 + scale.offset != pytest.approx(0.9)
     assert kept.scales(["static"], query) == {}, "where all are fresh, all are alike"
-    again = Freshness(engine.folder, asymmetric)
+    again = Freshness(engine, asymmetric)
     assert again.scales(["document", "static"], query) == {"static": scale}
 
 
 def test_a_sample_grows_without_encoding_anything_twice(mixed: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, tier = mixed.freshness, mixed.pair.encoder()
-    kept.prepare(mixed.engine, "static", 70)
+    kept.prepare("static", 70)
     plain, given = tier.encode_documents, []
     monkeypatch.setattr(tier, "encode_documents", lambda texts: (given.extend(texts), plain(texts))[1])
-    size = kept.prepare(mixed.engine, "static", 150)
+    size = kept.prepare("static", 150)
     assert 130 <= size <= 150
     assert 0 < len(given) < size
 
 
 def test_searches_use_it_before_they_cut(mixed: Index, asymmetric: Pair) -> None:
-    mixed.freshness.prepare(mixed.engine, "static", 200)
+    mixed.freshness.prepare("static", 200)
     query = "高血压患者低盐饮食"
     vector = asymmetric.encoder().encode_queries([query])[0]
     scale = mixed.freshness.scales(["document", "static"], vector)["static"]
     results = mixed.search(query, 220, mode="dense", explain=True)
     stored = {}
     for id_ in [*(f"n{n}" for n in range(200)), *(f"new{n}" for n in range(20))]:
-        name = mixed.engine.encoder_of(id_)
-        (cosine,) = (float(found @ vector) for found in mixed.engine.stored_vectors(id_, str(name)).values())
+        name = mixed.engine.known([id_])[id_].encoder
+        (cosine,) = (float(found @ vector) for found in mixed.engine.stored_vectors(id_, name).values())
         stored[id_] = cosine if name == "document" else scale.slope * cosine + scale.offset
     assert len(results) == 220
     for hit in results:
@@ -220,12 +223,12 @@ def test_searches_use_it_before_they_cut(mixed: Index, asymmetric: Pair) -> None
 def test_what_is_relevant_is_measured_anew_once_passages_are_encoded(asymmetric: Pair, tmp_path: Path) -> None:
     """The tier's documents score higher than the document encoder's: held against the old measure, nothing would do."""
     with Index.create(tmp_path / "index", pair=asymmetric) as index:
-        ingest(index, notes(200))
+        index.add(notes(200))
         assert index.calibrated()
         before = index.search("碱化尿液可溶解尿酸结石", mode="dense")
         reencode(index, 80)
         assert index.calibrated(), "until the two kinds can be compared, plain scores are most like the fresh ones"
-        index.freshness.prepare(index.engine, "static", 80)
+        index.freshness.prepare("static", 80)
         assert not index.calibrated()
         after = index.search("碱化尿液可溶解尿酸结石", mode="dense")
         assert (before.relevant, after.relevant) == (True, True)
@@ -236,8 +239,8 @@ def test_what_is_relevant_is_measured_anew_once_passages_are_encoded(asymmetric:
 
 def test_the_sample_asks_some_of_its_texts_as_queries(mixed: Index) -> None:
     for count in (70, 100):  # the second enlarges the first
-        mixed.freshness.prepare(mixed.engine, "static", count)
-    with np.load(mixed.engine.folder / "freshness-static.npz") as stored:
+        mixed.freshness.prepare("static", count)
+    with np.load(folder_of(mixed) / "freshness-static.npz") as stored:
         rows, asked = stored["rows"], stored["asked"].astype(np.float32)
     with mixed.engine.snapshot() as snapshot:
         texts = [item.passage.content for item in snapshot.fetch(rows.tolist())]
@@ -250,9 +253,9 @@ def test_the_sample_asks_some_of_its_texts_as_queries(mixed: Index) -> None:
 
 def test_too_few_encoded_passages_say_nothing(asymmetric: Pair, tmp_path: Path) -> None:
     with Index.create(tmp_path / "index", pair=asymmetric) as index:
-        ingest(index, notes(60))
+        index.add(notes(60))
         reencode(index, 50)
-        assert index.freshness.due(index.engine) == []
+        assert index.freshness.due() == []
         assert len(index.search("高血压", 60)) == 60
 
 
@@ -275,23 +278,23 @@ def ruin(file: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "empty", "nan", "gone", "an older one"])
 def test_a_damaged_sample_is_made_again(mixed: Index, how: str) -> None:
-    mixed.freshness.prepare(mixed.engine, "static", 100)
-    ruin(mixed.engine.folder / "freshness-static.npz", how)
-    again = Freshness(mixed.engine.folder, mixed.pair)
-    assert again.due(mixed.engine, 100) == ["static"]
-    assert again.prepare(mixed.engine, "static", 100) == 100
-    assert again.due(mixed.engine, 100) == []
+    mixed.freshness.prepare("static", 100)
+    ruin(folder_of(mixed) / "freshness-static.npz", how)
+    again = Freshness(mixed.engine, mixed.pair)
+    assert again.due(100) == ["static"]
+    assert again.prepare("static", 100) == 100
+    assert again.due(100) == []
 
 
 def test_a_tier_that_was_trained_anew_needs_another_sample(mixed: Index, tmp_path: Path) -> None:
-    mixed.freshness.prepare(mixed.engine, "static", 100)
+    mixed.freshness.prepare("static", 100)
     folder = tmp_path / "retrained"
     shutil.copytree(mixed.pair.path, folder)
     fields = load_manifest(folder).model_dump()
     fields["tiers"]["static"]["files"]["tokenizer.json"] = "0" * 64
     save_manifest(folder, Manifest.model_validate(fields))
-    other = Freshness(mixed.engine.folder, Pair.load(folder, verify=False))
-    assert other.due(mixed.engine, 100) == ["static"]
+    other = Freshness(mixed.engine, Pair.load(folder, verify=False))
+    assert other.due(100) == ["static"]
 
 
 def test_a_folder_that_cannot_be_written_keeps_it_in_memory(
@@ -300,22 +303,22 @@ def test_a_folder_that_cannot_be_written_keeps_it_in_memory(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(freshness.np, "savez", full)
-    assert mixed.freshness.prepare(mixed.engine, "static", 100) == 100
-    assert "could not be written" in caplog.text
-    assert mixed.freshness.due(mixed.engine, 100) == []
-    assert [file.name for file in mixed.engine.folder.glob("freshness*.new")] == []
+    monkeypatch.setattr(embedded, "write_bytes", full)
+    assert mixed.freshness.prepare("static", 100) == 100
+    assert "could not write" in caplog.text
+    assert mixed.freshness.due(100) == []
+    assert [file.name for file in folder_of(mixed).glob("*freshness*")] == []
 
 
 def test_a_server_that_stops_gives_up(mixed: Index) -> None:
     asked = iter([False, False, True])
-    assert mixed.freshness.prepare(mixed.engine, "static", 100, stop=lambda: next(asked)) == 0
-    assert not (mixed.engine.folder / "freshness-static.npz").exists()
+    assert mixed.freshness.prepare("static", 100, stop=lambda: next(asked)) == 0
+    assert not (folder_of(mixed) / "freshness-static.npz").exists()
 
 
 def test_a_tier_ahead_of_its_first_document(asymmetric: Pair, tmp_path: Path) -> None:
     with Index.create(tmp_path / "index", pair=asymmetric) as index:
-        ingest(index, notes(80))
+        index.add(notes(80))
         reencode(index)
-        assert index.freshness.due(index.engine) == []
-        assert index.freshness.due(index.engine, ahead=["static"]) == ["static"]
+        assert index.freshness.due() == []
+        assert index.freshness.due(ahead=True) == ["static"]

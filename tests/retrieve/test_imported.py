@@ -15,7 +15,7 @@ from suwen.corpora.records import Document, Passage
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import SpaceMismatch
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import IngestError, IngestReport, ingest
+from suwen.retrieve.ingest import IngestError, IngestReport
 from suwen.retrieve.retriever import Index
 
 
@@ -53,7 +53,7 @@ def shipment(pair: Pair, notes: list[Document], tmp_path: Path) -> Shipment:
 
 def take(index: Index, shipment: Shipment, notes: list[Document], space: str | None = None) -> IngestReport:
     ready = shipment.open(index.pair, space)
-    return ingest(index, notes, mirror=True, ready=ready, size=24, overlap=0)
+    return index.add(notes, mirror=True, ready=ready, size=24, overlap=0)
 
 
 def refused(index: Index, shipment: Shipment, notes: list[Document], message: str) -> None:

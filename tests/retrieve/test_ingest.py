@@ -14,7 +14,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.index import snapshot, vectors
 from suwen.retrieve import ingest as module
-from suwen.retrieve.ingest import IngestError, IngestReport, ingest
+from suwen.retrieve.ingest import IngestError, IngestReport
 from suwen.retrieve.retriever import Index
 
 
@@ -26,12 +26,12 @@ class Library:
 
     def mirror(self, documents: object, **options: object) -> tuple[IngestReport, list[str]]:
         counting = Counting(self.index.pair.encoder())
-        report = ingest(self.index, documents, mirror=True, encoder=counting, **options)  # type: ignore[arg-type]
+        report = self.index.add(documents, mirror=True, encoder=counting, **options)  # type: ignore[arg-type]
         assert report.encoded == len(counting.texts)
         return report, counting.texts
 
     def ids(self) -> list[str]:
-        return list(self.index.engine.document_ids())
+        return list(self.index.ids())
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_new_title_is_encoded(library: Library) -> None:
 
 def test_what_is_gone_is_dropped_and_what_was_added_stays(library: Library) -> None:
     library.mirror(three())
-    ingest(library.index, [Document("mine", "手工添加的文档。")])
+    library.index.add([Document("mine", "手工添加的文档。")])
     report, _ = library.mirror(three()[:1])
     assert report.removed == 2
     assert library.ids() == ["d0", "mine"]
@@ -196,7 +196,7 @@ def test_a_reader_cannot_take_documents_in(library: Library, pair: Pair) -> None
     from suwen.index.engine import IndexProblem
 
     with Index.open(library.index.engine.folder, pair=pair) as reader, pytest.raises(IndexProblem, match="write=True"):
-        ingest(reader, three())
+        reader.add(three())
 
 
 def test_passages_of_many_documents_are_encoded_together(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_passages_of_many_documents_are_encoded_together(library: Library, monke
 
     monkeypatch.setattr(module, "_ENCODE_AT_ONCE", 5)
     notes = [Document(f"n{n}", f"第{n}条短文") for n in range(12)]
-    ingest(library.index, notes, encoder=Sizes(library.index.pair.encoder()))
+    library.index.add(notes, encoder=Sizes(library.index.pair.encoder()))
     assert sizes == [5, 5, 2]
     assert [library.index.search(f"第{n}条短文", 1)[0].document_id for n in range(12)] == [note.id for note in notes]
 
@@ -233,7 +233,7 @@ def test_memory_does_not_grow_with_the_collection(pair: Pair, tmp_path: Path, mo
         with Index.create(tmp_path / str(count), pair=pair) as index:
             tracemalloc.start()
             try:
-                ingest(index, documents, mirror=True)
+                index.add(documents, mirror=True)
                 return tracemalloc.get_traced_memory()[1]
             finally:
                 tracemalloc.stop()

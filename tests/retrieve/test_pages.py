@@ -10,7 +10,6 @@ import pytest
 
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 
@@ -29,7 +28,7 @@ def long(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index
 
     documents = (Document(f"d{n:03}", "".join(sentence() for _ in range(9)), "", {"n": n}) for n in range(600))
     with Index.create(tmp_path_factory.mktemp("long") / "index", pair=pair) as made:
-        ingest(made, documents, size=40, overlap=0)
+        made.add(documents, size=40, overlap=0)
         assert made.engine.stats().passages > 1500
         yield made
 

@@ -18,9 +18,9 @@ from suwen.encoders.query import EncoderError
 from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
 from suwen.index.filters import FilterError
-from suwen.retrieve.ingest import ingest
+from suwen.retrieve.ranking import DEEPEST, LONGEST_QUERY, Mode, SearchError
 from suwen.retrieve.results import Hit
-from suwen.retrieve.retriever import DEEPEST, LONGEST_QUERY, Index, Mode, SearchError
+from suwen.retrieve.retriever import Index
 
 QUERY = "碱化尿液治疗尿酸结石"
 
@@ -273,7 +273,7 @@ def test_results_are_plain_json(index: Index) -> None:
 @pytest.fixture
 def built(pair: Pair, notes: list[Document], tmp_path: Path) -> Path:
     with Index.create(tmp_path / "index", pair=pair) as made:
-        ingest(made, notes)
+        made.add(notes)
     return tmp_path / "index"
 
 
@@ -326,7 +326,7 @@ def test_a_damaged_index_says_so_at_every_door(built: Path, pair: Pair) -> None:
 def test_what_is_added_is_found_at_once(built: Path, pair: Pair) -> None:
     with Index.open(built, pair=pair, write=True) as writer, Index.open(built, pair=pair) as reader:
         before = reader.search("阿司匹林心肌梗死", 1)[0].document_id
-        ingest(writer, [Document("new", "阿司匹林可预防心肌梗死。", "阿司匹林")])
+        writer.add([Document("new", "阿司匹林可预防心肌梗死。", "阿司匹林")])
         for opened in (writer, reader):
             assert opened.search("阿司匹林心肌梗死", 1)[0].document_id == "new"
         writer.engine.delete(["new"])
@@ -355,7 +355,7 @@ def test_eight_threads_search_while_one_adds(built: Path, pair: Pair) -> None:
             thread.start()
         try:
             for number in range(12):
-                ingest(index, [Document(f"n{number}-{part}", f"编号{number}的文档{part}。") for part in range(3)])
+                index.add([Document(f"n{number}-{part}", f"编号{number}的文档{part}。") for part in range(3)])
         finally:
             stop.set()
             for thread in threads:

@@ -14,7 +14,6 @@ from suwen.corpora.sample import sample_passages
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import SpaceMismatch
 from suwen.retrieve.imported import IngestError
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample, stored_vectors
 
@@ -64,7 +63,7 @@ def test_passages_a_tier_has_encoded_are_replaced(shipped_pair: Path, tmp_path: 
     from suwen.corpora.sample import sample_path
 
     with Index.create(tmp_path / "index", pair=Pair.load(shipped_pair)) as index:
-        ingest(index, read_documents(sample_path()), mirror=True)
+        index.add(read_documents(sample_path()), mirror=True)
         assert set(index.engine.stats().encoders) == {"static"}
         assert index_sample(index).report.changed == 360
         assert set(index.engine.stats().encoders) == {"document"}

@@ -13,7 +13,6 @@ from fastapi.testclient import TestClient
 
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
@@ -47,7 +46,7 @@ Serve = Callable[..., Served]
 def make_index(folder: Path, pair: Path) -> Path:
     """An index of the notes."""
     with Index.create(folder, pair=pair) as index:
-        ingest(index, [Document(id_, text, title, metadata) for id_, title, text, metadata in NOTES])
+        index.add([Document(id_, text, title, metadata) for id_, title, text, metadata in NOTES])
     return folder
 
 

@@ -21,7 +21,6 @@ import small_pair
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
@@ -40,7 +39,7 @@ def make_pair(folder: Path) -> Path:
 def make_index(folder: Path, documents: int = 0) -> Path:
     """An index in that pair's space, with so many fresh documents."""
     with Index.create(folder / "notes", pair=make_pair(folder / "pair")) as index:
-        ingest(index, [Document(f"d{number}", f"第{number}条：骨折后应固定患肢。") for number in range(documents)])
+        index.add([Document(f"d{number}", f"第{number}条：骨折后应固定患肢。") for number in range(documents)])
     return folder / "notes"
 
 

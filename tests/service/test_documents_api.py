@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import DocumentAnswer, PostAnswer
 
@@ -168,7 +167,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(served, tmp_path: Path) 
         post(client, {"id": f"n{number}", "text": f"第{number}号记录"})
     client.delete("/documents/n3")
     with Index.open(holder.settings.index) as beside:
-        assert sorted(id_ for id_ in beside.engine.document_ids() if id_[0] == "n") == ["n0", "n1", "n2", "n4"]
+        assert sorted(id_ for id_ in beside.ids() if id_[0] == "n") == ["n0", "n1", "n2", "n4"]
 
 
 def test_a_post_to_an_index_of_some_size_does_not_measure_it_anew(served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +184,7 @@ def test_mirrored_documents_are_listed_too(tmp_path: Path, static_pair: Path, se
     from suwen.corpora.records import Document
 
     with Index.create(tmp_path / "other", pair=static_pair) as index:
-        ingest(index, [Document("m", "镜像来的文档。")], mirror=True)
+        index.add([Document("m", "镜像来的文档。")], mirror=True)
     client, _ = served(tmp_path / "other")
     assert client.get("/documents").json() == {"ids": ["m"], "next": None}
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import errno
 import re
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from suwen.errors import SuwenError
-from suwen.index.engine import IndexProblem
+from suwen.index.engine import DamagedIndex, DiskFull, IndexLocked, IndexProblem
 from suwen.index.filters import FilterError, UnknownField
-from suwen.index.lock import IndexLocked
-from suwen.index.truth import DamagedIndex
 from suwen.retrieve.ingest import IngestError
-from suwen.retrieve.retriever import EmptyQuery, SearchError
+from suwen.retrieve.ranking import EmptyQuery, SearchError
 from suwen.service.problems import CODES, Problem, as_problem, documented, error_body, error_response
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
@@ -80,12 +77,11 @@ def test_errors_of_the_server_name_no_files(error: SuwenError, code: str) -> Non
     "cause",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        sqlite3.OperationalError("database or disk is full"),
-        ValueError("IO error: No space left on device (os error 28)"),
+        DiskFull("could not write"),
     ],
 )
 def test_a_full_disk_is_known_whoever_says_so(cause: Exception) -> None:
-    error = IndexProblem("could not write")
+    error = IndexProblem("could not go on")
     error.__cause__ = cause
     assert as_problem(error).code == "disk_full"
     assert as_problem(error).status == 507

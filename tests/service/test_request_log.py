@@ -75,7 +75,7 @@ def test_every_answer_carries_the_security_headers(client, path: str) -> None:
 
 def test_a_fault_is_logged_and_not_told(served, lines) -> None:
     client, holder = served()
-    holder.stats = lambda index: 1 / 0
+    holder.freshness = lambda index: 1 / 0
     lines.clear()
     reply = client.get("/info")
     assert reply.status_code == 500

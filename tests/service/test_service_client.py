@@ -27,7 +27,9 @@ def test_documents_go_through_the_server(tmp_path: Path) -> None:
     documents = [Document(f"n{n}", f"第{n}条。", "题", {"year": 2000 + n}) for n in range(7)]
     with running(make_index(tmp_path), batch_documents=3) as server:
         client, seen = server.client(), []
-        told = add_documents(client, iter([*documents, Document(odd, "怪编号。")]), lambda *done: seen.append(done))
+        told = add_documents(
+            client, iter([*documents, Document(odd, "怪编号。")]), progress=lambda *done: seen.append(done)
+        )
         assert told == {"read": 8, "added": 8, "changed": 0, "unchanged": 0, "passages": 8}
         assert [read for read, _ in seen] == [3, 6, 8]
         assert add_documents(client, iter(documents))["unchanged"] == 7
@@ -39,9 +41,8 @@ def test_documents_go_through_the_server(tmp_path: Path) -> None:
 
 def test_the_last_of_two_with_one_id_stays(tmp_path: Path) -> None:
     with running(make_index(tmp_path)) as server:
-        add_documents(
-            server.client(), iter([Document("a", "第一版。"), Document("b", "别的。"), Document("a", "第二版。")])
-        )
+        twice = [Document("a", "第一版。"), Document("b", "别的。"), Document("a", "第二版。")]
+        add_documents(server.client(), twice, "last")
         assert server.client().get("/documents/a")["text"] == "第二版。"
 
 

@@ -15,7 +15,8 @@ from suwen.bench.specs import FORMS
 from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.tasks import suites as shipped
 from suwen.cli import reporting
-from suwen.cli.output import FAILED, NEGATIVE, Json, err, measuring, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import FAILED, NEGATIVE, err, measuring, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
 

@@ -9,18 +9,17 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli.asking import show_funnel
-from suwen.cli.output import Json, out, print_json, say
+from suwen.cli.options import Json, PairFolder, QueryTier
+from suwen.cli.output import out, print_json, say
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity
 from suwen.curate.mine import Window
 from suwen.curate.row_files import choose_diverse, mine_file
 from suwen.curate.selection import Selected
 from suwen.encoders.pair import Pair
+from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.retriever import Mode as SearchMode
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index of the passages.")]
-PairFolder = Annotated[Path | None, typer.Option("--pair", help="The pair to encode with [the default pair].")]
-Tier = Annotated[str | None, typer.Option("--tier", help="Its query encoder [the default one].")]
 Seed = Annotated[int, typer.Option("--seed", help="Of every draw.")]
 Seeds = Annotated[int, typer.Option("--seeds", min=0, help="So many of the first are seeds, kept unjudged.")]
 
@@ -33,8 +32,8 @@ def mine(
     last: Annotated[int, typer.Option("--last", min=1, help="The last rank looked at.")] = 100,
     margin: Annotated[float, typer.Option("--margin", help="Of the positive's score, at the most; 0 for any.")] = 0.95,
     count: Annotated[int, typer.Option("--count", min=1, help="Negatives drawn for a row.")] = 8,
-    mode: Annotated[SearchMode, typer.Option("--mode", help="How the index is searched.")] = "dense",
-    tier: Tier = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the index is searched.")] = "dense",
+    tier: QueryTier = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -59,7 +58,7 @@ def diversify(
     most: Annotated[int, typer.Option("--most", min=0, help="So many of them may be alike.")] = 1,
     seeds: Seeds = SEEDS,
     pair: PairFolder = None,
-    tier: Tier = None,
+    tier: QueryTier = None,
     json: Json = False,
 ) -> None:
     """Choose diverse queries or documents: what has too many near neighbours already is left out.

@@ -10,8 +10,9 @@ import typer
 
 from suwen.cli.asking import Session, asking, show, show_funnel, with_options
 from suwen.cli.choosing import VERBS as CHOOSING
-from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
-from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
+from suwen.cli.choosing import IndexPath, Seed, Seeds, warn_seeds
+from suwen.cli.options import Json, PairFolder, QueryTier
+from suwen.cli.output import NEGATIVE, counting, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.curate.anonymise import anonymise_file
 from suwen.curate.assemble import Assembly
@@ -25,8 +26,8 @@ from suwen.curate.synonym_terms import Dictionary, read_synonyms
 from suwen.curate.synonyms import StsSettings, make_sts
 from suwen.curate.verify import Verification
 from suwen.jury.verdicts import read_verdicts
+from suwen.retrieve.ranking import Mode as SearchMode
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.retriever import Mode as SearchMode
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")
@@ -170,7 +171,7 @@ def rows(
     prompt: Annotated[str, typer.Option("--prompt", help="Put before the query in training.")] = "",
     kind: Annotated[str, typer.Option("--type", help="The rows' type.")] = "",
     seed: Seed = 0,
-    tier: Tier = None,
+    tier: QueryTier = None,
     json: Json = False,
 ) -> None:
     """Make training rows: diverse queries, what an index finds for them, verified by a model.

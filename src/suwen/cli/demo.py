@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from suwen.cli.output import Json, counting, out, print_json
-from suwen.index.truth import FILE
+from suwen.cli.options import Json
+from suwen.cli.output import counting, out, print_json
 from suwen.retrieve.results import Results
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import IndexedSample, index_sample
@@ -36,7 +36,7 @@ def demo(
 
     Example: `suwen demo suwen-demo`
     """
-    with Index.open(index, write=True) if (index / FILE).exists() else Index.create(index) as opened:
+    with Index.open_or_create(index) as opened:
         with counting("indexing") as progress:
             indexed = index_sample(opened, progress=progress)
         # The first round reads the tier, the dictionary and the vectors; a service pays that once. The second is timed.

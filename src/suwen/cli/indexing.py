@@ -5,71 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from dataclasses import asdict
-from enum import StrEnum
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from suwen.cli.output import Json, Pair, counting, err, measuring, out, print_json, say
+from suwen.cli.options import (
+    Base,
+    DocumentEncoder,
+    Dtype,
+    Encoding,
+    Format,
+    IdField,
+    IndexFolder,
+    Json,
+    Key,
+    PairFolder,
+    SkipBad,
+    Sources,
+    TextField,
+    TitleField,
+)
+from suwen.cli.output import counting, measuring, say, show
 from suwen.corpora.passages import PassageStream
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
-from suwen.encoders.pair import Pair as LoadedPair
+from suwen.encoders.pair import Pair
 from suwen.encoders.who_encodes import choose_encoder, load_document_encoder
 from suwen.errors import SuwenError
-from suwen.index.truth import FILE
+from suwen.index.opening import open_engine
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, IngestError, IngestReport, ingest
-from suwen.retrieve.retriever import Index, find_pair
+from suwen.retrieve.ingest import OVERLAP, SIZE, Duplicates
+from suwen.retrieve.retriever import Index
 
-#: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
-_COMPARED = 256
-
-
-class Duplicates(StrEnum):
-    """What to do with an id that comes twice."""
-
-    error = "error"
-    first = "first"
-    last = "last"
-
-
-Sources = Annotated[list[Path], typer.Argument(help="Files or folders: BEIR, jsonl(.gz), csv, tsv, parquet, txt, md.")]
-Format = Annotated[
-    str | None, typer.Option("--format", help="The sources' format, when it is not plain from the name.")
-]
-IdField = Annotated[str | None, typer.Option("--id-field", help="The field or column that holds the id.")]
-TextField = Annotated[str | None, typer.Option("--text-field", help="The field or column that holds the text.")]
-TitleField = Annotated[str | None, typer.Option("--title-field", help="The field or column that holds the title.")]
-Encoding = Annotated[str, typer.Option("--encoding", help="The sources' character encoding, e.g. gb18030.")]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave bad records out and report them, instead of stopping.")
-]
 Size = Annotated[int | None, typer.Option("--size", help=f"Tokens of a passage [{SIZE}].")]
 Overlap = Annotated[int | None, typer.Option("--overlap", help=f"Tokens that neighbouring passages share [{OVERLAP}].")]
 Tier = Annotated[str | None, typer.Option("--tier", help="Encode documents with this tier of the pair.")]
-DocumentEncoder = Annotated[
-    Path | None, typer.Option("--document-encoder", help="Encode documents with this full pair (needs suwen[train]).")
-]
 VectorsFile = Annotated[Path | None, typer.Option("--vectors", help="Ready vectors (.npy) instead of encoding here.")]
 IdsFile = Annotated[Path | None, typer.Option("--ids", help="The passage id of each row of --vectors.")]
 SpaceId = Annotated[str | None, typer.Option("--space", help="The space of --vectors, if no vectors.json says it.")]
-IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
-Server = Annotated[
+Repeated = Annotated[Duplicates, typer.Option("--duplicates", help="What to do with an id that comes twice.")]
+ServerInstead = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="Go through the server that writes the index; then name no INDEX."),
-]
-Key = Annotated[
-    str | None, typer.Option("--key", envvar="SUWEN_KEY", help="A key of the server that may write (or SUWEN_KEY).")
 ]
 
 
 def index(
     index: IndexFolder,
     sources: Sources,
-    pair: Pair = None,
+    pair: PairFolder = None,
     tier: Tier = None,
     document_encoder: DocumentEncoder = None,
     vectors: VectorsFile = None,
@@ -83,7 +69,7 @@ def index(
     title_field: TitleField = None,
     encoding: Encoding = "utf-8",
     skip_bad: SkipBad = False,
-    duplicates: Duplicates = Duplicates.error,
+    duplicates: Repeated = "error",
     json: Json = False,
 ) -> None:
     """Make an index of the sources, or bring it up to date with them.
@@ -94,7 +80,7 @@ def index(
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
     documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
-    with _open_or_create(index, pair) as opened:
+    with Index.open_or_create(index, pair=pair) as opened:
         _take(opened, documents, True, tier, document_encoder, vectors, ids, space, size, overlap, duplicates, json)
 
 
@@ -106,7 +92,7 @@ def add(
     text: Annotated[str | None, typer.Option("--text", help="One document's text, instead of files.")] = None,
     id: Annotated[str | None, typer.Option("--id", help="The id of --text.")] = None,
     title: Annotated[str, typer.Option("--title", help="The title of --text.")] = "",
-    pair: Pair = None,
+    pair: PairFolder = None,
     tier: Tier = None,
     document_encoder: DocumentEncoder = None,
     format: Format = None,
@@ -115,8 +101,8 @@ def add(
     title_field: TitleField = None,
     encoding: Encoding = "utf-8",
     skip_bad: SkipBad = False,
-    duplicates: Duplicates = Duplicates.error,
-    server: Server = None,
+    duplicates: Repeated = "error",
+    server: ServerInstead = None,
     key: Key = None,
     json: Json = False,
 ) -> None:
@@ -147,7 +133,7 @@ def add(
 
 def delete(
     places: Annotated[list[str], typer.Argument(metavar="INDEX IDS", help="The index folder, then document ids.")],
-    server: Server = None,
+    server: ServerInstead = None,
     key: Key = None,
     json: Json = False,
 ) -> None:
@@ -163,72 +149,33 @@ def delete(
         index, *ids = places
         if not ids:
             raise SuwenError(f"nothing to delete: give the ids of documents after {index}")
-        removed, missing = _delete(Path(index), ids)
-    if json:
-        print_json({"deleted": removed, **({} if missing is None else {"missing": missing})})
-    else:
-        out.print(
-            f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else ""),
-            soft_wrap=True,
-        )
-
-
-def _delete(index: Path, ids: list[str]) -> tuple[int, list[str]]:
-    from suwen.index.embedded import EmbeddedEngine
-
-    engine = EmbeddedEngine.open(index, write=True)
-    try:
-        missing = [id_ for id_ in ids if not engine.digests([id_])]
-        return engine.delete(ids), missing
-    finally:
-        engine.close()
+        with closing(open_engine(index, write=True)) as engine:
+            known = engine.known(ids)
+            removed, missing = engine.delete(ids), [id_ for id_ in ids if id_ not in known]
+    said = f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else "")
+    show({"deleted": removed, **({} if missing is None else {"missing": missing})}, said, json=json)
 
 
 def _post(server: str, key: str | None, documents: Iterator[Document], duplicates: Duplicates, json: bool) -> None:
     from suwen.service.service_client import Client, add_documents
 
     with counting("sending") as progress:
-        told = add_documents(Client(server, key), _once(documents, duplicates), progress)
-    if json:
-        print_json({**told, "server": server})
-    else:
-        out.print(
-            f"{server}: {told['added']} added, {told['changed']} changed, {told['unchanged']} unchanged; "
-            f"{told['passages']} passages stored",
-            soft_wrap=True,
-        )
-
-
-def _once(documents: Iterator[Document], duplicates: Duplicates) -> Iterator[Document]:
-    """Documents with what is to be done about an id that comes twice; of the last one a later post takes care."""
-    seen: set[str] = set()
-    for document in documents:
-        if document.id not in seen or duplicates is Duplicates.last:
-            seen.add(document.id)
-            yield document
-        elif duplicates is Duplicates.error:
-            raise IngestError(
-                f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the last "
-                "one (--duplicates first|last). Batches before it are stored"
-            )
+        counts = add_documents(Client(server, key), documents, duplicates, progress)
+    said = "{added} added, {changed} changed, {unchanged} unchanged; {passages} passages stored".format(**counts)
+    show({**counts, "server": server}, f"{server}: {said}", json=json)
 
 
 def encode(
     sources: Sources,
     to: Annotated[Path, typer.Option("--out", help="The folder for vectors.npy, ids.txt and vectors.json.")],
-    document_encoder: Annotated[
-        str | None,
-        typer.Option("--document-encoder", help="A full pair, a model or an adapter pair; else the pair's own."),
-    ] = None,
-    pair: Pair = None,
-    base: Annotated[
-        str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
-    ] = None,
+    document_encoder: DocumentEncoder = None,
+    pair: PairFolder = None,
+    base: Base = None,
     size: Size = None,
     overlap: Overlap = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes (one per GPU).")] = 1,
     shard_size: Annotated[int, typer.Option("--shard-size", min=1, help="Passages per resumable shard.")] = 10_000,
-    dtype: Annotated[str, typer.Option("--dtype", help="auto, fp32, bf16 or fp16.")] = "auto",
+    dtype: Dtype = "auto",
     format: Format = None,
     id_field: IdField = None,
     text_field: TextField = None,
@@ -246,8 +193,8 @@ def encode(
     """
     from suwen.encoders.vector_folder import encode_to_folder
 
-    serving = LoadedPair.load(pair)
-    encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)  # type: ignore[arg-type]
+    serving = Pair.load(pair)
+    encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)
     passages = PassageStream(
         lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
         serving.count_tokens,
@@ -256,10 +203,8 @@ def encode(
     )
     with measuring("encoding") as progress:
         folder = encode_to_folder(passages, encoder, to, shard_size=shard_size, workers=workers, progress=progress)
-    if json:
-        print_json({"out": str(folder), "space": encoder.space.id})
-    else:
-        out.print(f"vectors of space {encoder.space.id} are in {folder}", soft_wrap=True)
+    space = encoder.space.id
+    show({"out": str(folder), "space": space}, f"vectors of space {space} are in {folder}", json=json)
 
 
 def _read(
@@ -271,7 +216,7 @@ def _read(
     encoding: str,
     skip_bad: bool,
 ) -> Iterator[Document]:
-    # Opened one and all before the first is read: a wrong path is told before anything is made or changed.
+    # All are opened before the first is read: a wrong path is reported before anything is made or changed.
     opened = [
         read_documents(
             source,
@@ -287,18 +232,12 @@ def _read(
     return chain.from_iterable(opened)
 
 
-def _open_or_create(folder: Path, pair: str | None) -> Index:
-    if (folder / FILE).exists():
-        return Index.open(folder, pair=pair, write=True)
-    return Index.create(folder, pair=find_pair(pair, {}))
-
-
 def _take(
     opened: Index,
     documents: Iterator[Document],
     mirror: bool,
     tier: str | None,
-    document_encoder: Path | None,
+    document_encoder: str | None,
     vectors: Path | None,
     ids: Path | None,
     space: str | None,
@@ -317,37 +256,23 @@ def _take(
         choice = choose_encoder(opened.pair, tier=tier, document_encoder=document_encoder)
         encoder, said = choice.encoder, choice.said
     with closing(ready) if ready else nullcontext(), counting("indexing") as progress:
-        report = ingest(
-            opened,
+        report = opened.add(
             documents,
             mirror=mirror,
             encoder=encoder,
             ready=ready,
             size=size,
             overlap=overlap,
-            duplicates=duplicates.value,
+            duplicates=duplicates,
             keep=tier is None,
             progress=progress,
         )
-        # Some seconds, once: from then on fresh passages can be compared with encoded ones.
-        due = opened.freshness.due(opened.engine, _COMPARED)
-        for stands_in in due:
-            opened.freshness.prepare(opened.engine, stands_in, _COMPARED)
-        if due and not opened.calibrated():
-            opened.calibrate()
-    _tell(opened, report, said, json)
-
-
-def _tell(opened: Index, report: IngestReport, said: str, json: bool) -> None:
-    if json:
-        print_json({**asdict(report), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name})
-        return
-    out.print(
-        f"{opened.engine.folder}: {report.added} added, {report.changed} changed, {report.unchanged} unchanged, "
-        f"{report.removed} removed; {report.encoded} passages encoded in {report.seconds:.1f} s",
-        soft_wrap=True,
-    )
-    err.print(said, soft_wrap=True)
+    about = {**asdict(report), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name}
+    counts = f"{report.added} added, {report.changed} changed, {report.unchanged} unchanged, {report.removed} removed"
+    spent = f"{report.encoded} passages encoded in {report.seconds:.1f} s"
+    show(about, f"{opened.engine.address}: {counts}; {spent}", json=json)
+    if not json:
+        say(said)
 
 
 VERBS = (index, add, delete, encode)

@@ -10,7 +10,8 @@ import typer
 
 from suwen.cli import reviewing
 from suwen.cli.asking import Spending, client, with_options
-from suwen.cli.output import NEGATIVE, Json, counting, measuring, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import NEGATIVE, counting, measuring, out, print_json, say
 from suwen.cli.reviewing import Work
 from suwen.corpora.collection import Collection
 from suwen.jury.audit import audit_folder, means

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.output import NEGATIVE, Json, measuring, out, print_json
-from suwen.index import upkeep
-from suwen.index.embedded import EmbeddedEngine
-
-IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
+from suwen.cli.options import IndexFolder, Json
+from suwen.cli.output import NEGATIVE, measuring, show
+from suwen.index.engine import Engine, need
+from suwen.index.opening import open_engine
+from suwen.index.opening import restore as restore_index
 
 
 def verify(index: IndexFolder, json: Json = False) -> None:
@@ -20,29 +22,22 @@ def verify(index: IndexFolder, json: Json = False) -> None:
 
     Example: `suwen verify my-index`
     """
-    engine = EmbeddedEngine.open(index, heal=False)
-    try:
-        with measuring("verifying") as progress:
-            problems = engine.verify(progress)
-    finally:
-        engine.close()
-    if json:
-        print_json({"index": str(index), "ok": not problems, "problems": problems})
-    else:
-        for problem in problems or [f"{index} is in order"]:
-            out.print(problem, soft_wrap=True)
+    with _engine(index, repair=False) as engine, measuring("verifying") as progress:
+        problems = engine.verify(progress)
+    about = {"index": str(index), "ok": not problems, "problems": problems}
+    show(about, *(problems or [f"{index} is in order"]), json=json)
     if problems:
         raise typer.Exit(NEGATIVE)
 
 
 def rebuild(index: IndexFolder, json: Json = False) -> None:
-    """Derive every search file anew from the truth. Needs no encoder; searches go on meanwhile.
+    """Derive every search file again from the truth. Needs no encoder; searches go on meanwhile.
 
     Example: `suwen rebuild my-index`
     """
     started = time.monotonic()
     passages = _rebuilt(index)
-    _told(json, f"{index}: rebuilt {passages} passages", {"passages": passages}, started)
+    _tell(json, f"{index}: rebuilt {passages} passages", {"passages": passages}, started)
 
 
 def compact(index: IndexFolder, json: Json = False) -> None:
@@ -50,18 +45,12 @@ def compact(index: IndexFolder, json: Json = False) -> None:
 
     Example: `suwen compact my-index`
     """
-    engine = EmbeddedEngine.open(index, write=True)
     started = time.monotonic()
-    try:
-        before = engine.stats()
-        with measuring("compacting") as progress:
-            worked = engine.compact(progress)
-        after = engine.stats()
-    finally:
-        engine.close()
+    with _engine(index, write=True) as engine, measuring("compacting") as progress:
+        before, worked, after = engine.stats(), engine.compact(progress), engine.stats()
     freed = before.bytes_truth + before.bytes_derived - after.bytes_truth - after.bytes_derived
     said = f"{index}: {before.deleted} deleted passages folded away" if worked else f"{index}: nothing to compact"
-    _told(json, said, {"worked": worked, "folded": before.deleted, "bytes_freed": freed}, started)
+    _tell(json, said, {"worked": worked, "folded": before.deleted, "bytes_freed": freed}, started)
 
 
 def backup(
@@ -74,12 +63,9 @@ def backup(
     Example: `suwen backup my-index backups/monday`
     """
     started = time.monotonic()
-    engine = EmbeddedEngine.open(index)
-    try:
+    with _engine(index, ability="backup") as engine:
         engine.backup(to)
-    finally:
-        engine.close()
-    _told(json, f"{index} is backed up in {to}", {"backup": str(to)}, started)
+    _tell(json, f"{index} is backed up in {to}", {"backup": str(to)}, started)
 
 
 def restore(
@@ -92,27 +78,30 @@ def restore(
     Example: `suwen restore backups/monday my-index`
     """
     started = time.monotonic()
-    upkeep.restore(source, index)
+    restore_index(source, index)
     passages = _rebuilt(index)
-    _told(json, f"{index}: restored {passages} passages", {"passages": passages}, started)
+    _tell(json, f"{index}: restored {passages} passages", {"passages": passages}, started)
+
+
+@contextmanager
+def _engine(
+    index: Path, *, write: bool = False, repair: bool = True, ability: Literal["upkeep", "backup"] = "upkeep"
+) -> Iterator[Engine]:
+    """The engine of an index, open, if it can do what is asked of it."""
+    with closing(open_engine(index, write=write, repair=repair)) as engine:
+        need(engine, ability)
+        yield engine
 
 
 def _rebuilt(index: Path) -> int:
-    engine = EmbeddedEngine.open(index, write=True, heal=False)
-    try:
-        with measuring("rebuilding") as progress:
-            engine.rebuild(progress)
+    with _engine(index, write=True, repair=False) as engine, measuring("rebuilding") as progress:
+        engine.rebuild(progress)
         return engine.stats().passages
-    finally:
-        engine.close()
 
 
-def _told(json: bool, said: str, about: dict[str, object], started: float) -> None:
+def _tell(json: bool, said: str, about: dict[str, object], started: float) -> None:
     seconds = round(time.monotonic() - started, 3)
-    if json:
-        print_json({**about, "seconds": seconds})
-    else:
-        out.print(f"{said} in {seconds:.1f} s", soft_wrap=True)
+    show({**about, "seconds": seconds}, f"{said} in {seconds:.1f} s", json=json)
 
 
 VERBS = (verify, rebuild, compact, backup, restore)

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from suwen.cli.output import Json, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import print_json, say
 from suwen.corpora.masked_files import mask_file
 from suwen.text.mask import KINDS, MaskError
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.output import Json, out, print_json, say
+from suwen.cli.options import Dtype, Json
+from suwen.cli.output import say, show
 from suwen.corpora.readers import read_documents
-
-
-class Precision(StrEnum):
-    """How a tier's weights are kept."""
-
-    int8 = "int8"
-    fp32 = "fp32"
-    both = "both"
 
 
 def export(
     source: Annotated[Path, typer.Argument(help="A full pair (Router folder) or a sentence-transformers model.")],
     to: Annotated[Path, typer.Argument(metavar="OUT", help="The light pair to write; with --into, to add to.")],
     tier: Annotated[str | None, typer.Option("--tier", help="The tier's name; l6 with 6 layers when left out.")] = None,
-    precision: Annotated[Precision, typer.Option("--precision", help="Weights of the tier.")] = Precision.int8,
+    precision: Annotated[
+        Literal["int8", "fp32", "both"], typer.Option("--precision", help="Weights of the tier.")
+    ] = "int8",
     static: Annotated[bool, typer.Option("--static", help="Add a static tier (token lookup), the fastest.")] = False,
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Real texts (any source `index` reads) to measure the int8 loss on.")
@@ -57,7 +51,7 @@ def export(
         to,
         tier=tier,
         texts=real,
-        precision=precision.value,
+        precision=precision,
         name=name,
         static=static,
         into=into,
@@ -68,22 +62,17 @@ def export(
         trust_remote_code=trust_remote_code,
     )
     tiers = {key: dict(report.manifest.tiers[key].parity) for key in report.sizes}
-    if json:
-        print_json({"out": str(report.path), "space": report.manifest.space.id, "tiers": tiers, "bytes": report.sizes})
-        return
-    out.print(f"{report.path}: pair '{report.manifest.name}' of space {report.manifest.space.id}", markup=False)
-    for key, parity in tiers.items():
-        cosines = ", ".join(f"{what} {value:.5f}" for what, value in parity.items())
-        out.print(f"  tier {key}: {report.sizes[key] / 2**20:.1f} MiB; {cosines}", markup=False)
-
-
-class WeightType(StrEnum):
-    """The number format of written weights."""
-
-    auto = "auto"
-    bf16 = "bf16"
-    fp16 = "fp16"
-    fp32 = "fp32"
+    space = report.manifest.space.id
+    show(
+        {"out": str(report.path), "space": space, "tiers": tiers, "bytes": report.sizes},
+        f"{report.path}: pair '{report.manifest.name}' of space {space}",
+        *(
+            f"  tier {key}: {report.sizes[key] / 2**20:.1f} MiB; "
+            + ", ".join(f"{what} {value:.5f}" for what, value in parity.items())
+            for key, parity in tiers.items()
+        ),
+        json=json,
+    )
 
 
 def assemble(
@@ -95,9 +84,7 @@ def assemble(
     query: Annotated[
         Path | None, typer.Option("--query", help="A query encoder (sentence-transformers folder) for the query side.")
     ] = None,
-    dtype: Annotated[
-        WeightType, typer.Option("--dtype", help="Of the weights; auto is bf16 on a GPU, fp32 on a CPU.")
-    ] = WeightType.auto,
+    dtype: Dtype = "auto",
     device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, …; a GPU where there is one.")] = None,
     json: Json = False,
 ) -> None:
@@ -110,13 +97,14 @@ def assemble(
     """
     from suwen.training.ship.assembling import assemble as run
 
-    made = run(light, base, to, query=query, device=device, dtype=dtype.value)
+    made = run(light, base, to, query=query, device=device, dtype=dtype)
     space = made.manifest.space.id
-    if json:
-        print_json({"out": str(made.path), "space": space, "probe": made.cosine, "queries": made.queries})
-        return
-    out.print(f"{made.path}: full pair '{made.manifest.name}' of space {space}", markup=False, soft_wrap=True)
-    out.print(f"  least cosine on the probe: {made.cosine:.5f}; queries by the {made.queries}", markup=False)
+    show(
+        {"out": str(made.path), "space": space, "probe": made.cosine, "queries": made.queries},
+        f"{made.path}: full pair '{made.manifest.name}' of space {space}",
+        f"  least cosine on the probe: {made.cosine:.5f}; queries by the {made.queries}",
+        json=json,
+    )
 
 
 VERBS = (export, assemble)

@@ -7,9 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -30,18 +29,19 @@ FAILED, NEGATIVE, INTERRUPTED = 1, 3, 130
 #: How long a log may stay silent while work goes on.
 QUIET_SECONDS = 60.0
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-Pair = Annotated[
-    str | None,
-    typer.Option(
-        "--pair", metavar="FOLDER", help="The pair to use; else SUWEN_PAIR, the index's own, the default pair."
-    ),
-]
-
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output, Chinese readable."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def show(about: Any, *lines: str, json: bool) -> None:
+    """What a command came to: one JSON document for programs, or lines for people."""
+    if json:
+        print_json(about)
+        return
+    for line in lines:
+        out.print(line, soft_wrap=True)
 
 
 def say(text: str) -> None:

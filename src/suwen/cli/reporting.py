@@ -12,7 +12,8 @@ from suwen.bench import compare as comparing
 from suwen.bench.benchmark_report import comparison_cells, write_report
 from suwen.bench.metrics import definition
 from suwen.bench.results import read_results
-from suwen.cli.output import Json, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import out, print_json, say
 
 Results = Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `suwen bench run --out` wrote.")]
 

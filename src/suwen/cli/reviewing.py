@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from suwen.cli.output import Json, out, print_json, say
+from suwen.cli.options import Json
+from suwen.cli.output import out, print_json, say
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.jury_report import plain
 from suwen.jury.review import Reviews, import_labels, review_report, review_rows

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from suwen.cli.output import NEGATIVE, Json, Pair, err, measuring, out, print_json
-from suwen.encoders.pair import Pair as LoadedPair
+from suwen.cli.options import IndexFolder, Json, PairFolder, QueryTier
+from suwen.cli.output import NEGATIVE, err, measuring, out, print_json, show
+from suwen.encoders.pair import Pair
 from suwen.encoders.space import AdapterDocument, DocumentSide, TierDocument, manifest_path
 from suwen.errors import SuwenError
-from suwen.index.embedded import EmbeddedEngine
 from suwen.index.filters import parse_where
-from suwen.index.truth import FILE
-from suwen.index.upkeep import recall as measure_recall
+from suwen.index.opening import index_exists, open_engine
+from suwen.index.recall import measure_recall
 from suwen.retrieve.fuse import WEIGHTS
+from suwen.retrieve.ranking import Mode
 from suwen.retrieve.results import Hit, Results
 from suwen.retrieve.retriever import Index
-
-IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
-
-
-class ModeName(StrEnum):
-    """How to search."""
-
-    hybrid = "hybrid"
-    dense = "dense"
-    lexical = "lexical"
 
 
 def search(
     index: IndexFolder,
     query: Annotated[str, typer.Argument(help="The question, in Chinese or English.")],
     k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
-    mode: Annotated[ModeName, typer.Option("--mode", help="Meaning, words, or both.")] = ModeName.hybrid,
-    tier: Annotated[str | None, typer.Option("--tier", help="The query encoder; see `suwen info PAIR`.")] = None,
+    mode: Annotated[Mode, typer.Option("--mode", help="Meaning, words, or both.")] = "hybrid",
+    tier: QueryTier = None,
     where: Annotated[
         list[str] | None, typer.Option("--where", help="Filter: field=value, field=a|b, field>=2020; repeat for *and*.")
     ] = None,
@@ -48,7 +39,7 @@ def search(
         "dense"
     ],
     lexical_weight: Annotated[float, typer.Option("--lexical-weight", help="Weight of words.")] = WEIGHTS["lexical"],
-    pair: Pair = None,
+    pair: PairFolder = None,
     json: Json = False,
 ) -> None:
     """Search an index. Exit code 3 when nothing relevant was found.
@@ -59,7 +50,7 @@ def search(
         results = opened.search(
             query,
             k,
-            mode=mode.value,
+            mode=mode,
             tier=tier,
             where=parse_where(where or []) or None,
             offset=offset,
@@ -86,19 +77,15 @@ def info(
 
     Example: `suwen info my-index`
     """
-    if path is not None and (path / FILE).exists():
+    if path is not None and index_exists(path):
         about = _about_index(path)
     elif path is None or manifest_path(path).is_file():
-        about = _about_pair(LoadedPair.load(path))
+        about = _about_pair(Pair.load(path))
     else:
-        raise SuwenError(f"{path} is neither an index (no {FILE}) nor a pair (no suwen.json): check the path")
-    if json:
-        print_json(about)
-        return
-    for key, value in about.items():
-        lines = value if isinstance(value, list) else [value]
-        for number, line in enumerate(lines):
-            out.print(f"{key if number == 0 else '':<18}{line}", soft_wrap=True)
+        raise SuwenError(f"{path} is neither an index nor a pair (no suwen.json): check the path")
+    listed = {key: value if isinstance(value, list) else [value] for key, value in about.items()}
+    lines = [f"{'' if number else key:<18}{line}" for key, part in listed.items() for number, line in enumerate(part)]
+    show(about, *lines, json=json)
 
 
 def recall(
@@ -114,17 +101,10 @@ def recall(
 
     Example: `suwen recall my-index --queries 500`
     """
-    engine = EmbeddedEngine.open(index)
-    try:
-        with engine.snapshot() as snapshot, measuring("searching exactly") as progress:
-            _, vectors = snapshot.sample(queries)
-            found = measure_recall(snapshot, vectors, k, progress)
-    finally:
-        engine.close()
-    if json:
-        print_json({"recall": found, "k": k, "queries": len(vectors)})
-    else:
-        out.print(f"recall@{k} {found:.4f} against exact search, over {len(vectors)} queries")
+    with closing(open_engine(index)) as engine, measuring("searching exactly") as progress:
+        measured = measure_recall(engine, queries, k, progress)
+    said = f"recall@{k} {measured.recall:.4f} against exact search, over {measured.queries} queries"
+    show(measured._asdict(), said, json=json)
 
 
 def _show(results: Results, offset: int) -> None:
@@ -171,11 +151,8 @@ def _because(hit: Hit) -> str:
 
 
 def _about_index(path: Path) -> dict[str, Any]:
-    engine = EmbeddedEngine.open(path)
-    try:
+    with closing(open_engine(path)) as engine:
         stats, settings = engine.stats(), engine.settings()
-    finally:
-        engine.close()
     return {
         "index": str(path),
         "documents": stats.documents,
@@ -189,11 +166,11 @@ def _about_index(path: Path) -> dict[str, Any]:
         "fields": ", ".join(stats.fields) or "none",
         "truth": f"{stats.bytes_truth / 2**20:.1f} MiB",
         "derived files": f"{stats.bytes_derived / 2**20:.1f} MiB",
-        "format": settings.get("format"),
+        "format": stats.format,
     }
 
 
-def _about_pair(pair: LoadedPair) -> dict[str, Any]:
+def _about_pair(pair: Pair) -> dict[str, Any]:
     space, manifest = pair.space, pair.manifest
     return {
         "pair": pair.name,
@@ -213,7 +190,7 @@ def _about_pair(pair: LoadedPair) -> dict[str, Any]:
     }
 
 
-def _about_tier(pair: LoadedPair, name: str) -> str:
+def _about_tier(pair: Pair, name: str) -> str:
     """For example ``l6 (0.5 static) (default): onnx int8, 16.3 MiB``."""
     tier = pair.manifest.tiers[name]
     blend = ", ".join(f"{share:g} {other}" for other, share in tier.blend.items())

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.output import Json, Pair, print_json, say
+from suwen.cli.options import Json, PairFolder
+from suwen.cli.output import print_json, say
 from suwen.errors import SuwenError
 
 key_app = typer.Typer(name="key", help="Keys of the service: who may read, who may write.", no_args_is_help=True)
-
-
-class RoleName(StrEnum):
-    """What a key may do."""
-
-    read = "read"
-    write = "write"
 
 
 def serve(
@@ -31,7 +24,7 @@ def serve(
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A file with a [serve] section [suwen.toml].")] = None,
     keys: Annotated[Path | None, typer.Option("--keys", help="The file of keys that `suwen key new` wrote.")] = None,
-    pair: Pair = None,
+    pair: PairFolder = None,
     read_only: Annotated[
         bool | None, typer.Option("--read-only", help="Only read: another process may write the index.")
     ] = None,
@@ -41,7 +34,7 @@ def serve(
     document_encoder: Annotated[
         str | None,
         typer.Option(
-            "--document-encoder", help="A full pair (or `own`) that encodes posted documents anew, in process."
+            "--document-encoder", help="A full pair (or `own`) that encodes posted documents again, in process."
         ),
     ] = None,
     reviews: Annotated[Path | None, typer.Option("--reviews", help="A jury folder whose review pages to show.")] = None,
@@ -81,7 +74,9 @@ def serve(
 @key_app.command("new")
 def key_new(
     name: Annotated[str, typer.Option("--name", help="Who will have it; stands in the log.")],
-    role: Annotated[RoleName, typer.Option("--role", help="What it may do; `write` includes `read`.")] = RoleName.read,
+    role: Annotated[
+        Literal["read", "write"], typer.Option("--role", help="What it may do; `write` includes `read`.")
+    ] = "read",
     file: Annotated[Path, typer.Option("--file", help="The file of keys; made when it is not there.")] = Path(
         "keys.toml"
     ),
@@ -94,9 +89,9 @@ def key_new(
     _needs_extra()
     from suwen.service.keys import new_key
 
-    key = new_key(file, name, role.value)
+    key = new_key(file, name, role)
     if json:
-        print_json({"key": key, "name": name, "role": role.value, "file": str(file)})
+        print_json({"key": key, "name": name, "role": role, "file": str(file)})
     else:
         typer.echo(key)
         say(f"this is the only time the key is shown; {file} holds its hash. Restart the server to let it in")

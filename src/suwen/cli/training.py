@@ -14,7 +14,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from suwen.cli.output import INTERRUPTED, NEGATIVE, Json, err, now_and_then, out, print_json, say, so_far
+from suwen.cli.options import Json
+from suwen.cli.output import INTERRUPTED, NEGATIVE, err, now_and_then, out, print_json, say, so_far
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:

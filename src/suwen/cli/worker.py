@@ -5,35 +5,23 @@ from __future__ import annotations
 import signal
 import threading
 from dataclasses import asdict
-from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 
-from suwen.cli.output import Json, out, print_json, say
+from suwen.cli.options import Base, DocumentEncoder, Dtype, Json, Key, PairFolder
+from suwen.cli.output import say, show
 from suwen.encoders.who_encodes import load_document_encoder
-
-Server = Annotated[str, typer.Option("--server", help="The server's address, http://HOST:PORT.")]
-Key = Annotated[
-    str | None, typer.Option("--key", envvar="SUWEN_KEY", help="A key of the server that may write (or SUWEN_KEY).")
-]
 
 
 def worker(
-    server: Server,
+    server: Annotated[str, typer.Option("--server", metavar="URL", help="The server's address, http://HOST:PORT.")],
     key: Key = None,
-    document_encoder: Annotated[
-        str | None,
-        typer.Option("--document-encoder", help="A full pair, a model or an adapter pair; else the pair's own."),
-    ] = None,
-    pair: Annotated[
-        Path | None, typer.Option("--pair", help="The pair of the index; else SUWEN_PAIR, the default pair.")
-    ] = None,
-    base: Annotated[
-        str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
-    ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="auto, fp32, bf16 or fp16.")] = "auto",
+    document_encoder: DocumentEncoder = None,
+    pair: PairFolder = None,
+    base: Base = None,
+    dtype: Dtype = "auto",
     batch: Annotated[int, typer.Option("--batch", min=1, help="The most documents leased at once.")] = 32,
     once: Annotated[bool, typer.Option("--once", help="End when nothing waits, instead of asking again.")] = False,
     json: Json = False,
@@ -49,16 +37,13 @@ def worker(
     from suwen.service.service_client import Client
 
     client = Client(server, key)
-    encoder = load_document_encoder(pair, document_encoder, base=base, dtype=dtype)  # type: ignore[arg-type]
+    encoder = load_document_encoder(pair, document_encoder, base=base, dtype=dtype)
     stop = _stopped_by_signals()
     working = Worker(client, encoder, most=batch, stop=stop, say=say)
     working.check()
     say(f"working for {client.server} with {encoder.name} ({encoder.space.id})")
     done = working.run(once=once)
-    if json:
-        print_json(asdict(done))
-    else:
-        out.print(f"{done.documents} documents encoded ({done.passages} passages)", soft_wrap=True)
+    show(asdict(done), f"{done.documents} documents encoded ({done.passages} passages)", json=json)
 
 
 def _stopped_by_signals() -> threading.Event:

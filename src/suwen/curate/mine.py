@@ -23,7 +23,8 @@ from suwen.curate.near import shingles, similarity
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
-    from suwen.retrieve.retriever import Index, Mode
+    from suwen.retrieve.ranking import Mode
+    from suwen.retrieve.retriever import Index
 
 
 class MiningError(SuwenError):

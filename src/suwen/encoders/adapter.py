@@ -65,13 +65,13 @@ def save_adapter(
     """
     factors = adapter if isinstance(adapter, Mapping) else read_factors(adapter)
     if rank is not None:
-        factors = {name: cut_rank(found, rank) for name, found in factors.items()}
+        factors = {name: cut_rank(half, rank) for name, half in factors.items()}
     if any(folder.glob("*.safetensors")) if folder.is_dir() else folder.exists():
         raise ModelError(f"{folder} holds something already: name a new folder for the adapter")
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value for name in sorted(factors) for key, value in _pack(name, factors[name], bits)}
     files = _write(tensors, folder)
-    widest = max((found.rank for found in factors.values()), default=0)
+    widest = max((half.rank for half in factors.values()), default=0)
     said = {
         "format": FORMAT,
         "rank": widest,
@@ -130,13 +130,13 @@ def apply_adapter(model: Any, folder: Path, *, merge: bool = True) -> Any:
 
     root = transformer_of(model)
     factors = load_adapter(folder)
-    targets = {name: _target(root, name, found) for name, found in factors.items()}
+    targets = {name: _target(root, name, half) for name, half in factors.items()}
     if not merge:
         return load_lora(model, folder)
     with torch.no_grad():
-        for name, found in factors.items():
+        for name, half in factors.items():
             weight = targets[name].weight
-            gained = found.up.to(weight.device) @ found.down.to(weight.device)
+            gained = half.up.to(weight.device) @ half.down.to(weight.device)
             weight.copy_((weight.float() + gained).to(weight.dtype))
     return model
 
@@ -199,7 +199,7 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
     from peft import LoraConfig, inject_adapter_in_model
 
     root, factors = transformer_of(model), load_adapter(folder)
-    ranks = {name: _rank_for(root, name, found) for name, found in factors.items()}
+    ranks = {name: _rank_for(root, name, half) for name, half in factors.items()}
     most = max(ranks.values())
     config = LoraConfig(
         r=most,
@@ -211,11 +211,11 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
     )
     inject_adapter_in_model(config, root)
     with torch.no_grad():
-        for name, found in factors.items():
+        for name, half in factors.items():
             layer = root.get_submodule(name)
             for matrix, values in (
-                (layer.lora_A["default"].weight, found.down),
-                (layer.lora_B["default"].weight, found.up),
+                (layer.lora_A["default"].weight, half.down),
+                (layer.lora_B["default"].weight, half.up),
             ):
                 matrix.copy_(values)
                 matrix.requires_grad_(trainable)
@@ -232,7 +232,7 @@ def adapter_sha256(folder: Path) -> str:
 
 def read_factors(model: Any) -> dict[str, Factors]:
     """The factors of the LoRA layers a model carries, by the module's name in the bare transformer."""
-    found = {}
+    factors = {}
     for name, module in transformer_of(model).named_modules():
         if not (hasattr(module, "lora_A") and len(module.lora_A)):
             continue
@@ -243,10 +243,10 @@ def read_factors(model: Any) -> dict[str, Factors]:
             raise ModelError(f"{name} has DoRA or a LoRA bias, which an adapter file does not hold: train plain LoRA")
         down = module.lora_A[key].weight.detach().float().cpu()
         up = module.lora_B[key].weight.detach().float().cpu() * float(module.scaling[key])
-        found[name.removeprefix("base_model.model.")] = Factors(down, up)
-    if not found:
+        factors[name.removeprefix("base_model.model.")] = Factors(down, up)
+    if not factors:
         raise ModelError("the model carries no LoRA layer of peft: it was merged, or never had one")
-    return found
+    return factors
 
 
 def read_difference(merged: Any, base: Any, *, rank: int) -> dict[str, Factors]:
@@ -254,7 +254,7 @@ def read_difference(merged: Any, base: Any, *, rank: int) -> dict[str, Factors]:
     import torch
 
     weights = dict(transformer_of(base).named_parameters())
-    found = {}
+    factors = {}
     for name, parameter in transformer_of(merged).named_parameters():
         before = weights.get(name)
         if before is None or before.shape != parameter.shape:
@@ -267,10 +267,10 @@ def read_difference(merged: Any, base: Any, *, rank: int) -> dict[str, Factors]:
         left, values, right = torch.svd_lowrank(change, q=min(rank + 8, *change.shape), niter=4)
         root = values[:rank].sqrt()
         down, up = root[:, None] * right.T[:rank], left[:, :rank] * root
-        found[name.removesuffix(".weight")] = Factors(down.cpu().contiguous(), up.cpu().contiguous())
-    if not found:
+        factors[name.removesuffix(".weight")] = Factors(down.cpu().contiguous(), up.cpu().contiguous())
+    if not factors:
         raise ModelError("the model is its base: there is nothing to make an adapter of; train it first")
-    return found
+    return factors
 
 
 def has_lora(model: Any) -> bool:
@@ -379,9 +379,9 @@ def _load_peft(folder: Path) -> dict[str, Factors]:
                 f"{folder} holds {key!r}, which is not a LoRA factor of a linear layer: merge it with peft"
             )
         halves.setdefault(match[1], {})[match[2]] = value.float()
-    found = {}
+    factors = {}
     for name, half in halves.items():
         rank = half["A"].shape[0]
         scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
-        found[name] = Factors(half["A"], half["B"] * scale)
-    return found
+        factors[name] = Factors(half["A"], half["B"] * scale)
+    return factors

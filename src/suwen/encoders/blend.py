@@ -50,8 +50,8 @@ def made_of(manifest: Manifest, tier: str) -> dict[str, str]:
     so its share stands in the keys.
     """
     others = {
-        f"blend/{other}:{share}/{file}": found
+        f"blend/{other}:{share}/{file}": sha256
         for other, share in manifest.tiers[tier].blend.items()
-        for file, found in manifest.tiers[other].files.items()
+        for file, sha256 in manifest.tiers[other].files.items()
     }
     return {**manifest.tiers[tier].files, **others}

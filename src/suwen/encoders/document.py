@@ -18,8 +18,7 @@ import numpy as np
 
 from suwen.encoders import fused
 from suwen.encoders.adapter import load_adapted
-from suwen.encoders.base_model import Precision as Precision
-from suwen.encoders.base_model import base_hash, torch_dtype
+from suwen.encoders.base_model import Precision, base_hash, torch_dtype
 from suwen.encoders.probe import verify_probe
 from suwen.encoders.query import EncoderError, Vectors
 from suwen.encoders.side import Form, ModelError, Side, cast, load_model, mint_space
@@ -43,7 +42,7 @@ _PACKED_BUDGET, _PADDED_BUDGET = 32_768, 16_384
 _SLICE = 4096
 
 
-class Settings(NamedTuple):
+class EncoderSettings(NamedTuple):
     """What loads the same encoder again, in another process."""
 
     path: str
@@ -64,7 +63,7 @@ class DocumentEncoder:
         settings: How it was loaded.
     """
 
-    def __init__(self, side: Side, space: Space, *, name: str, settings: Settings) -> None:
+    def __init__(self, side: Side, space: Space, *, name: str, settings: EncoderSettings) -> None:
         self.space, self.name, self.settings = space, name, settings
         self.dimension = space.dimension
         self._form: Form = "document"
@@ -103,24 +102,24 @@ class DocumentEncoder:
             ProbeFailed: The base is not the one the adapter was trained on.
         """
         base = base or os.environ.get("SUWEN_BASE") or None
-        settings = Settings(str(path), device, dtype, trust_remote_code, compile, str(base) if base else None)
+        settings = EncoderSettings(str(path), device, dtype, trust_remote_code, compile, str(base) if base else None)
         manifest = load_manifest(Path(path)) if manifest_path(Path(path)).is_file() else None
         adapted = manifest if base and manifest and isinstance(manifest.document, AdapterDocument) else None
         if adapted and base:
-            found = manifest_path(Path(path)).parent
-            model = load_adapted(found, adapted, base, device=device, dtype=dtype)
+            root = manifest_path(Path(path)).parent
+            model = load_adapted(root, adapted, base, device=device, dtype=dtype)
         else:
             folder = str(path) if manifest is None else str(_model_folder(Path(path), manifest))
-            model, found = load_model(folder, device=device, trust_remote_code=trust_remote_code)
+            model, root = load_model(folder, device=device, trust_remote_code=trust_remote_code)
         hub_id = None if Path(path).is_dir() else str(path)
-        space = manifest.space if manifest else mint_space(model.float(), found, hub_id=hub_id)
-        name = manifest.name if manifest else (hub_id or found.name)
+        space = manifest.space if manifest else mint_space(model.float(), root, hub_id=hub_id)
+        name = manifest.name if manifest else (hub_id or root.name)
         cast(model, torch_dtype(dtype, model.device.type))
         encoder = cls(Side(model, "document"), space, name=name, settings=settings)
         if compile:
             encoder.compile()
         if adapted and base and check:
-            _check_base(encoder, found, base)
+            _check_base(encoder, root, base)
         return encoder
 
     def in_form(self, form: Form, *, token_budget: int | None = None) -> DocumentEncoder:
@@ -198,11 +197,11 @@ class DocumentEncoder:
 
         waiting: deque[tuple[list[int], Callable[[], Vectors]]] = deque()
         for batch in batches:
-            found = self._side.embed(batch.rows).float()[:, : self.dimension]
+            vectors = self._side.embed(batch.rows).float()[:, : self.dimension]
             if self.space.normalise:  # after the cut: a piece of a unit vector is not one
-                found = torch.nn.functional.normalize(found, dim=-1)
-            waiting.append((batch.positions, _to_host(found)))
-            if len(waiting) > (2 if found.is_cuda else 0):
+                vectors = torch.nn.functional.normalize(vectors, dim=-1)
+            waiting.append((batch.positions, _to_host(vectors)))
+            if len(waiting) > (2 if vectors.is_cuda else 0):
                 positions, arrived = waiting.popleft()
                 yield positions, arrived()
         yield from ((positions, arrived()) for positions, arrived in waiting)
@@ -219,7 +218,7 @@ class DocumentEncoder:
         """How many tokens each whole text has for this encoder, neither cut nor with special tokens."""
         tokenizer: Any = self._side.tokenizer
         if self._side.is_static:
-            return [len(found.ids) for found in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+            return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
         return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]]
 
 
@@ -256,12 +255,12 @@ def _padded_batches(rows: Sequence[list[int]], token_budget: int) -> Iterator[_B
         yield _Batch(batch, [rows[chosen] for chosen in batch])
 
 
-def _to_host(found: torch.Tensor) -> Callable[[], Vectors]:
+def _to_host(made: torch.Tensor) -> Callable[[], Vectors]:
     """Begin a copy to the host; the call waits for it."""
     import torch
 
-    host = found.to("cpu", non_blocking=True)
-    event: Any = torch.cuda.current_stream(found.device).record_event() if found.is_cuda else None
+    host = made.to("cpu", non_blocking=True)
+    event: Any = torch.cuda.current_stream(made.device).record_event() if made.is_cuda else None
 
     def arrived() -> Vectors:
         if event is not None:
@@ -295,8 +294,8 @@ def _check_base(encoder: DocumentEncoder, root: Path, base: str | Path) -> None:
     """The probe tells whether a base, in whatever form, is the right one; without a probe only its hash can."""
     if (root / "probe.json").is_file():
         verify_probe(encoder, root)
-    elif (found := base_hash(base)) != encoder.space.base.sha256:
+    elif (actual := base_hash(base)) != encoder.space.base.sha256:
         raise ModelError(
-            f"{root} has no probe, and {base} (sha256 {found[:12]}…) is not the file its space was minted with "
+            f"{root} has no probe, and {base} (sha256 {actual[:12]}…) is not the file its space was minted with "
             f"({encoder.space.base.sha256[:12]}…): use that one, or restore probe.json and probe.npy"
         )

@@ -85,10 +85,10 @@ class FusedDecoder:
             before, after = self._compiled if len(row.ids) == self.tokens else self._plain
             for layer in self._layers:
                 query, key, value = before(hidden, layer, cos, sin)
-                found = packed.attend(
+                attended = packed.attend(
                     query, key, value, row.bounds, row.longest, causal=self._causal, scale=self._scale
                 )
-                hidden = after(hidden, found.flatten(1), layer)
+                hidden = after(hidden, attended.flatten(1), layer)
             return _rms_norm(hidden, self._norm, self._eps).to(self._norm.dtype)
 
 
@@ -169,8 +169,8 @@ def _after_attention(eps: float) -> Callable[..., Any]:
     """From what was attended to, to the layer's output."""
     import torch
 
-    def after(hidden: torch.Tensor, found: torch.Tensor, layer: _Layer) -> torch.Tensor:
-        hidden = hidden + torch.nn.functional.linear(found, layer.out, layer.out_bias)
+    def after(hidden: torch.Tensor, attended: torch.Tensor, layer: _Layer) -> torch.Tensor:
+        hidden = hidden + torch.nn.functional.linear(attended, layer.out, layer.out_bias)
         normed = _rms_norm(hidden, layer.mlp_norm, eps).to(layer.gate_up.dtype)
         gate, up = torch.nn.functional.linear(normed, layer.gate_up).chunk(2, dim=-1)
         return hidden + torch.nn.functional.linear(torch.nn.functional.silu(gate) * up, layer.down)

@@ -69,6 +69,20 @@ def write_probe(folder: Path, vectors: Vectors) -> None:
         np.save(stream, vectors.astype(np.float32))
 
 
+def read_probe(folder: Path) -> tuple[list[str], Vectors]:
+    """The texts of a pair's probe and the vectors they must get.
+
+    Raises:
+        DamagedPair: The folder has no probe that can be read.
+    """
+    try:
+        texts = json.loads((folder / "probe.json").read_text(encoding="utf-8"))["texts"]
+        stored = np.load(folder / "probe.npy", allow_pickle=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedPair(f"{folder} has no probe that can be read ({error}): export the pair again") from error
+    return texts, stored
+
+
 def verify_probe(encoder: Encoder, folder: Path) -> float:
     """Check that an encoder gives the vectors stored in a pair's folder.
 
@@ -80,19 +94,19 @@ def verify_probe(encoder: Encoder, folder: Path) -> float:
         SpaceMismatch: The encoder names another space than the folder.
         DamagedPair: The folder has no probe that can be read.
     """
-    try:
-        texts = json.loads((folder / "probe.json").read_text(encoding="utf-8"))["texts"]
-        stored = np.load(folder / "probe.npy", allow_pickle=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedPair(f"{folder} has no probe that can be read ({error}): export the pair again") from error
+    texts, stored = read_probe(folder)
     pair, space = load_manifest(folder), getattr(encoder, "space", None)
     if space is not None and space.dimension != pair.space.dimension:
-        raise SpaceMismatch(pair.space.id, space.id, needed_name=pair.name, got_name=getattr(encoder, "name", None))
-    cosines = row_cosines(encoder.encode_documents(texts), stored)
-    least = float(cosines.min())
+        raise SpaceMismatch(pair.space.id, space.id, needed_name=pair.name, got_name=encoder.name)
+    return check_probe(encoder, texts, stored, f"{pair.name} ({pair.space.id})")
+
+
+def check_probe(encoder: Encoder, texts: list[str], stored: Vectors, whose: str) -> float:
+    """Check that an encoder gives texts their stored vectors; gives the least cosine, or raises ``ProbeFailed``."""
+    least = float(row_cosines(encoder.encode_documents(texts), stored).min())
     if least < LEAST_COSINE:
         raise ProbeFailed(
-            f"the encoder is not the document encoder of {pair.name} ({pair.space.id}): the least cosine over "
+            f"{encoder.name} is not the document encoder of {whose}: the least cosine over "
             f"{len(texts)} probe texts is {least:.4f}, under {LEAST_COSINE}. Check its weights, prompt, pooling and "
             f"end token, or use the base the pair names"
         )

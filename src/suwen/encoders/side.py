@@ -168,15 +168,15 @@ class Side:
     @property
     def pooling(self) -> Literal["cls", "mean", "last"]:
         """How tokens become one vector."""
-        found = [module for module in self.modules if type(module).__name__ == "Pooling"]
+        poolings = [module for module in self.modules if type(module).__name__ == "Pooling"]
         if self.is_static:
             return "mean"
-        if len(found) != 1 or found[0].pooling_mode not in _POOLING:
-            modes = [module.pooling_mode for module in found]
+        if len(poolings) != 1 or poolings[0].pooling_mode not in _POOLING:
+            modes = [module.pooling_mode for module in poolings]
             raise ModelError(f"pooling {modes} is not one of {', '.join(_POOLING)}: choose one of them in the model")
-        if not found[0].include_prompt and self.prompt:
+        if not poolings[0].include_prompt and self.prompt:
             raise ModelError("pooling leaves the prompt out (include_prompt=False): set it to true and train again")
-        return _POOLING[found[0].pooling_mode]
+        return _POOLING[poolings[0].pooling_mode]
 
     @property
     def end_token(self) -> str | None:
@@ -207,13 +207,13 @@ class Side:
         texts = [well_formed(text) for text in texts]
         limit = min(max_length or self.max_length, self.max_length)
         if self.is_static:
-            found = [encoding.ids[:limit] for encoding in self.backend.encode_batch(texts, add_special_tokens=False)]
+            rows = [encoding.ids[:limit] for encoding in self.backend.encode_batch(texts, add_special_tokens=False)]
         else:
             self.backend.no_padding()
             self.backend.enable_truncation(limit)
             # Not by the tokenizer's own call, which spends twice the time on masks and offsets nobody reads.
-            found = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
-        return [ids or [self._fallback] for ids in found]
+            rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+        return [ids or [self._fallback] for ids in rows]
 
     @property
     def _fallback(self) -> int:
@@ -291,16 +291,16 @@ class Side:
                 features["sentence_embedding"] = packed.pool(features["token_embeddings"][0], row, self.pooling)
             else:
                 features = module(features)
-        found: torch.Tensor = features["sentence_embedding"]
-        return found
+        vectors: torch.Tensor = features["sentence_embedding"]
+        return vectors
 
     def run(self, features: dict[str, Any]) -> torch.Tensor:
         """Pass tensors through the modules."""
         features = self._with_types(features)
         for module in self.modules:
             features = module(features)
-        found: torch.Tensor = features["sentence_embedding"]
-        return found
+        vectors: torch.Tensor = features["sentence_embedding"]
+        return vectors
 
     def _with_types(self, features: dict[str, Any]) -> dict[str, Any]:
         import torch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from suwen.durable import write_json
 from suwen.errors import SuwenError
 
 MANIFEST = "suwen.json"
@@ -307,10 +307,10 @@ def load_manifest(path: Path) -> Manifest:
         ) from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ManifestError(f"{file} cannot be read as JSON ({error}): copy it again from its source") from error
-    found = raw.get("format") if isinstance(raw, dict) else None
-    if isinstance(found, int) and found > FORMAT:
+    form = raw.get("format") if isinstance(raw, dict) else None
+    if isinstance(form, int) and form > FORMAT:
         raise ManifestError(
-            f"{file} has format {found}, newer than {FORMAT}, the newest this suwen reads: upgrade suwen"
+            f"{file} has format {form}, newer than {FORMAT}, the newest this suwen reads: upgrade suwen"
         )
     try:
         return Manifest.model_validate(raw)
@@ -321,16 +321,7 @@ def load_manifest(path: Path) -> Manifest:
 def save_manifest(path: Path, manifest: Manifest) -> Path:
     """Write ``suwen.json`` into a folder whole or not at all; returns the file."""
     file = manifest_path(Path(path))
-    text = json.dumps(manifest.model_dump(mode="json"), ensure_ascii=False, indent=2) + "\n"
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_json(file, manifest.model_dump(mode="json"))
     return file
 
 
@@ -352,9 +343,9 @@ def verify_files(path: Path, manifest: Manifest, *, tiers: Iterable[str] | None 
             file = Path(path) / tier.path / file_name
             if not file.is_file():
                 raise DamagedPair(f"{file} is missing (tier {name!r} of {manifest.name}): copy the pair again")
-            if contents and (found := sha256_of(file)) != expected:
+            if contents and (actual := sha256_of(file)) != expected:
                 raise DamagedPair(
-                    f"{file} is damaged (tier {name!r} of {manifest.name}): its sha256 is {found[:12]}…, the manifest "
+                    f"{file} is damaged (tier {name!r} of {manifest.name}): its sha256 is {actual[:12]}…, the manifest "
                     f"says {expected[:12]}…; copy the pair again"
                 )
 

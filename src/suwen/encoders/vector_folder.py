@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from suwen.encoders.document import DocumentEncoder, Progress, Settings
+from suwen.durable import replacing, sync, write_json
+from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Space, sha256_of
 from suwen.errors import SuwenError
@@ -187,13 +188,13 @@ def _settings(space: Space, name: str, shard_size: int) -> dict[str, Any]:
 def _same_settings(file: Path, settings: dict[str, Any]) -> None:
     """Write the settings of a first run down; refuse a rerun with others, and say which."""
     if not file.is_file():
-        _write_text(file, settings)
+        write_json(file, settings)
         return
-    found = json.loads(file.read_text(encoding="utf-8"))
+    first = json.loads(file.read_text(encoding="utf-8"))
     different = [
-        f"{key} was {found.get(key)!r} and is now {value!r}"
+        f"{key} was {first.get(key)!r} and is now {value!r}"
         for key, value in settings.items()
-        if found.get(key) != value
+        if first.get(key) != value
     ]
     if different:
         raise VectorsError(
@@ -213,58 +214,31 @@ def _already_done(out: Path, texts: Iterable[tuple[str, str]], settings: dict[st
 
 def _finish(out: Path, seen: _Seen, settings: dict[str, Any]) -> Path:
     """Join the shards into one array; the description comes last, so that its presence means that all is there."""
-    temporary = out / "vectors.npy.tmp"
-    shape = (seen.count, settings["dimension"])
-    if seen.count:
-        joined = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
-        start = 0
+    header = {"descr": "<f2", "fortran_order": False, "shape": (seen.count, settings["dimension"])}
+    with replacing(out / "vectors.npy") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
         for file in seen.files:
-            shard = np.load(file, mmap_mode="r", allow_pickle=False)
-            joined[start : start + len(shard)] = shard
-            start += len(shard)
-        joined.flush()
-        del joined
-    else:  # an empty file cannot be mapped
-        with temporary.open("wb") as stream:
-            np.save(stream, np.empty(shape, np.float16))
-    _publish(temporary, out / "vectors.npy")
-    _publish(seen.ids_file, out / "ids.txt")
+            stream.write(np.load(file, allow_pickle=False).tobytes())
+    sync(seen.ids_file)
+    seen.ids_file.replace(out / "ids.txt")
     described = {key: value for key, value in settings.items() if key != "shard_size"}
     hashes = {"sha256": sha256_of(out / "vectors.npy"), "source_sha256": seen.source.hexdigest()}
-    _write_text(out / "vectors.json", {**described, "count": seen.count, **hashes})
+    write_json(out / "vectors.json", {**described, "count": seen.count, **hashes})
     shutil.rmtree(out / "shards")
     return out
 
 
 def _write_array(file: Path, vectors: Vectors) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as stream:
+    with replacing(file) as stream:
         np.save(stream, vectors.astype(np.float16))
-    _publish(temporary, file)
-
-
-def _write_text(file: Path, content: dict[str, Any]) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    _publish(temporary, file)
-
-
-def _publish(temporary: Path, file: Path) -> None:
-    """Rename only what is on the disk, and put the new name there too: a power cut leaves all of it or none."""
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    temporary.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 _worker_encoder: DocumentEncoder | None = None
 
 
-def _encode_in_processes(todo: Iterable[_Shard], settings: Settings, folder: Path, workers: int, seen: _Seen) -> None:
+def _encode_in_processes(
+    todo: Iterable[_Shard], settings: EncoderSettings, folder: Path, workers: int, seen: _Seen
+) -> None:
     context = multiprocessing.get_context("spawn")  # fork is not safe once torch or CUDA has threads
     numbers = context.Queue()
     for number in range(workers):
@@ -290,7 +264,7 @@ def _collect(running: dict[Future[int], int], seen: _Seen) -> None:
         seen.finished(future.result())
 
 
-def _start_worker(settings: Settings, numbers: Any, workers: int) -> None:
+def _start_worker(settings: EncoderSettings, numbers: Any, workers: int) -> None:
     global _worker_encoder
     import torch
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from suwen.durable import sync
 from suwen.index.engine import Progress, Vectors
 from suwen.index.lexical import Lexical
-from suwen.index.truth import Truth, decode_vectors, sync_folder
+from suwen.index.truth import Truth, decode_vectors
 from suwen.index.vectors import Block, VectorFiles
 
 #: Rows moved at a time: bounds the memory of a rebuild, whatever the size of the index.
@@ -47,9 +48,9 @@ def derive(
     lexical = Lexical(made / "lexical", create=True)
     lexical.add(_counted(Truth.contents(connection, 0), total, progress))
     lexical.close()
-    sync_folder(made)
+    sync(made)
     made.rename(final)
-    sync_folder(folder)
+    sync(folder)
     watermarks = {"generation": generation, "sealed": files.count, "sealed_row": last, "lexical_row": last}
     return {**watermarks, "mean": mean.astype("<f4").tobytes(), "blocks": blocks, "gone": gone}
 
@@ -74,10 +75,10 @@ def _mean(connection: sqlite3.Connection, last: int, dimension: int, most: int =
     """The mean of vectors spread evenly over the index: enough for the sign bits, without reading everything."""
     query = "SELECT row, vector FROM vectors WHERE row >= ? ORDER BY row LIMIT 1"
     starts = np.unique(np.linspace(1, max(last, 1), most).astype(np.int64))
-    found = dict(row for start in starts if (row := connection.execute(query, (int(start),)).fetchone()))
-    if not found:
+    blobs = dict(row for start in starts if (row := connection.execute(query, (int(start),)).fetchone()))
+    if not blobs:
         return np.zeros(dimension, dtype=np.float32)
-    return np.asarray(decode_vectors(list(found.values()), dimension).mean(axis=0), dtype=np.float32)
+    return np.asarray(decode_vectors(list(blobs.values()), dimension).mean(axis=0), dtype=np.float32)
 
 
 def _counted(contents: Iterator[tuple[int, str]], total: int, progress: Progress | None) -> Iterator[tuple[int, str]]:

@@ -15,52 +15,57 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from suwen.index import upkeep, waiting
-from suwen.index.counts import stats
+from suwen.durable import FileLock, Locked, write_bytes
+from suwen.index import lookup, upkeep, waiting
+from suwen.index.counts import PerMoment, count_all, sizes
 from suwen.index.derive import derive, generation_name
 from suwen.index.engine import (
+    Abilities,
     Backlog,
+    DamagedIndex,
     EncodedDocument,
+    IndexLocked,
     IndexProblem,
+    Known,
     Outcome,
     Progress,
     Reencoded,
-    Rows,
     Stats,
     Vectors,
     Waiting,
     check_documents,
 )
-from suwen.index.lock import IndexLocked, WriterLock
 from suwen.index.snapshot import EmbeddedSnapshot
-from suwen.index.truth import FILE, DamagedIndex, DamagedVector, Truth
-from suwen.index.vectors import Block, VectorFiles
+from suwen.index.truth import FILE, DamagedVector, Truth, not_written
+from suwen.index.vectors import Block
 from suwen.index.view import Views
 
 log = logging.getLogger("suwen.index")
 
 #: Passages that may wait in memory before they go to the vector files: scanning them costs under a millisecond.
 SEAL = 1024
-#: Up to this many passages a missing or damaged derived file is mended on opening (seconds); past it, on request.
+#: Up to this many passages a missing or damaged derived file is made again on opening (seconds); past it, on request.
 _HEAL_LIMIT = 50_000
 
 
 class EmbeddedEngine:
     """An index in one folder. See :class:`suwen.index.engine.Engine` for what it promises."""
 
-    def __init__(self, folder: Path, truth: Truth, lock: WriterLock, seal: int = SEAL) -> None:
-        self.folder, self._truth, self._lock, self._seal_at = folder, truth, lock, seal
+    abilities = Abilities(consistent=True, exact=True, upkeep=True, backup=True)
+
+    def __init__(self, folder: Path, truth: Truth, lock: FileLock, seal: int = SEAL) -> None:
+        self.folder, self.address = folder, str(folder)
+        self._truth, self._lock, self._seal_at = truth, lock, seal
         self._mutex = threading.RLock()
         #: Whether tantivy may hold rows past its watermark, from a call that failed on the way.
         self._lexical_ahead = False
         meta = truth.meta(truth.reader())
-        self.index_id, self.dimension, self._space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
+        self.index_id, self.dimension, self.space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
         self._views = Views(folder, self.index_id, self.dimension)
-        self._backlogs = waiting.Backlogs()
+        self._backlogs, self._counts = PerMoment(waiting.backlog), PerMoment(count_all)
         self.healed = ""
 
     # -- opening and closing ------------------------------------------------------------------------------------
@@ -69,47 +74,45 @@ class EmbeddedEngine:
     def create(cls, folder: Path | str, *, space: str, dimension: int, seal: int = SEAL) -> EmbeddedEngine:
         """Make an empty index and open it for writing. The folder may exist, but must not hold anything foreign."""
         folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise IndexProblem(f"{folder} cannot be made a folder ({problem}): choose another place") from problem
-        if (folder / FILE).exists():
-            raise IndexProblem(f"{folder} is an index already: open it, or choose another folder")
-        foreign = [
-            entry.name for entry in folder.iterdir() if entry.name != "lock" and not entry.name.startswith("truth.new")
-        ]
-        if foreign:
-            raise IndexProblem(
-                f"{folder} holds other files ({foreign[0]}, …): give a new or empty folder for the index"
-            )
-        lock = WriterLock(folder)
-        lock.acquire()
+        upkeep.make_ready(folder)
+        lock = FileLock(folder / "lock")
+        _take(lock)
         engine = cls(folder, Truth.create(folder, space, dimension), lock, seal)
         engine._repair()
         return engine
 
     @classmethod
-    def open(cls, folder: Path | str, *, write: bool = False, seal: int = SEAL, heal: bool = True) -> EmbeddedEngine:
+    def open(cls, folder: Path | str, *, write: bool = False, seal: int = SEAL, repair: bool = True) -> EmbeddedEngine:
         """Open an index.
 
         Args:
             folder: The index folder.
             write: Take the writer's lock; a second writer is refused.
             seal: How many passages wait in memory before they go to the vector files.
-            heal: Mend what a crash left behind. Off only for ``rebuild``, which derives everything anew.
+            repair: Put right what a crash left behind. Off only to look at the files, or for ``rebuild``.
         """
         folder = Path(folder)
-        engine = cls(folder, Truth(folder), WriterLock(folder), seal)
+        engine = cls(folder, Truth(folder), FileLock(folder / "lock"), seal)
         try:
             if write:
-                engine._lock.acquire(wait=2.0)
+                _take(engine._lock, wait=2.0)
                 engine._truth.upgrade()
-            if heal:
+            if repair:
                 engine._heal()
         except BaseException:
             engine.close()
             raise
         return engine
+
+    @staticmethod
+    def exists(folder: Path | str) -> bool:
+        """Whether a folder holds an index."""
+        return (Path(folder) / FILE).exists()
+
+    @staticmethod
+    def restore(source: Path, folder: Path | str) -> None:
+        """Make an index folder of a backup; opening or rebuilding it derives the rest."""
+        upkeep.restore(source, Path(folder))
 
     def close(self) -> None:
         """Let go of files and the lock."""
@@ -123,14 +126,10 @@ class EmbeddedEngine:
         if self._lock.held:
             self._repair()
             return
-        try:
-            with self._truth.reading() as connection:
-                self._views.at(connection)
+        if self._damage() is None:
             return
-        except DamagedIndex:
-            pass
         try:
-            self._lock.acquire()
+            _take(self._lock)
         except (IndexLocked, OSError):
             return
         try:
@@ -143,21 +142,23 @@ class EmbeddedEngine:
         """Make the derived files agree with the truth: drop what a crash left, derive what is missing."""
         meta = self._truth.meta(self._truth.reader())
         self._sweep(keep=int(meta["generation"]))
-        try:
-            with self._truth.reading() as connection:
-                self._views.at(connection)
-        except DamagedVector as problem:
-            # Opened all the same: adding the document again is what mends it.
-            log.warning("%s: %s", self.folder, problem)
-        except DamagedIndex as problem:
+        damage = self._damage()
+        if isinstance(damage, DamagedVector):
+            # Opened all the same: adding the document again is what repairs it.
+            log.warning("%s: %s", self.folder, damage)
+        elif damage is not None:
             count = self._truth.reader().execute("SELECT count(*) FROM passages").fetchone()[0]
             if count > _HEAL_LIMIT:
-                raise
+                raise damage
             if int(meta["generation"]):
-                self.healed = f"derived files were rebuilt from the truth ({problem})"
+                self.healed = f"derived files were rebuilt from the truth ({damage})"
                 log.warning("%s: %s", self.folder, self.healed)
             self.rebuild()
         self._lexical_ahead = True
+
+    def _damage(self) -> DamagedIndex | None:
+        with self._truth.reading() as connection:
+            return self._views.damage(connection)
 
     def _sweep(self, keep: int) -> None:
         for entry in self.folder.glob("gen-*"):
@@ -165,11 +166,6 @@ class EmbeddedEngine:
                 shutil.rmtree(entry, ignore_errors=True)
 
     # -- reading ------------------------------------------------------------------------------------------------
-
-    @property
-    def space(self) -> str:
-        """The id of the space whose vectors it holds."""
-        return self._space
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[EmbeddedSnapshot]:
@@ -186,42 +182,26 @@ class EmbeddedEngine:
                 yield EmbeddedSnapshot(view, connection)
                 return
 
-    def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """The stored digest of each of these documents that is there."""
+    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """Of these documents those that are there, with what they were made from."""
         with self._truth.reading() as connection:
-            query = "SELECT id, digest FROM documents WHERE id = ?"
-            return dict(found for id_ in ids if (found := connection.execute(query, (id_,)).fetchone()))
+            return lookup.known(connection, ids)
 
-    def encoder_of(self, id_: str) -> str | None:
-        """Who encoded a document's passages; None for one that has none or is not there."""
-        query = "SELECT encoder FROM passages WHERE document = (SELECT number FROM documents WHERE id = ?) LIMIT 1"
-        found = self._truth.reader().execute(query, (id_,)).fetchone()
-        return None if found is None else str(found[0])
+    def ids(self, after: str = "", limit: int = 10_000, origin: str | None = None) -> list[str]:
+        """The first ids past ``after``, ascending: of all documents, or of those that came one way."""
+        with self._truth.reading() as connection:
+            return lookup.ids(connection, after, limit, origin)
 
     def stored_vectors(self, id_: str, encoder: str) -> dict[str, Vectors]:
         """What one encoder made of a document's passages: vectors by the passages' content."""
         with self._truth.reading() as connection:
-            query = """SELECT row FROM passages WHERE encoder = ? AND document =
-                       (SELECT number FROM documents WHERE id = ?)"""
-            rows = [row for (row,) in connection.execute(query, (encoder, id_))]
-            vectors = self._truth.vectors_of(connection, np.asarray(rows, dtype=np.int64), self.dimension)
-            return {item.passage.content: vectors[i] for i, item in enumerate(self._truth.fetch(connection, rows))}
-
-    def document_ids(self, origin: str | None = None) -> Iterator[str]:
-        """The ids of all documents, or of those that came one way (``index`` or ``add``), in ascending order."""
-        after = ""
-        query = "SELECT id FROM documents WHERE id > ? AND (? IS NULL OR origin = ?) ORDER BY id LIMIT 10000"
-        while True:
-            found = [id_ for (id_,) in self._truth.reader().execute(query, (after, origin, origin))]
-            yield from found
-            if not found:
-                return
-            after = found[-1]
+            return lookup.vectors_by_content(connection, id_, encoder, self.dimension)
 
     def stats(self) -> Stats:
-        """Counts and sizes."""
+        """Counts and sizes; counted again only when the index has changed."""
         with self._truth.reading() as connection:
-            return stats(connection, self.folder, self.dimension, self._space)
+            truth, derived = sizes(self.folder)
+            return self._counts.at(connection)._replace(bytes_truth=truth, bytes_derived=derived)
 
     def backlog(self, encoder: str) -> Backlog:
         """How much is stored with vectors of other encoders than this one."""
@@ -233,9 +213,33 @@ class EmbeddedEngine:
         with self._truth.reading() as connection:
             return waiting.oldest(connection, encoder, limit, skip)
 
-    def settings(self) -> dict[str, Any]:
-        """What :meth:`remember` was told, with the engine's own settings."""
-        return {key: value for key, value in self._truth.meta(self._truth.reader()).items() if key != "mean"}
+    def settings(self) -> dict[str, str | int]:
+        """What :meth:`remember` was called with, all calls together."""
+        with self._truth.reading() as connection:
+            return lookup.settings(connection)
+
+    # -- what others derive: files of the folder ----------------------------------------------------------------
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        """Keep something under the name of a file."""
+        try:
+            write_bytes(self.folder / name, data)
+        except OSError as problem:
+            raise not_written(self.folder / name, problem) from problem
+
+    def get_blob(self, name: str) -> bytes | None:
+        """What is kept under a name, if anything is."""
+        try:
+            return (self.folder / name).read_bytes()
+        except OSError:
+            return None
+
+    def blob_version(self, name: str) -> int | None:
+        """When it was kept."""
+        try:
+            return (self.folder / name).stat().st_mtime_ns
+        except OSError:
+            return None
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -265,8 +269,8 @@ class EmbeddedEngine:
         with self._writing(), self._truth.writing() as transaction:
             return self._truth.remove(transaction, ids)
 
-    def remember(self, **settings: object) -> None:
-        """Keep a few small settings beside the data, such as the pair that was used."""
+    def remember(self, **settings: str | int) -> None:
+        """Keep a few small settings with the data, such as the pair that was used."""
         with self._writing(), self._truth.writing() as transaction:
             self._truth.set_meta(transaction, **settings)
 
@@ -291,26 +295,21 @@ class EmbeddedEngine:
         rows, vectors = self._truth.vectors(transaction, int(meta["sealed_row"]), self.dimension)
         if int(meta["sealed"]) == 0:
             meta["mean"] = vectors.mean(axis=0, dtype=np.float64).astype("<f4").tobytes()
-        block = self._append(self._views.files(meta), rows, vectors)
+        files = self._views.files(meta)
+        try:
+            block = files.append(rows, vectors)
+        except OSError as problem:
+            raise not_written(f"the vector files in {files.folder}", problem) from problem
         _note(transaction, block)
         sealed = block.position + block.size
         self._truth.set_meta(transaction, sealed=sealed, sealed_row=int(rows[-1]), mean=meta["mean"])
-
-    def _append(self, files: VectorFiles, rows: Rows, vectors: Vectors) -> Block:
-        try:
-            return files.append(rows, vectors)
-        except OSError as problem:
-            raise IndexProblem(
-                f"could not write the vector files in {files.folder}: {problem}. Nothing of this call was stored; free "
-                "disk space or mend the folder's permissions and try again"
-            ) from problem
 
     @contextlib.contextmanager
     def _publishing(self) -> Iterator[None]:
         """Remember a failure on the way: tantivy may then be ahead of the truth, and is swept before the next write."""
         if self._lexical_ahead:
             meta = self._truth.meta(self._truth.reader())
-            with self._telling():
+            with self._writing_lexical():
                 self._views.lexical(int(meta["generation"])).forget(above=int(meta["lexical_row"]))
         self._lexical_ahead = True
         yield
@@ -319,20 +318,17 @@ class EmbeddedEngine:
     def _publish_lexical(self, transaction: sqlite3.Connection) -> None:
         """Bring tantivy up to the transaction's rows; they count once the transaction commits."""
         meta = self._truth.meta(transaction)
-        with self._telling():
+        with self._writing_lexical():
             lexical = self._views.lexical(int(meta["generation"]))
             lexical.add(self._truth.contents(transaction, int(meta["lexical_row"])))
         self._truth.set_meta(transaction, lexical_row=self._truth.last_row(transaction))
 
     @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _writing_lexical(self) -> Iterator[None]:
         try:
             yield
         except (ValueError, OSError) as problem:
-            raise IndexProblem(
-                f"could not write the lexical index in {self.folder}: {problem}. Nothing of this call was stored; free "
-                "disk space or mend the folder's permissions and try again"
-            ) from problem
+            raise not_written(f"the lexical index in {self.folder}", problem) from problem
 
     # -- upkeep -------------------------------------------------------------------------------------------------
 
@@ -348,7 +344,7 @@ class EmbeddedEngine:
         return True
 
     def rebuild(self, progress: Progress | None = None) -> None:
-        """Derive every file anew from the truth, beside the old ones, then switch in one transaction.
+        """Derive every file again from the truth, beside the old ones, then switch in one transaction.
 
         Searches go on meanwhile, and so do writes from other threads of this process: what they add is the new
         generation's tail.
@@ -359,10 +355,8 @@ class EmbeddedEngine:
             with self._truth.reading() as connection:
                 state = derive(connection, self.folder, self.index_id, self.dimension, progress)
         except (ValueError, OSError) as problem:
-            raise IndexProblem(
-                f"could not write the derived files in {self.folder}: {problem}. The index is as it was; free disk "
-                "space and try again"
-            ) from problem
+            outcome = "The index is as it was; free disk space and try again"
+            raise not_written(f"the derived files in {self.folder}", problem, outcome) from problem
         with self._writing():
             # The new generation holds nothing past the watermark, whatever the old one does.
             self._lexical_ahead = False
@@ -377,20 +371,28 @@ class EmbeddedEngine:
                     self._publish_lexical(transaction)
             self._sweep(keep=state["generation"])
 
-    def backup(self, target: Path | str) -> Path:
+    def backup(self, target: Path) -> Path:
         """Copy the truth of the live index to a new folder; opening or rebuilding it there restores the rest."""
-        return upkeep.backup(self._truth, Path(target))
+        return upkeep.backup(self._truth, target)
 
     def verify(self, progress: Progress | None = None) -> list[str]:
         """Read everything and compare; the problems in words, none when all is well."""
         with self._truth.reading() as connection:
-            try:
-                view = self._views.at(connection)
-            except DamagedIndex as problem:
-                return [*upkeep.check_truth(connection, self.dimension, progress), str(problem)]
-            return upkeep.verify(connection, view, progress)
+            if (damage := self._views.damage(connection)) is not None:
+                return [*upkeep.check_truth(connection, self.dimension, progress), str(damage)]
+            return upkeep.verify(connection, self._views.at(connection), progress)
 
 
 def _note(transaction: sqlite3.Connection, block: Block) -> None:
     record = (block.position, block.size, json.dumps(block.checksums))
     transaction.execute("INSERT INTO blocks VALUES(?, ?, ?)", record)
+
+
+def _take(lock: FileLock, wait: float = 0.0) -> None:
+    try:
+        lock.acquire(wait)
+    except Locked as problem:
+        raise IndexLocked(
+            f"{lock.path.parent} is being written by process {problem.holder}: wait for it to finish, or write through "
+            "it"
+        ) from None

@@ -1,9 +1,22 @@
-"""What an engine is: the one page a new engine has to fill, and what it may refuse. No engine lives here."""
+"""What an engine is: the one page a new engine has to fill, and what it may lack. No engine lives here.
+
+Everything outside ``index/`` knows engines by these types alone; :mod:`suwen.index.opening` makes them, and the suite
+in ``tests/index/contract`` holds every one of them to this page. Where what is still to come has its place:
+
+* Several vectors of a passage: :class:`EncodedDocument` gets the passage of each vector. Rows number passages, not
+  vectors, so a passage stays one hit of a :class:`Ranking`, by its best vector.
+* Spaces of inner product: the similarity is given when an index is created, as the space's id is. No caller takes
+  scores for cosines.
+* Page and position: fields of :class:`~suwen.corpora.records.Passage`, which engines store and give back whole.
+* Facets and sorting: questions to a :class:`Snapshot`, under the same ``where`` as a search.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -15,12 +28,46 @@ from suwen.index.filters import Where
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
-#: Told how much of a long job is done: ``progress(done, total)``.
+#: Called with how much of a long job is done: ``progress(done, total)``.
 Progress = Callable[[int, int], None]
 
 
 class IndexProblem(SuwenError):
     """The root of everything an index complains about."""
+
+
+class NotAnIndex(IndexProblem):
+    """There is no index at this address, or one this version cannot read."""
+
+
+class DamagedIndex(IndexProblem):
+    """A part of the index is missing, foreign or broken; the message says how to get it back."""
+
+
+class IndexLocked(IndexProblem):
+    """Another process writes this index."""
+
+
+class DiskFull(IndexProblem):
+    """There is no room for what was to be written: nothing of the call was stored."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What not every engine can do. Callers ask before they use it, by :func:`need` where they cannot do without.
+
+    Attributes:
+        consistent: A snapshot holds still: its dense, lexical and stored side are of one moment. Without it, a passage
+            that was found may be gone when it is fetched.
+        exact: :meth:`Snapshot.exact`.
+        upkeep: :meth:`Engine.verify`, :meth:`Engine.compact` and :meth:`Engine.rebuild`.
+        backup: :meth:`Engine.backup`.
+    """
+
+    consistent: bool = False
+    exact: bool = False
+    upkeep: bool = False
+    backup: bool = False
 
 
 class Ranking(NamedTuple):
@@ -97,6 +144,33 @@ class StoredPassage(NamedTuple):
     encoder: str
 
 
+class StoredDocument(NamedTuple):
+    """A document as it comes back: what the index keeps of it, and its passages in reading order."""
+
+    id: str
+    title: str
+    metadata: Metadata
+    #: The digest it was stored with.
+    digest: str
+    passages: list[StoredPassage]
+
+    @property
+    def text(self) -> str:
+        """Its text, put together from its passages; white space between two of them comes back as spaces."""
+        text = ""
+        for passage in (item.passage for item in self.passages):
+            text = text.ljust(passage.start)
+            text += passage.text[len(text) - passage.start :]
+        return text
+
+
+class Known(NamedTuple):
+    """What a stored document was made from, and who made its vectors (nobody, where it has no passage)."""
+
+    digest: str
+    encoder: str
+
+
 class Stats(NamedTuple):
     """What an index holds."""
 
@@ -109,10 +183,20 @@ class Stats(NamedTuple):
     fields: Sequence[str]
     bytes_truth: int
     bytes_derived: int
+    #: The version of its format.
+    format: int
 
 
 class Snapshot(Protocol):
-    """One consistent state of an index: every answer it gives belongs to the same moment."""
+    """The state of an index that a ``with engine.snapshot()`` block works on."""
+
+    @property
+    def last_row(self) -> int:
+        """The highest row given out so far: grows with every passage added, and never falls."""
+
+    @property
+    def encoders(self) -> Sequence[str]:
+        """Who encoded anything that is there."""
 
     def dense(
         self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
@@ -128,9 +212,29 @@ class Snapshot(Protocol):
     def fetch(self, rows: Sequence[int]) -> list[StoredPassage]:
         """The passages of these rows, in this order."""
 
+    def document(self, id_: str) -> StoredDocument | None:
+        """A whole document, if it is there."""
+
+    def count(self, encoder: str, most: int) -> int:
+        """How many passages one encoder encoded, counted up to ``most``."""
+
+    def sample(self, count: int, encoder: str | None = None) -> tuple[Rows, Vectors]:
+        """About ``count`` live passages, of one encoder or of any, spread evenly over the index."""
+
+    def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
+        """Exact search for several vectors: the measure of recall."""
+
 
 class Engine(Protocol):
     """Stores encoded documents and finds passages; knows one space, and nothing of encoders."""
+
+    @property
+    def address(self) -> str:
+        """Where the index is, as it was opened."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do beside what every engine can."""
 
     @property
     def space(self) -> str:
@@ -142,8 +246,14 @@ class Engine(Protocol):
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""
 
-    def digests(self, ids: Sequence[str]) -> dict[str, str]:
-        """The stored digest of each of these documents that is there."""
+    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+        """Of these documents those that are there, with what they were made from."""
+
+    def ids(self, after: str = "", limit: int = 10_000, origin: str | None = None) -> list[str]:
+        """The first ids past ``after``, ascending: of all documents, or of those that came one way."""
+
+    def stored_vectors(self, id_: str, encoder: str) -> dict[str, Vectors]:
+        """What one encoder made of a document's passages: vectors by the passages' content."""
 
     def backlog(self, encoder: str) -> Backlog:
         """How much is stored with vectors of other encoders than this one."""
@@ -155,13 +265,56 @@ class Engine(Protocol):
         """Replace the vectors of documents that are still the version named; nothing else of them changes."""
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The newest state, held still until the context ends."""
+        """The newest state, held still until the context ends where the engine is ``consistent``."""
 
     def stats(self) -> Stats:
-        """Counts and sizes."""
+        """Counts and sizes; cheap when nothing has changed."""
+
+    def settings(self) -> Mapping[str, str | int]:
+        """What :meth:`remember` was called with, all calls together."""
+
+    def remember(self, **settings: str | int) -> None:
+        """Keep a few small settings with the data, such as the pair that was used."""
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        """Keep something that was derived from the index under a name such as ``sample.npz``, whole or not at all.
+
+        It may get lost, in a backup for one: who kept it makes it again. Readers may keep things too.
+        """
+
+    def get_blob(self, name: str) -> bytes | None:
+        """What is kept under a name, if anything is."""
+
+    def blob_version(self, name: str) -> int | None:
+        """A number that changes with what is kept under a name; None when nothing is. Asked at every search."""
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        """Read everything and compare; the problems in words, none when all is well."""
+
+    def compact(self, progress: Progress | None = None) -> bool:
+        """Give the space of deleted passages back; whether there was anything to do."""
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        """Derive again whatever searches need, while searches go on."""
+
+    def backup(self, target: Path) -> Path:
+        """Copy the live index to a new folder, from which :func:`suwen.index.opening.restore` makes an index."""
 
     def close(self) -> None:
         """Let go of files and locks; a closed engine answers nothing."""
+
+
+def need(engine: Engine, ability: Literal["consistent", "exact", "upkeep", "backup"]) -> None:
+    """Refuse to go on with an engine that lacks an ability."""
+    if not getattr(engine.abilities, ability):
+        raise IndexProblem(f"the engine of {engine.address} cannot do this (it lacks: {ability}): use its own tools")
+
+
+def all_ids(engine: Engine, after: str = "", origin: str | None = None) -> Iterator[str]:
+    """The ids past ``after``, ascending, a page at a time."""
+    while page := engine.ids(after, origin=origin):
+        yield from page
+        after = page[-1]
 
 
 def check_documents(documents: Sequence[EncodedDocument], dimension: int) -> None:

@@ -1,11 +1,15 @@
-"""Metadata filters: what a caller may ask, checked, and turned into SQL over the truth. No searching here."""
+"""The language of metadata filters: what a caller may ask, read and checked. Which rows it admits, an engine finds out.
+
+Every engine admits the same documents. A list in the metadata meets a condition when one of its values does. Numbers
+are compared as numbers (7 equals 7.0, true equals 1) and never with text; a bound of a range holds for its own kind,
+so text is within no bounds of numbers. NaN and infinity equal nothing. A field that no document has is an error.
+"""
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from suwen.corpora.records import Scalar
 from suwen.errors import SuwenError
@@ -13,7 +17,6 @@ from suwen.errors import SuwenError
 #: ``{"topic": "用药"}`` equality, ``{"lang": ["zh", "en"]}`` any of, ``{"year": {"gte": 2020, "lt": 2025}}`` range.
 Where = Mapping[str, Scalar | Sequence[Scalar] | Mapping[str, Scalar]]
 
-_BOUNDS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _CLAUSE = re.compile(r"^(?P<key>[^<>=!]+?)\s*(?P<op>>=|<=|=|>|<)\s*(?P<value>.*)$", re.DOTALL)
 _OPERATORS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
@@ -70,56 +73,54 @@ def _forms(text: str) -> list[Scalar]:
     return [text]
 
 
-def compile_where(where: Where) -> tuple[str, list[Scalar]]:
-    """SQL that selects the live rows a filter admits, in ascending order, and its parameters."""
+class Condition(NamedTuple):
+    """What one field must meet: be any of ``values``, or else lie within all ``bounds`` (``gt``, ``gte``, …)."""
+
+    field: str
+    values: Sequence[Scalar]
+    bounds: Mapping[str, Scalar]
+
+
+def conditions(where: Where) -> list[Condition]:
+    """A filter taken apart and checked, for an engine to compile. All conditions must be met.
+
+    Raises:
+        FilterError: It cannot be understood. That a field is not there, only an engine can tell: :func:`unknown_field`.
+    """
     if not isinstance(where, Mapping):
         raise FilterError(f"a filter is a mapping of field to value, not {type(where).__name__}")
-    conditions, parameters = [], []
-    for key, wanted in where.items():
-        if not isinstance(key, str) or not _writable(key):
-            raise UnknownField(f"{key!r} is not the name of a field: no document has the field")
-        condition, values = _condition(key, wanted)
-        conditions.append(f"document IN (SELECT document FROM attributes WHERE key = ? AND {condition})")
-        parameters += [key, *values]
-    clause = " AND ".join(conditions) or "1"
-    return f"SELECT row FROM passages WHERE {clause} ORDER BY row", parameters
+    return [_condition(field, wanted) for field, wanted in where.items()]
 
 
-def _condition(key: str, wanted: Scalar | Sequence[Scalar] | Mapping[str, Scalar]) -> tuple[str, list[Scalar]]:
+def unknown_field(field: str, fields: Sequence[str]) -> UnknownField:
+    """The error for a field that no document has, beside those that some have."""
+    there = f"the fields are {', '.join(fields)}" if fields else "this index has no metadata at all"
+    return UnknownField(f"no document has the field {field!r}: {there}")
+
+
+def _condition(field: str, wanted: Scalar | Sequence[Scalar] | Mapping[str, Scalar]) -> Condition:
+    if not isinstance(field, str) or not _writable(field):
+        raise UnknownField(f"{field!r} is not the name of a field: no document has the field")
     if isinstance(wanted, Mapping):
-        return _range(key, wanted)
+        return Condition(field, (), _checked_bounds(field, wanted))
     if not isinstance(wanted, str | int | float | bool | Sequence | set | frozenset):
-        raise FilterError(f"filter on {key!r}: {wanted!r} is not a value, a list of values or a range")
+        raise FilterError(f"filter on {field!r}: {wanted!r} is not a value, a list of values or a range")
     values = [wanted] if isinstance(wanted, str | int | float | bool) else list(wanted)
     bad = [value for value in values if not isinstance(value, str | int | float | bool)]
     if bad:
-        raise FilterError(f"filter on {key!r}: {bad[0]!r} is not text, a number or a truth value")
-    # As one JSON parameter: SQLite takes 32,766 parameters at the most, and no integer over 64 bits.
-    finite = [value for value in values if isinstance(value, str | int) or math.isfinite(value)]
-    return "value IN (SELECT value FROM json_each(?))", [json.dumps(finite)]
+        raise FilterError(f"filter on {field!r}: {bad[0]!r} is not text, a number or a truth value")
+    return Condition(field, values, {})
 
 
-def _range(key: str, bounds: Mapping[str, Scalar]) -> tuple[str, list[Scalar]]:
-    unknown = [name for name in bounds if name not in _BOUNDS]
+def _checked_bounds(field: str, bounds: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    names = tuple(_OPERATORS.values())
+    unknown = [name for name in bounds if name not in names]
     if unknown or not bounds:
-        raise FilterError(f"filter on {key!r}: a range takes {', '.join(_BOUNDS)}; got {', '.join(unknown) or 'none'}")
-    parts, values = [], []
-    for name, bound in bounds.items():
+        raise FilterError(f"filter on {field!r}: a range takes {', '.join(names)}; got {', '.join(unknown) or 'none'}")
+    for bound in bounds.values():
         if not isinstance(bound, str | int | float):
-            raise FilterError(f"filter on {key!r}: the bound {bound!r} is neither a number nor text")
-        # SQLite sorts every number before every text, so a bound must be held to its own type.
-        kind = "typeof(value) = 'text'" if isinstance(bound, str) else "typeof(value) IN ('integer', 'real')"
-        parts.append(f"value {_BOUNDS[name]} ? AND {kind}")
-        values.append(bound.encode(errors="replace").decode() if isinstance(bound, str) else storable(bound))
-    return " AND ".join(parts), values
-
-
-def storable(number: float) -> float:
-    """A number as SQLite can hold it: integers over 64 bits become floats."""
-    try:
-        return number if isinstance(number, float) or -(2**63) <= number < 2**63 else float(number)
-    except OverflowError:
-        return math.copysign(math.inf, number)
+            raise FilterError(f"filter on {field!r}: the bound {bound!r} is neither a number nor text")
+    return bounds
 
 
 def _writable(text: str) -> bool:

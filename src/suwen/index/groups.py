@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from suwen.index.counts import encoders, passages_by
 from suwen.index.engine import Rows, Scale, Vectors
-from suwen.index.vectors import VectorFiles
+from suwen.index.vectors import VectorFiles, among
 
 Flags = npt.NDArray[np.bool_]
 
@@ -37,16 +37,16 @@ class Groups:
 
     def scaled(self, rows: Rows, scores: Vectors, scales: Mapping[str, Scale]) -> Vectors:
         """Scores with each encoder's mapped by its scale, where it has one."""
-        found = scores.astype(np.float32, copy=True)
+        scaled = scores.astype(np.float32, copy=True)
         others = np.ones(len(rows), dtype=bool)
         for name, members in self.listed.items():
-            there = _among(rows, members)
+            there = among(rows, members)
             others &= ~there
             if (scale := scales.get(name)) is not None:
-                found[there] = scale.slope * scores[there] + scale.offset
+                scaled[there] = scale.slope * scores[there] + scale.offset
         if (scale := scales.get(self.rest)) is not None:
-            found[others] = scale.slope * scores[others] + scale.offset
-        return found
+            scaled[others] = scale.slope * scores[others] + scale.offset
+        return scaled
 
     def apart(
         self, files: VectorFiles, admitted: Rows | None, dead: Flags | None
@@ -57,7 +57,7 @@ class Groups:
             return
         others = np.ones(len(admitted), dtype=bool)
         for members in self.listed.values():
-            there = _among(admitted, members)
+            there = among(admitted, members)
             others &= ~there
             yield admitted[there], None
         yield admitted[others], None
@@ -98,19 +98,10 @@ def read_groups(connection: sqlite3.Connection, hidden: Rows, before: tuple[Grou
         if name != rest:
             known = old.listed.get(name, np.empty(0, dtype=np.int64))
             came = _rows(connection, name, last)
-            listed[name] = np.concatenate([known[~_among(known, hidden)], came])
+            listed[name] = np.concatenate([known[~among(known, hidden)], came])
     return Groups(names, rest, listed)
 
 
 def _rows(connection: sqlite3.Connection, encoder: str, after: int) -> Rows:
     query = "SELECT row FROM passages WHERE encoder = ? AND row > ? ORDER BY row"
     return np.fromiter((row for (row,) in connection.execute(query, (encoder, after))), dtype=np.int64)
-
-
-def _among(rows: Rows, ascending: Rows) -> Flags:
-    """Of each row, whether it is among these."""
-    if len(ascending) == 0 or len(rows) == 0:
-        return np.zeros(len(rows), dtype=bool)
-    found = np.searchsorted(ascending, rows)
-    found[found == len(ascending)] = 0
-    return np.asarray(ascending[found] == rows)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import tantivy
 
-from suwen.index.engine import Ranking, Rows
-from suwen.index.truth import DamagedIndex, sync_folder
+from suwen.durable import sync
+from suwen.index.engine import DamagedIndex, Ranking, Rows
+from suwen.index.vectors import among
 from suwen.text.segment import bigrams, words
 
 #: How much a matching word weighs beside a matching bigram. nDCG@10 on query-title and consultation search: bigrams
@@ -86,7 +86,7 @@ class Lexical:
             write(writer)
             writer.commit()
             # tantivy syncs the folder before it renames its meta.json, not after.
-            sync_folder(self.folder)
+            sync(self.folder)
         except BaseException:
             # The traceback would keep the writer, and with it tantivy's lock.
             with contextlib.suppress(ValueError):
@@ -128,9 +128,9 @@ class Lexical:
         if query is None or (admitted is not None and len(admitted) == 0):
             return Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
         if admitted is not None and len(admitted) <= _TERM_SET:
-            among = tantivy.Query.term_set_query(self._schema, "row", admitted.tolist())
-            among = tantivy.Query.boost_query(tantivy.Query.const_score_query(among, 0.0), 1.0)
-            query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, among)])
+            listed = tantivy.Query.term_set_query(self._schema, "row", admitted.tolist())
+            listed = tantivy.Query.boost_query(tantivy.Query.const_score_query(listed, 0.0), 1.0)
+            query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, listed)])
         return self._widen(searcher, query, k, admitted, hidden, last)
 
     @staticmethod
@@ -146,9 +146,9 @@ class Lexical:
             hits = searcher.search(query, limit=max(1, min(asked, total)), count=False).hits
             rows = np.asarray(searcher.fast_field_values("row", [address for _, address in hits]), dtype=np.int64)
             scores = np.asarray([score for score, _ in hits], dtype=np.float32)
-            seen = (rows <= last) & ~_isin(rows, hidden)
+            seen = (rows <= last) & ~among(rows, hidden)
             if admitted is not None:
-                seen &= _isin(rows, admitted)
+                seen &= among(rows, admitted)
             # tantivy breaks ties by where a row lies, which a rebuild changes; here they go by row, so all that tie
             # with the k-th are looked at, within reason.
             tied = asked < _MOST_TIES and seen.sum() >= k and scores[seen][k - 1] - scores[-1] < _SAME
@@ -165,11 +165,3 @@ class Lexical:
                 one = tantivy.Query.term_query(self._schema, field, term, "freq")
                 clauses.append((tantivy.Occur.Should, tantivy.Query.boost_query(one, weight)))
         return tantivy.Query.boolean_query(clauses) if clauses else None
-
-
-def _isin(rows: Rows, ascending: Rows) -> npt.NDArray[np.bool_]:
-    if len(ascending) == 0 or len(rows) == 0:
-        return np.zeros(len(rows), dtype=bool)
-    found = np.searchsorted(ascending, rows)
-    found[found == len(ascending)] = 0
-    return np.asarray(ascending[found] == rows)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from suwen.corpora.records import Metadata
-from suwen.index.engine import Progress, Ranking, Rows, Scale, StoredPassage, Vectors
+from suwen.index import lookup
+from suwen.index.engine import Progress, Ranking, Rows, Scale, StoredDocument, StoredPassage, Vectors
 from suwen.index.filters import Where
 from suwen.index.truth import Truth
 from suwen.index.vectors import best, products
@@ -20,16 +18,6 @@ from suwen.index.view import View
 EXACT_LIMIT = 20_000
 #: Hits beyond k whose true vectors are looked up, so that the order and the scores are those of exact search.
 _MARGIN = 32
-
-
-class StoredDocument(NamedTuple):
-    """A document as it comes back: what the index keeps of it, and its passages in reading order."""
-
-    id: str
-    title: str
-    metadata: Metadata
-    digest: str
-    passages: list[StoredPassage]
 
 
 class EmbeddedSnapshot:
@@ -97,18 +85,7 @@ class EmbeddedSnapshot:
 
     def document(self, id_: str) -> StoredDocument | None:
         """A whole document, if it is there."""
-        query = "SELECT number, title, metadata, digest FROM documents WHERE id = ?"
-        if (found := self._connection.execute(query, (id_,)).fetchone()) is None:
-            return None
-        number, title, metadata, digest = found
-        of = "SELECT row FROM passages WHERE document = ? ORDER BY ordinal"
-        rows = [row for (row,) in self._connection.execute(of, (number,))]
-        return StoredDocument(id_, title, json.loads(metadata), digest, self.fetch(rows))
-
-    def document_ids(self, after: str, limit: int) -> list[str]:
-        """The first ids past ``after``, ascending."""
-        query = "SELECT id FROM documents WHERE id > ? ORDER BY id LIMIT ?"
-        return [id_ for (id_,) in self._connection.execute(query, (after, limit))]
+        return lookup.document(self._connection, id_)
 
     def count(self, encoder: str, most: int) -> int:
         """How many passages one encoder encoded, counted up to ``most``."""
@@ -124,8 +101,7 @@ class EmbeddedSnapshot:
         query = f"SELECT row FROM passages WHERE {clause} AND row >= ? ORDER BY row LIMIT 1"
         starts = np.unique(np.linspace(first, last, count).astype(np.int64)).tolist()
         steps = (self._connection.execute(query, (*given, start)).fetchone() for start in starts)
-        found = {step[0] for step in steps if step is not None}
-        rows = np.asarray(sorted(found), dtype=np.int64)
+        rows = np.asarray(sorted({step[0] for step in steps if step is not None}), dtype=np.int64)
         return rows, Truth.vectors_of(self._connection, rows, self._view.dimension)
 
     def _tail(self, query: Vectors, admitted: Rows | None) -> Ranking:
@@ -144,12 +120,12 @@ class EmbeddedSnapshot:
 
     def _approximate(self, query: Vectors, k: int, admitted: Rows | None, apart: bool) -> list[Ranking]:
         """The best of the vector files; ``apart``, of each encoder's passages, so that none crowd the others out."""
-        view, found = self._view, []
+        view, parts = self._view, []
         for among, dead in view.groups.apart(view.files, admitted, view.dead) if apart else [(admitted, view.dead)]:
             rows = view.files.search(query, k + _MARGIN, among, dead).rows
             scores = products(Truth.vectors_of(self._connection, rows, view.dimension), query)
-            found.append(Ranking(rows, scores))
-        return found
+            parts.append(Ranking(rows, scores))
+        return parts
 
 
 def _score(rows: Rows, vectors: Vectors, query: Vectors, admitted: Rows | None, hidden: Rows) -> Ranking:

@@ -6,8 +6,8 @@ the derived files append-only, and a snapshot a matter of one read transaction.
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import sqlite3
 import threading
 import uuid
@@ -22,8 +22,18 @@ import numpy as np
 import numpy.typing as npt
 
 from suwen.corpora.records import Metadata, Passage
-from suwen.index.engine import EncodedDocument, IndexProblem, Rows, StoredPassage, Vectors
-from suwen.index.filters import storable
+from suwen.durable import sync
+from suwen.index.engine import (
+    DamagedIndex,
+    DiskFull,
+    EncodedDocument,
+    IndexProblem,
+    NotAnIndex,
+    Rows,
+    StoredPassage,
+    Vectors,
+)
+from suwen.index.filters_sql import storable
 
 FORMAT = 1
 FILE = "truth.db"
@@ -53,16 +63,20 @@ _LATER = (
 )
 
 
-class NotAnIndex(IndexProblem):
-    """The folder holds no index, or one this version cannot read."""
-
-
-class DamagedIndex(IndexProblem):
-    """A file of the index is missing, foreign or broken; the message says how to get it back."""
-
-
 class DamagedVector(DamagedIndex):
-    """A vector of the truth itself is broken: no rebuild mends it, adding its document again does."""
+    """A vector of the truth itself is broken: no rebuild repairs it, adding its document again does."""
+
+
+def not_written(
+    what: object,
+    problem: Exception,
+    outcome: str = "Nothing of this call was stored; free disk space or fix the folder's permissions and try again",
+) -> IndexProblem:
+    """The error for something that could not be written, of a kind of its own where the disk is full."""
+    words = str(problem).lower()
+    full = getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in words
+    kind = DiskFull if full or "no space left" in words else IndexProblem
+    return kind(f"could not write {what}: {problem}. {outcome}")
 
 
 class _Own:
@@ -106,19 +120,19 @@ class Truth:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            settings = {"format": FORMAT, "uuid": uuid.uuid4().hex, "space": space, "dimension": dimension}
+            own = {"format": FORMAT, "uuid": uuid.uuid4().hex, "space": space, "dimension": dimension}
             state = {"sequence": 0, "generation": 0, "sealed": 0, "sealed_row": 0, "lexical_row": 0, "deletions": 0}
             connection.executescript(
                 "BEGIN IMMEDIATE;"
                 + _SCHEMA
                 + "".join(f"{statement};" for statement in _LATER)
-                + "".join(f"INSERT INTO meta VALUES('{k}', {json.dumps(v)});" for k, v in (settings | state).items())
+                + "".join(f"INSERT INTO meta VALUES('{k}', {json.dumps(v)});" for k, v in (own | state).items())
                 + "COMMIT;"
             )
         finally:
             connection.close()
         fresh.rename(path)
-        sync_folder(folder)
+        sync(folder)
         return cls(folder)
 
     def _check_format(self, folder: Path) -> None:
@@ -163,11 +177,16 @@ class Truth:
         if connection.in_transaction:
             yield connection
             return
-        connection.execute("BEGIN")
         try:
-            yield connection
-        finally:
-            connection.execute("COMMIT")
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("COMMIT")
+        except sqlite3.DatabaseError as problem:
+            raise DamagedIndex(
+                f"{self.path} cannot be read ({problem}): run 'suwen verify {self.path.parent}', or restore a backup"
+            ) from problem
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -190,10 +209,7 @@ class Truth:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if isinstance(problem, sqlite3.OperationalError):
-                raise IndexProblem(
-                    f"could not write {self.path}: {problem}. Nothing of this call was stored; free disk space or mend "
-                    "the folder's permissions and try again"
-                ) from problem
+                raise not_written(self.path, problem) from problem
             raise
 
     def upgrade(self) -> None:
@@ -217,10 +233,8 @@ class Truth:
             connection.execute("PRAGMA busy_timeout = 500")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.OperationalError as problem:
-            raise IndexProblem(
-                f"the index is compacted, but {self.path} could not be made smaller: {problem}. Free disk space and "
-                "compact again"
-            ) from problem
+            outcome = "The index is compacted but its file is not smaller; free disk space and compact again"
+            raise not_written(self.path, problem, outcome) from problem
         finally:
             connection.execute("PRAGMA busy_timeout = 30000")
 
@@ -249,22 +263,22 @@ class Truth:
     @staticmethod
     def last_row(connection: sqlite3.Connection) -> int:
         """The highest row ever given out."""
-        found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'passages'").fetchone()
-        return int(found[0]) if found else 0
+        record = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'passages'").fetchone()
+        return int(record[0]) if record else 0
 
     @staticmethod
     def vectors(connection: sqlite3.Connection, after: int, dimension: int, limit: int = -1) -> tuple[Rows, Vectors]:
         """Rows above ``after`` and their vectors, ascending."""
         query = "SELECT row, vector, checksum FROM vectors WHERE row > ? ORDER BY row LIMIT ?"
-        found = connection.execute(query, (after, limit)).fetchall()
-        bad = [row for row, blob, checksum in found if zlib.crc32(blob) != checksum]
+        records = connection.execute(query, (after, limit)).fetchall()
+        bad = [row for row, blob, checksum in records if zlib.crc32(blob) != checksum]
         if bad:
             raise DamagedVector(
                 f"the stored vector of row {bad[0]} is damaged: run 'suwen verify' to see whose it is and add that "
                 "document again, or restore a backup"
             )
-        rows = np.fromiter((row for row, _, _ in found), dtype=np.int64, count=len(found))
-        return rows, decode_vectors([blob for _, blob, _ in found], dimension)
+        rows = np.fromiter((row for row, _, _ in records), dtype=np.int64, count=len(records))
+        return rows, decode_vectors([blob for _, blob, _ in records], dimension)
 
     @staticmethod
     def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
@@ -272,10 +286,10 @@ class Truth:
         # One statement for all of them: half the cost of one each.
         query = "SELECT row, vector FROM vectors WHERE row IN (SELECT value FROM json_each(?))"
         wanted = rows.tolist()
-        found = dict(connection.execute(query, (json.dumps(wanted),)).fetchall())
-        if lost := [row for row in wanted if row not in found]:
+        blobs = dict(connection.execute(query, (json.dumps(wanted),)).fetchall())
+        if lost := [row for row in wanted if row not in blobs]:
             raise DamagedIndex(_foreign(lost[0]))
-        return decode_vectors([found[row] for row in wanted], dimension)
+        return decode_vectors([blobs[row] for row in wanted], dimension)
 
     @staticmethod
     def contents(connection: sqlite3.Connection, after: int, limit: int = -1) -> Iterator[tuple[int, str]]:
@@ -290,12 +304,12 @@ class Truth:
         """Whole passages, in the order asked for."""
         query = """SELECT id, ordinal, text, start, "end", title, metadata, encoder
                    FROM passages JOIN documents ON number = document WHERE row = ?"""
-        found = []
+        stored = []
         for row in rows:
             id_, ordinal, text, start, end, title, metadata, encoder = _there(connection, query, int(row))
             passage = Passage(id_, ordinal, text, start, end, title)
-            found.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
-        return found
+            stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
+        return stored
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -326,15 +340,15 @@ class Truth:
         """Delete documents with their passages, leaving tombstones for the derived files; how many were there."""
         removed = 0
         for id_ in ids:
-            found = connection.execute("SELECT number FROM documents WHERE id = ?", (id_,)).fetchone()
-            if found is None:
+            number = connection.execute("SELECT number FROM documents WHERE id = ?", (id_,)).fetchone()
+            if number is None:
                 continue
-            connection.execute("INSERT INTO deleted SELECT row FROM passages WHERE document = ?", found)
-            connection.execute("DELETE FROM vectors WHERE row IN (SELECT row FROM passages WHERE document = ?)", found)
-            connection.execute("DELETE FROM passages WHERE document = ?", found)
-            connection.execute("DELETE FROM attributes WHERE document = ?", found)
-            connection.execute("DELETE FROM arrivals WHERE document = ?", found)
-            connection.execute("DELETE FROM documents WHERE number = ?", found)
+            connection.execute("INSERT INTO deleted SELECT row FROM passages WHERE document = ?", number)
+            connection.execute("DELETE FROM vectors WHERE row IN (SELECT row FROM passages WHERE document = ?)", number)
+            connection.execute("DELETE FROM passages WHERE document = ?", number)
+            connection.execute("DELETE FROM attributes WHERE document = ?", number)
+            connection.execute("DELETE FROM arrivals WHERE document = ?", number)
+            connection.execute("DELETE FROM documents WHERE number = ?", number)
             removed += 1
         if removed:
             connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'deletions'")
@@ -344,15 +358,6 @@ class Truth:
     def set_meta(connection: sqlite3.Connection, **values: object) -> None:
         """Write settings or watermarks, inside the caller's transaction."""
         connection.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", values.items())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make new names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def encode_vectors(vectors: Vectors) -> list[bytes]:
@@ -368,10 +373,10 @@ def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
 
 def _there(connection: sqlite3.Connection, query: str, row: int) -> tuple[Any, ...]:
     """The record of a row that a derived file named; one the truth does not have says that the file is damaged."""
-    found: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
-    if found is None:
+    record: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
+    if record is None:
         raise DamagedIndex(_foreign(row))
-    return found
+    return record
 
 
 def _foreign(row: int) -> str:

@@ -1,20 +1,19 @@
-"""Looking after an index: the full check, the backup, and recall against exact search. Repairs nothing."""
+"""Looking after the folder of an embedded index: making it, the full check, backup and restore. Repairs nothing."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import zlib
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import tantivy
 
-from suwen.index.engine import IndexProblem, Progress, Ranking, Rows, Vectors
-from suwen.index.truth import FILE, Truth, sync_folder
+from suwen.durable import replacing, sync
+from suwen.index.engine import IndexProblem, Progress, Rows
+from suwen.index.truth import FILE, Truth, not_written
 from suwen.index.vectors import Block
 from suwen.index.view import View
 
@@ -53,12 +52,12 @@ def verify(connection: sqlite3.Connection, view: View, progress: Progress | None
     for position, count, checksums in connection.execute("SELECT * FROM blocks ORDER BY position"):
         for kind in view.files.check_block(Block(position, count, json.loads(checksums))):
             problems.append(f"{view.files.folder.name}/{kind} is damaged at records {position}+{count}; {rebuild}")
-    if len(found := _differ(np.concatenate([view.files.rows, view.tail_rows]), live, view.hidden)):
-        problems.append(f"the vector files and the truth disagree on {len(found)} passages; {rebuild}")
+    if len(differing := _differ(np.concatenate([view.files.rows, view.tail_rows]), live, view.hidden)):
+        problems.append(f"the vector files and the truth disagree on {len(differing)} passages; {rebuild}")
     lexical = _lexical_rows(view.searcher)
     # Rows past the watermark were left by a call that was cut off: nobody sees them, and the next writer sweeps them.
-    if len(found := _differ(lexical[lexical <= view.last_row], live, view.hidden)):
-        problems.append(f"the lexical index and the truth disagree on {len(found)} passages; {rebuild}")
+    if len(differing := _differ(lexical[lexical <= view.last_row], live, view.hidden)):
+        problems.append(f"the lexical index and the truth disagree on {len(differing)} passages; {rebuild}")
     return problems
 
 
@@ -83,56 +82,45 @@ def backup(truth: Truth, target: Path) -> Path:
     unfinished = target / "truth.new"
     try:
         truth.reader().execute("VACUUM INTO ?", (str(unfinished),))
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
+        sync(unfinished)
         unfinished.rename(target / FILE)
-        sync_folder(target)
+        sync(target)
     except (sqlite3.OperationalError, OSError) as problem:
         unfinished.unlink(missing_ok=True)
-        raise IndexProblem(f"could not write the backup to {target}: {problem}. Free space and try again") from problem
+        raise not_written(f"the backup to {target}", problem, "Free space and try again") from problem
     return target
 
 
-def restore(source: Path, target: Path) -> Path:
+def restore(source: Path, target: Path) -> None:
     """Lay a backup down as an index folder; opening it derives the rest."""
     if not (source / FILE).is_file():
         raise IndexProblem(f"{source} is not a backup (no {FILE}): give the folder that 'suwen backup' wrote")
     if (log := source / f"{FILE}-wal").exists() and log.stat().st_size:
         raise IndexProblem(f"{source} is an index in use, not a backup: copy it with 'suwen backup' first")
     _make_empty(target, "restore to a new folder, then swap the two")
-    unfinished = target / "truth.new"
-    shutil.copyfile(source / FILE, unfinished)
-    with unfinished.open("rb+") as file:
-        os.fsync(file.fileno())
-    unfinished.rename(target / FILE)
-    sync_folder(target)
-    return target
+    with (source / FILE).open("rb") as kept, replacing(target / FILE) as stream:
+        shutil.copyfileobj(kept, stream, 1 << 20)
+
+
+def make_ready(folder: Path) -> None:
+    """Make a folder for a new index, or refuse one that holds anything else than what a cut-off call left."""
+    _make_folder(folder, "choose another place")
+    if (folder / FILE).exists():
+        raise IndexProblem(f"{folder} is an index already: open it, or choose another folder")
+    names = [entry.name for entry in folder.iterdir()]
+    foreign = [name for name in names if name != "lock" and not name.startswith("truth.new")]
+    if foreign:
+        raise IndexProblem(f"{folder} holds other files ({foreign[0]}, …): give a new or empty folder for the index")
 
 
 def _make_empty(target: Path, fix: str) -> None:
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise IndexProblem(f"{target} cannot be made a folder ({problem}): {fix}") from problem
+    _make_folder(target, fix)
     if any(target.iterdir()):
         raise IndexProblem(f"{target} is not empty: {fix}")
 
 
-class _Searchable(Protocol):
-    def dense(self, vector: Vectors, k: int) -> Ranking: ...
-
-    def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]: ...
-
-
-def recall(snapshot: _Searchable, queries: Vectors, k: int = 10, progress: Progress | None = None) -> float:
-    """The share of the exact top ``k`` that the engine's own search finds, over these queries.
-
-    A hit with the same score as the exact k-th counts: which of two equal passages comes first is nobody's loss.
-    """
-    found = wanted = 0
-    for query, exact in zip(queries, snapshot.exact(queries, k, progress), strict=True):
-        ours = snapshot.dense(query, k)
-        if len(exact.scores):
-            found += min(int((ours.scores >= exact.scores[-1] - 1e-6).sum()), len(exact.rows))
-            wanted += len(exact.rows)
-    return found / wanted if wanted else 1.0
+def _make_folder(folder: Path, fix: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise IndexProblem(f"{folder} cannot be made a folder ({problem}): {fix}") from problem

@@ -16,8 +16,8 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from suwen.index.engine import Ranking, Rows, Vectors
-from suwen.index.truth import DamagedIndex, sync_folder
+from suwen.durable import write_bytes
+from suwen.index.engine import DamagedIndex, Ranking, Rows, Vectors
 
 _HEADER = 4096
 _KINDS = ("bits", "codes", "rows")
@@ -98,11 +98,7 @@ class VectorFiles:
         blank = cls.__new__(cls)
         blank.folder, blank.dimension, blank._index_id = folder, dimension, index_id
         for kind in _KINDS:
-            with (folder / kind).open("wb") as file:
-                file.write(blank._header(kind))
-                file.flush()
-                os.fsync(file.fileno())
-        sync_folder(folder)
+            write_bytes(folder / kind, blank._header(kind))
 
     def append(self, rows: Rows, vectors: Vectors) -> Block:
         """Write records after the watermark and wait until they are on disk; the caller moves the watermark."""
@@ -161,10 +157,10 @@ class VectorFiles:
 
     def positions(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Where these rows stand in the files; rows that are not there are left out."""
-        found = np.searchsorted(self.rows, rows)
-        inside = found < self.count
-        found, rows = found[inside], rows[inside]
-        return np.asarray(found[self.rows[found] == rows], dtype=np.int64)
+        places = np.searchsorted(self.rows, rows)
+        inside = places < self.count
+        places, rows = places[inside], rows[inside]
+        return np.asarray(places[self.rows[places] == rows], dtype=np.int64)
 
     def _scan(
         self, query: Vectors, wanted: int, dead: npt.NDArray[np.bool_] | None, alive: int
@@ -185,11 +181,11 @@ class VectorFiles:
                 living = np.flatnonzero(~dead)
                 nearest = _nearest(code, np.ascontiguousarray(self.bits[living]), wanted)
                 return np.asarray(living[nearest], dtype=np.int64)
-            found = _nearest(code, self.bits, asked)
+            nearest = _nearest(code, self.bits, asked)
             if dead is not None:
-                found = found[~dead[found]]
-            if len(found) >= wanted:
-                return found[:wanted]
+                nearest = nearest[~dead[nearest]]
+            if len(nearest) >= wanted:
+                return nearest[:wanted]
             asked *= 2
 
     def _rescore(self, query: Vectors, positions: npt.NDArray[np.int64], k: int) -> Ranking:
@@ -214,6 +210,15 @@ def best(rows: Rows, scores: Vectors, k: int) -> Ranking:
         rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))[:k]
     return Ranking(np.asarray(rows[order], dtype=np.int64), np.asarray(scores[order], dtype=np.float32))
+
+
+def among(rows: Rows, ascending: Rows) -> npt.NDArray[np.bool_]:
+    """Of each row, whether it is among these."""
+    if len(ascending) == 0 or len(rows) == 0:
+        return np.zeros(len(rows), dtype=bool)
+    places = np.searchsorted(ascending, rows)
+    places[places == len(ascending)] = 0
+    return np.asarray(ascending[places] == rows)
 
 
 def products(vectors: Vectors, query: Vectors) -> Vectors:

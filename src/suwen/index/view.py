@@ -1,4 +1,4 @@
-"""What a moment of an embedded index looks like outside SQLite, made anew only where it changed. Searches nothing."""
+"""What a moment of an embedded index looks like outside SQLite, made again only where it changed. Searches nothing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import tantivy
 
+from suwen.index.counts import fields
 from suwen.index.derive import generation_name
-from suwen.index.engine import Rows, Vectors
-from suwen.index.filters import UnknownField, Where, compile_where
+from suwen.index.engine import DamagedIndex, Rows, Vectors
+from suwen.index.filters import Where, unknown_field
+from suwen.index.filters_sql import compile_where
 from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
 from suwen.index.truth import Truth
@@ -47,17 +49,17 @@ class View:
     def admitted(self, connection: sqlite3.Connection, where: Where) -> Rows:
         """Live rows a filter lets through, ascending; remembered for as long as the view lives."""
         known = repr(where)
-        found = self._admitted.get(known)
-        if found is None:
+        rows = self._admitted.get(known)
+        if rows is None:
             sql, parameters = compile_where(where)
             for key in where:
                 if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
-                    raise UnknownField(f"no document has the field {key!r}: {_fields(connection)}")
-            found = np.fromiter((row for (row,) in connection.execute(sql, parameters)), dtype=np.int64)
+                    raise unknown_field(key, fields(connection))
+            rows = np.fromiter((row for (row,) in connection.execute(sql, parameters)), dtype=np.int64)
             if len(self._admitted) >= 16:
                 self._admitted.clear()
-            self._admitted[known] = found
-        return found
+            self._admitted[known] = rows
+        return rows
 
 
 class Views:
@@ -80,6 +82,14 @@ class Views:
             if self._view is None or fresh.sequence > self._view.sequence:
                 self._view = fresh
             return fresh
+
+    def damage(self, connection: sqlite3.Connection) -> DamagedIndex | None:
+        """What keeps the connection's moment from being searched; None when all is well."""
+        try:
+            self.at(connection)
+        except DamagedIndex as problem:
+            return problem
+        return None
 
     def lexical(self, generation: int) -> Lexical:
         """The lexical index of a generation, opened once."""
@@ -154,8 +164,3 @@ def _flags(files: VectorFiles, hidden: Rows) -> npt.NDArray[np.bool_] | None:
     dead = np.zeros(files.count, dtype=bool)
     dead[positions] = True
     return dead
-
-
-def _fields(connection: sqlite3.Connection) -> str:
-    names = [key for (key,) in connection.execute("SELECT DISTINCT key FROM attributes ORDER BY key")]
-    return "the fields are " + ", ".join(names) if names else "this index has no metadata at all"

@@ -22,22 +22,8 @@ from suwen.index.truth import Truth
 _NONE: Vectors = np.empty((0, 0), dtype=np.float32)
 
 
-class Backlogs:
-    """Counts what waits, anew only when the index has changed: of a million documents it takes a tenth of a second."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[int, Backlog]] = {}
-
-    def at(self, connection: sqlite3.Connection, encoder: str) -> Backlog:
-        """How much is stored with vectors of other encoders than this one, at the connection's moment."""
-        (sequence,) = connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()
-        known = self._known.get(encoder)
-        if known is None or known[0] != sequence:
-            self._known[encoder] = known = (sequence, _backlog(connection, encoder))
-        return known[1]
-
-
-def _backlog(connection: sqlite3.Connection, encoder: str) -> Backlog:
+def backlog(connection: sqlite3.Connection, encoder: str) -> Backlog:
+    """How much is stored with vectors of other encoders than this one, at the connection's moment."""
     others = _others(connection, encoder)
     count = "SELECT count(*) FROM passages WHERE encoder = ? AND ordinal = 0"
     documents = sum(int(connection.execute(count, (name,)).fetchone()[0]) for name in others)
@@ -49,7 +35,7 @@ def _backlog(connection: sqlite3.Connection, encoder: str) -> Backlog:
 def oldest(connection: sqlite3.Connection, encoder: str, limit: int, skip: Collection[str] = ()) -> list[Waiting]:
     """The oldest documents with vectors of other encoders than this one, without those in ``skip``."""
     rows = _first_rows(connection, _others(connection, encoder))
-    documents = (found for _, number in rows if (found := _waiting(connection, number)).id not in skip)
+    documents = (one for _, number in rows if (one := _waiting(connection, number)).id not in skip)
     return list(islice(documents, limit))
 
 
@@ -88,8 +74,8 @@ def _first_rows(connection: sqlite3.Connection, names: Sequence[str]) -> Iterato
 def _arrived(connection: sqlite3.Connection, number: int) -> float | None:
     if not Truth.has_arrivals(connection):
         return None
-    found = connection.execute("SELECT time FROM arrivals WHERE document = ?", (number,)).fetchone()
-    return None if found is None else float(found[0])
+    record = connection.execute("SELECT time FROM arrivals WHERE document = ?", (number,)).fetchone()
+    return None if record is None else float(record[0])
 
 
 def _waiting(connection: sqlite3.Connection, number: int) -> Waiting:
@@ -104,9 +90,9 @@ def _waiting(connection: sqlite3.Connection, number: int) -> Waiting:
 def _stored(connection: sqlite3.Connection, id_: str) -> EncodedDocument | None:
     """A document as it was taken in, but for its vectors and the text around its passages, which is not kept."""
     query = "SELECT number, title, metadata, digest, origin FROM documents WHERE id = ?"
-    if (found := connection.execute(query, (id_,)).fetchone()) is None:
+    if (record := connection.execute(query, (id_,)).fetchone()) is None:
         return None
-    number, title, metadata, digest, origin = found
+    number, title, metadata, digest, origin = record
     passages, encoder = _passages(connection, number, id_, title)
     document = Document(id_, "", title, json.loads(metadata))
     return EncodedDocument(document, passages, _NONE, encoder, digest, origin)
@@ -115,6 +101,6 @@ def _stored(connection: sqlite3.Connection, id_: str) -> EncodedDocument | None:
 def _passages(connection: sqlite3.Connection, number: int, id_: str, title: str) -> tuple[list[Passage], str]:
     """A document's passages in order, and who encoded them: one encoder has them all."""
     query = 'SELECT ordinal, text, start, "end", encoder FROM passages WHERE document = ? ORDER BY ordinal'
-    found = connection.execute(query, (number,)).fetchall()
-    passages = [Passage(id_, ordinal, text, start, end, title) for ordinal, text, start, end, _ in found]
-    return passages, found[0][-1] if found else ""
+    records = connection.execute(query, (number,)).fetchall()
+    passages = [Passage(id_, ordinal, text, start, end, title) for ordinal, text, start, end, _ in records]
+    return passages, records[0][-1] if records else ""

@@ -16,8 +16,9 @@ from suwen.durable import replacing
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import JuryProblem
-from suwen.retrieve.ingest import IngestProgress, ingest
-from suwen.retrieve.retriever import Index, Mode, SearchError
+from suwen.retrieve.ingest import IngestProgress
+from suwen.retrieve.ranking import Mode, SearchError
+from suwen.retrieve.retriever import Index
 from suwen.text.fold import fold
 
 Duplicates = Literal["error", "keep"]
@@ -123,9 +124,8 @@ def index_collection(
     collection: Collection, folder: Path, *, pair: Path | None = None, progress: IngestProgress | None = None
 ) -> None:
     """Bring a collection into an index, made where there is none; what is there already is not encoded again."""
-    there = (folder / "truth.db").is_file()
-    with Index.open(folder, pair=pair, write=True) if there else Index.create(folder, pair=pair) as index:
-        ingest(index, collection.documents(), mirror=True, progress=progress)
+    with Index.open_or_create(folder, pair=pair) as index:
+        index.add(collection.documents(), mirror=True, progress=progress)
 
 
 def pool_queries(

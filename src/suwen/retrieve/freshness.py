@@ -9,24 +9,20 @@ sees for every query by how much the same texts score higher when they are fresh
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
-from suwen.encoders.who_encodes import own_encoder
-from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import Ranking, Rows, Scale, StoredPassage, Vectors
+from suwen.encoders.who_encodes import own_encoder, tier_at_once
+from suwen.index.engine import Engine, IndexProblem, Ranking, Rows, Scale, Snapshot, StoredPassage, Vectors
 from suwen.index.filters import Where
-from suwen.index.snapshot import EmbeddedSnapshot
-from suwen.index.vectors import products
 from suwen.retrieve.relevance import MIXED
 
 log = logging.getLogger("suwen.retrieve")
@@ -42,7 +38,6 @@ _TOP, _REACH = 0.01, 0.1
 PROBES = 250
 _STEEPEST = 2.0
 _ENCODE_AT_ONCE = 16
-_NO_FILE = -1
 
 
 @dataclass(frozen=True)
@@ -82,8 +77,10 @@ class Calibration:
 
         The slope is the same for every query: measured for each alone it is noise. The offset is the query's own.
         """
+        # By einsum: a matrix product would wake the threads of BLAS, which costs more than it brings.
         encoded, fresh = (
-            float(_top_means(products(vectors, query)[None, :], _TOP)[0]) for vectors in (self.encoded, self.fresh)
+            float(_top_means(np.einsum("ij,j->i", vectors, query)[None, :], _TOP)[0])
+            for vectors in (self.encoded, self.fresh)
         )
         return Scale(self.slope, encoded - self.slope * fresh)
 
@@ -95,25 +92,25 @@ def _top_means(scores: Vectors, share: float) -> Vectors:
 
 
 class Freshness:
-    """The calibrations of one index, kept in its folder: derived from it, and made again when they are lost.
+    """The calibrations of one index, kept by its engine: derived from it, and made again when they are lost.
 
     Args:
-        folder: The index folder.
+        engine: The index's.
         pair: The pair of the index.
     """
 
-    def __init__(self, folder: Path, pair: Pair) -> None:
-        self._folder, self._pair = folder, pair
+    def __init__(self, engine: Engine, pair: Pair) -> None:
+        self._engine, self._pair = engine, pair
         self.own = own_encoder(pair)
-        self._known: dict[str, tuple[int, _Sample | None, Calibration | None]] = {}
+        self._known: dict[str, tuple[int | None, _Sample | None, Calibration | None]] = {}
         self._preparing = threading.Lock()
 
     def scales(self, encoders: Sequence[str], query: Vectors) -> dict[str, Scale]:
         """For an index with passages of these encoders: the scale of each that stands in for the own one."""
         if self.own not in encoders or len(encoders) < 2:
             return {}
-        found = {name: self._load(name)[1] for name in encoders if name != self.own}
-        return {name: calibration.scale(query) for name, calibration in found.items() if calibration is not None}
+        known = {name: self._load(name)[1] for name in encoders if name != self.own}
+        return {name: calibration.scale(query) for name, calibration in known.items() if calibration is not None}
 
     def scale(self, encoders: Sequence[str]) -> str:
         """Whose scores those of an index with these encoders are like; nobody's before all can be compared."""
@@ -122,27 +119,24 @@ class Freshness:
             return "+".join(sorted(others))
         return self.own if all(self._load(name)[1] is not None for name in others) else MIXED
 
-    def due(self, engine: EmbeddedEngine, most: int = SAMPLE, ahead: Sequence[str] = ()) -> list[str]:
+    def due(self, most: int = SAMPLE, *, ahead: bool = False) -> list[str]:
         """The tiers whose fresh passages are compared by no sample, or by one that is too small by now.
 
         Args:
-            engine: The index's.
             most: How many passages a sample should have.
-            ahead: Tiers of which no fresh passage is there yet, but will be.
+            ahead: Count the tier that will encode what comes, though no passage of it may be there yet.
         """
-        with engine.snapshot() as snapshot:
-            there = {*snapshot.encoders, *ahead} - {self.own}
+        coming = {tier_at_once(self._pair)} if ahead else set()
+        with self._engine.snapshot() as snapshot:
+            there = {*snapshot.encoders, *coming} - {self.own}
             wanted = snapshot.count(self.own, most) if there else 0
         tiers = [tier for tier in self._pair.tiers if tier in there]
         return [tier for tier in tiers if wanted >= _LEAST and 2 * self._size(tier) <= wanted]
 
-    def prepare(
-        self, engine: EmbeddedEngine, tier: str, most: int = SAMPLE, stop: Callable[[], bool] = lambda: False
-    ) -> int:
+    def prepare(self, tier: str, most: int = SAMPLE, stop: Callable[[], bool] = lambda: False) -> int:
         """Encode a sample of the index's encoded passages by a tier as well, and keep both vectors.
 
         Args:
-            engine: The index's.
             tier: The tier.
             most: How many passages; those of an earlier call are not encoded again.
             stop: Asked now and then whether to give up; what was encoded until then is not kept.
@@ -152,7 +146,7 @@ class Freshness:
         """
         with self._preparing:
             known = self._load(tier)[0]
-            with engine.snapshot() as snapshot:
+            with self._engine.snapshot() as snapshot:
                 rows, encoded = snapshot.sample(most, self.own)
                 new = _spread(np.flatnonzero(~np.isin(rows, [] if known is None else known.rows)))
                 texts = [item.passage.content for item in snapshot.fetch(rows[new].tolist())]
@@ -168,34 +162,33 @@ class Freshness:
         sample = self._load(tier)[0]
         return 0 if sample is None else len(sample.rows)
 
-    def _file(self, tier: str) -> Path:
-        return self._folder / f"freshness-{tier}.npz"
-
     def _load(self, tier: str) -> tuple[_Sample | None, Calibration | None]:
-        """The sample of a tier as it lies in the folder now: another process may have made it."""
-        try:
-            changed = self._file(tier).stat().st_mtime_ns
-        except OSError:
-            changed = _NO_FILE
+        """The sample of a tier as the engine has it now: another process may have made it."""
+        version = self._engine.blob_version(_blob(tier))
         known = self._known.get(tier)
-        if known is None or known[0] != changed:
-            sample = None if changed == _NO_FILE else _Sample.read(self._file(tier), self._maker(tier))
-            self._known[tier] = known = (changed, sample, _fitted(sample))
+        if known is None or known[0] != version:
+            data = None if version is None else self._engine.get_blob(_blob(tier))
+            sample = None if data is None else _Sample.unpacked(data, self._maker(tier))
+            self._known[tier] = known = (version, sample, _fitted(sample))
         return known[1], known[2]
 
     def _save(self, tier: str, sample: _Sample) -> None:
         try:
-            sample.write(self._file(tier), self._maker(tier))
-        except OSError as problem:
+            self._engine.put_blob(_blob(tier), sample.packed(self._maker(tier)))
+        except IndexProblem as problem:
             # A full disk or a folder that may not be written: it serves this process, and is made again by the next.
-            log.warning("%s could not be written: %s", self._file(tier), problem)
-            self._known[tier] = (_NO_FILE, sample, _fitted(sample))
+            log.warning("%s", problem)
+            self._known[tier] = (self._engine.blob_version(_blob(tier)), sample, _fitted(sample))
 
     def _maker(self, tier: str) -> str:
-        """What the sample depends on beside the index: a tier that was trained anew makes other vectors."""
+        """What the sample depends on beside the index: a tier that was trained again makes other vectors."""
         files = made_of(self._pair.manifest, tier) if tier in self._pair.manifest.tiers else {}
-        told = repr((self._pair.space.id, self.own, sorted(files.items())))
-        return hashlib.sha256(told.encode()).hexdigest()
+        parts = repr((self._pair.space.id, self.own, sorted(files.items())))
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def _blob(tier: str) -> str:
+    return f"freshness-{tier}.npz"
 
 
 def _spread(rows: Rows) -> Rows:
@@ -234,7 +227,7 @@ class _Sample:
     asked: Vectors
 
     def joined(self, other: _Sample, most: int) -> _Sample:
-        """Both, the newer first: it speaks for the index as it is."""
+        """Both, the newer first: it is like the index as it is now."""
         whole = len(other.asked) == len(other.rows)  # else what was asked of the older ones has no place at the front
         return _Sample(
             np.concatenate([other.rows, self.rows])[:most],
@@ -244,14 +237,14 @@ class _Sample:
         )
 
     @classmethod
-    def read(cls, file: Path, maker: str) -> _Sample | None:
-        """The stored sample; None where there is none that can be used."""
+    def unpacked(cls, data: bytes, maker: str) -> _Sample | None:
+        """The sample that was kept; None where it cannot be used."""
         try:
-            with np.load(file, allow_pickle=False) as found:
-                if str(found["maker"]) != maker:
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                if str(arrays["maker"]) != maker:
                     return None
-                sides = [np.asarray(found[side], dtype=np.float32) for side in ("encoded", "fresh", "asked")]
-                rows = np.asarray(found["rows"], dtype=np.int64)
+                sides = [np.asarray(arrays[side], dtype=np.float32) for side in ("encoded", "fresh", "asked")]
+                rows = np.asarray(arrays["rows"], dtype=np.int64)
         except (OSError, ValueError, KeyError, EOFError, BadZipFile):
             return None
         encoded, fresh, asked = sides
@@ -259,24 +252,18 @@ class _Sample:
         sound = sound and 0 < len(asked) <= len(rows) and asked.shape[1] == fresh.shape[1]
         return cls(rows, *sides) if sound and all(np.isfinite(side).all() for side in sides) else None
 
-    def write(self, file: Path, maker: str) -> None:
-        """Store it under its name in one step."""
-        unfinished = file.with_suffix(f".{os.getpid()}.new")
-        names = ("encoded", "fresh", "asked")
-        halves = {name: getattr(self, name).astype(np.float16) for name in names}
-        try:
-            with unfinished.open("wb") as stream:
-                np.savez(stream, rows=self.rows, maker=np.array(maker), **halves)
-            unfinished.replace(file)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
+    def packed(self, maker: str) -> bytes:
+        """As it is kept, with who made it."""
+        halves = {name: getattr(self, name).astype(np.float16) for name in ("encoded", "fresh", "asked")}
+        packed = io.BytesIO()
+        np.savez(packed, rows=self.rows, maker=np.array(maker), **halves)
+        return packed.getvalue()
 
 
 class Calibrated:
     """A snapshot whose dense search gives fresh and encoded passages comparable scores."""
 
-    def __init__(self, snapshot: EmbeddedSnapshot, freshness: Freshness) -> None:
+    def __init__(self, snapshot: Snapshot, freshness: Freshness) -> None:
         self._snapshot, self._freshness = snapshot, freshness
 
     @property

@@ -15,11 +15,11 @@ import numpy as np
 from suwen.corpora.passages import split_document
 from suwen.corpora.records import Document, Passage
 from suwen.encoders.cores import in_bulk
+from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.who_encodes import own_encoder, tier_at_once
 from suwen.errors import SuwenError
-from suwen.index.engine import EncodedDocument, Vectors
-from suwen.retrieve.retriever import Index
+from suwen.index.engine import EncodedDocument, Engine, Known, Vectors, all_ids
 
 #: Passage size and overlap in tokens of the pair's query tokenizer.
 SIZE, OVERLAP = 200, 40
@@ -29,8 +29,10 @@ _BATCH_SECONDS = 5.0
 #: Enough for every core and for a GPU's batches by length, and still progress that moves.
 _ENCODE_AT_ONCE = 512
 
-#: Told how many documents were read and how many passages encoded so far.
+#: Called with how many documents were read and how many passages encoded so far.
 IngestProgress = Callable[[int, int], None]
+#: What to do with an id that comes twice.
+Duplicates = Literal["error", "first", "last"]
 
 
 class IngestError(SuwenError):
@@ -44,6 +46,12 @@ class ReadyVectors(Protocol):
 
     def take(self, passages: Sequence[Passage]) -> Vectors:
         """The vectors of these passages; a passage without one is an error."""
+
+
+def repeated(id_: str, stored: str) -> IngestError:
+    """What is wrong with an id that comes twice, and what of the source is stored."""
+    choices = "make ids unique, or choose to keep the first or the last one (--duplicates first|last)"
+    return IngestError(f"document id {id_!r} comes twice: {choices}. {stored}")
 
 
 @dataclass(frozen=True)
@@ -61,79 +69,52 @@ class IngestReport:
     seconds: float
 
 
-def ingest(
-    index: Index,
-    documents: Iterable[Document],
-    *,
-    mirror: bool = False,
-    encoder: Encoder | None = None,
-    ready: ReadyVectors | None = None,
-    size: int | None = None,
-    overlap: int | None = None,
-    duplicates: Literal["error", "first", "last"] = "error",
-    keep: bool = True,
-    progress: IngestProgress | None = None,
-) -> IngestReport:
-    """Bring documents into an index. Interrupt it and run it again: what was stored is not encoded twice.
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions:
+    """How documents are taken in; see :meth:`suwen.retrieve.retriever.Index.add`."""
 
-    Args:
-        index: Open for writing.
-        documents: Streamed; memory does not grow with their number.
-        mirror: Afterwards, drop the documents of earlier mirror runs that this stream no longer has.
-        encoder: Makes the vectors; a tier of the pair when not given.
-        ready: Vectors made elsewhere, instead of an encoder.
-        size: Tokens of a passage; what the index was built with when not given.
-        overlap: Tokens that neighbouring passages share, likewise.
-        duplicates: What to do with an id that comes twice.
-        keep: Leave a document alone that has not changed and that the pair's own document encoder has encoded, even
-            where a tier would now stand in for it.
-        progress: Told about documents read and passages encoded.
-    """
-    run = _Run(index, encoder, ready, *_passage_settings(index, size, overlap), mirror, keep, progress)
+    mirror: bool = False
+    encoder: Encoder | None = None
+    ready: ReadyVectors | None = None
+    size: int | None = None
+    overlap: int | None = None
+    duplicates: Duplicates = "error"
+    keep: bool = True
+    progress: IngestProgress | None = None
+
+
+def ingest(engine: Engine, pair: Pair, documents: Iterable[Document], options: IngestOptions) -> IngestReport:
+    """Bring documents into an index. Interrupt it and run it again: what was stored is not encoded twice."""
+    run = _Run(engine, pair, options)
     with _Seen() as seen:
         for document in documents:
             if not seen.add(document.id):
-                if duplicates == "error":
+                if options.duplicates == "error":
                     run.flush()
-                    raise IngestError(
-                        f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the "
-                        "last one (--duplicates first|last). What was read before it is stored"
-                    )
-                if duplicates == "first":
+                    raise repeated(document.id, "What was read before it is stored")
+                if options.duplicates == "first":
                     continue
                 run.flush()
             run.take(document)
         run.flush()
-        if mirror:
+        if options.mirror:
             if run.read == 0:
                 raise IngestError("the source holds no documents: nothing was changed. Check the path and the format")
-            run.removed = _drop_the_gone(index, seen)
-    # Measuring costs dozens of searches: a document posted to a large index does not wait for them.
-    if (run.added or run.changed) and (mirror or not index.calibrated()):
-        index.calibrate()
+            run.removed = _drop_the_gone(engine, seen)
     return run.report()
 
 
 class _Run:
     """The state of one run: what waits to be stored, and the counts."""
 
-    def __init__(
-        self,
-        index: Index,
-        encoder: Encoder | None,
-        ready: ReadyVectors | None,
-        size: int,
-        overlap: int,
-        mirror: bool,
-        keep: bool,
-        progress: IngestProgress | None,
-    ) -> None:
-        self.keep, self.own = keep, own_encoder(index.pair)
-        self.index, self.ready, self.size, self.overlap = index, ready, size, overlap
-        self.encoder: Encoder = encoder or in_bulk(index.pair, tier_at_once(index.pair))
-        self.maker = ready.name if ready else self.encoder.name
-        self.origin = "index" if mirror else "add"
-        self._progress = progress or (lambda documents, passages: None)
+    def __init__(self, engine: Engine, pair: Pair, options: IngestOptions) -> None:
+        self.engine, self.pair, self.keep, self.own = engine, pair, options.keep, own_encoder(pair)
+        self.size, self.overlap = _passage_settings(engine, options.size, options.overlap)
+        self.ready = options.ready
+        self.encoder: Encoder = options.encoder or in_bulk(pair, tier_at_once(pair))
+        self.maker = self.ready.name if self.ready else self.encoder.name
+        self.origin = "index" if options.mirror else "add"
+        self._progress = options.progress or (lambda documents, passages: None)
         self._waiting: list[tuple[Document, list[Passage], str]] = []
         self._held = 0
         self._stored_at = self._started = time.monotonic()
@@ -143,13 +124,13 @@ class _Run:
         """Look at one document; store the batch when it is full."""
         self.read += 1
         digest = self._digest(document, self.maker)
-        known = self.index.engine.digests([document.id]).get(document.id)
-        if known == digest or (known is not None and self.keep and self._is_encoded(document, known)):
+        known = self.engine.known([document.id]).get(document.id)
+        if known is not None and (known.digest == digest or (self.keep and self._is_encoded(document, known))):
             self.unchanged += 1
             self._progress(self.read, self.encoded)
             return
         self.added, self.changed = self.added + (known is None), self.changed + (known is not None)
-        passages = split_document(document, self.index.pair.count_tokens, self.size, self.overlap)
+        passages = split_document(document, self.pair.count_tokens, self.size, self.overlap)
         if not passages:
             raise IngestError(f"document {document.id!r} has no text: give it some, or leave it out of the source")
         self._waiting.append((document, passages, digest))
@@ -157,17 +138,16 @@ class _Run:
         if self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
             self.flush()
 
-    def _is_encoded(self, document: Document, known: str) -> bool:
+    def _is_encoded(self, document: Document, known: Known) -> bool:
         """Whether this very document is stored with the own encoder's vectors, whoever encoded it when it came."""
-        if self.index.engine.encoder_of(document.id) != self.own:
-            return False
-        return any(self._digest(document, maker) == known for maker in (self.own, *self.index.pair.tiers))
+        makers = (self.own, *self.pair.tiers) if known.encoder == self.own else ()
+        return any(self._digest(document, maker) == known.digest for maker in makers)
 
     def flush(self) -> None:
         """Encode and store what waits, in one durable step."""
         if not self._waiting:
             return
-        self.index.engine.add(list(self._encoded()))
+        self.engine.add(list(self._encoded()))
         self._waiting.clear()
         self._held = 0
         self._stored_at = time.monotonic()
@@ -187,11 +167,11 @@ class _Run:
 
     def _made(self) -> Vectors:
         """A vector for each passage; one whose content the index has from the same encoder is not encoded again."""
-        vectors = np.empty((self._held, self.index.pair.space.dimension), dtype=np.float32)
+        vectors = np.empty((self._held, self.pair.space.dimension), dtype=np.float32)
         missing: list[tuple[int, str]] = []
         place = 0
         for document, passages, _ in self._waiting:
-            known = self.index.engine.stored_vectors(document.id, self.maker)
+            known = self.engine.stored_vectors(document.id, self.maker)
             for passage in passages:
                 if passage.content in known:
                     vectors[place] = known[passage.content]
@@ -209,13 +189,13 @@ class _Run:
         """Changes with anything that would change what is stored."""
         parts = [document.title, document.text, document.metadata, self.size, self.overlap, maker]
         try:
-            told = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
+            content = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
         except UnicodeEncodeError as problem:
             raise IngestError(
                 f"document {document.id!r} holds half a character ({problem.reason}): clean its text with "
                 "suwen.text.clean.clean first"
             ) from problem
-        return hashlib.sha256(told).hexdigest()[:32]
+        return hashlib.sha256(content).hexdigest()[:32]
 
     def report(self) -> IngestReport:
         """The counts so far."""
@@ -253,16 +233,16 @@ class _Seen:
         return self._ids.execute("SELECT 1 FROM ids WHERE id = ?", (id_,)).fetchone() is not None
 
 
-def _drop_the_gone(index: Index, seen: _Seen) -> int:
-    gone = [id_ for id_ in index.engine.document_ids("index") if id_ not in seen]
+def _drop_the_gone(engine: Engine, seen: _Seen) -> int:
+    gone = [id_ for id_ in all_ids(engine, origin="index") if id_ not in seen]
     for start in range(0, len(gone), 1000):
-        index.engine.delete(gone[start : start + 1000])
+        engine.delete(gone[start : start + 1000])
     return len(gone)
 
 
-def _passage_settings(index: Index, size: int | None, overlap: int | None) -> tuple[int, int]:
+def _passage_settings(engine: Engine, size: int | None, overlap: int | None) -> tuple[int, int]:
     """The size and overlap to use, remembered by the index so that later additions are cut alike."""
-    settings = index.engine.settings()
+    settings = engine.settings()
     chosen = (
         size if size is not None else int(settings.get("size", SIZE)),
         overlap if overlap is not None else int(settings.get("overlap", OVERLAP)),
@@ -272,5 +252,5 @@ def _passage_settings(index: Index, size: int | None, overlap: int | None) -> tu
             f"passages of {chosen[0]} tokens with {chosen[1]} overlap: size is at least 8, overlap less than size"
         )
     if chosen != (settings.get("size"), settings.get("overlap")):
-        index.engine.remember(size=chosen[0], overlap=chosen[1])
+        engine.remember(size=chosen[0], overlap=chosen[1])
     return chosen

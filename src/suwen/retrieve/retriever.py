@@ -5,93 +5,92 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Self
 
-import numpy as np
-
+from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
+from suwen.encoders.query import Encoder
 from suwen.encoders.space import SpaceMismatch
-from suwen.errors import SuwenError
-from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import Ranking, StoredPassage
+from suwen.encoders.who_encodes import tier_at_once
+from suwen.index.engine import (
+    Backlog,
+    Engine,
+    Outcome,
+    Reencoded,
+    Stats,
+    StoredDocument,
+    Waiting,
+    all_ids,
+)
 from suwen.index.filters import Where
+from suwen.index.opening import Address, create_engine, index_exists, open_engine
 from suwen.retrieve.freshness import Calibrated, Freshness
-from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, WEIGHTS, Fusion, fuse_hybrid, relative
+from suwen.retrieve.fuse import WEIGHTS, Fusion
 from suwen.retrieve.highlight import highlight
+from suwen.retrieve.ingest import (
+    Duplicates,
+    IngestOptions,
+    IngestProgress,
+    IngestReport,
+    ReadyVectors,
+    ingest,
+)
+from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
 from suwen.retrieve.relevance import Null, judge, measure_null
-from suwen.retrieve.results import Explanation, Hit, Leg, Results
-from suwen.text.clean import clean
+from suwen.retrieve.results import Results
 
-Mode = Literal["hybrid", "dense", "lexical"]
-#: The deepest position that can be asked for: ``offset + k``.
-DEEPEST = 10_000
-#: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
-LONGEST_QUERY = 8192
-
-
-#: How far down each leg is read: half of a step is given out before the next is taken, since the fusion of two legs
-#: cut at a depth is only sure of its upper part.
-_STEPS = (DEPTH, 2000, DEEPEST)
-
-
-class _Found(NamedTuple):
-    """A row of the fused ranking, with the legs it was fused from."""
-
-    row: int
-    score: float
-    legs: Mapping[str, Ranking]
-
-
-class SearchError(SuwenError):
-    """A search that cannot be run as asked."""
-
-
-class EmptyQuery(SearchError):
-    """A query with nothing in it to search for."""
+#: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
+_COMPARED = 256
 
 
 class Index:
     """An open index. Made by :func:`suwen.open`; closes like a file, or with ``with``."""
 
-    def __init__(self, engine: EmbeddedEngine, pair: Pair) -> None:
-        settings = engine.settings()
+    def __init__(self, engine: Engine, pair: Pair) -> None:
         if pair.space.id != engine.space:
-            raise SpaceMismatch(engine.space, pair.space.id, needed_name=settings.get("pair_name"), got_name=pair.name)
+            built_with = engine.settings().get("pair_name")
+            needed_name = None if built_with is None else str(built_with)
+            raise SpaceMismatch(engine.space, pair.space.id, needed_name=needed_name, got_name=pair.name)
         self.engine, self.pair = engine, pair
-        self.freshness = Freshness(engine.folder, pair)
+        self.freshness = Freshness(engine, pair)
         self._nulls: dict[str, Null] = {}
         self._measuring = threading.Lock()
 
     @classmethod
-    def open(cls, path: str | Path, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
+    def open(cls, address: Address, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
         """Open an index with the pair of its space.
 
         Args:
-            path: The index folder.
+            address: Where the index is: its folder.
             pair: A pair or its folder. Without one: ``SUWEN_PAIR``, the pair the index was built with, the default.
             write: Whether documents will be added or deleted; only one process at a time may.
         """
-        engine = EmbeddedEngine.open(path, write=write)
+        engine = open_engine(address, write=write)
         try:
-            return cls(engine, pair if isinstance(pair, Pair) else find_pair(pair, engine.settings()))
+            return cls(engine, pair if isinstance(pair, Pair) else _find_pair(pair, engine.settings()))
         except BaseException:
             engine.close()
             raise
 
     @classmethod
-    def create(cls, path: str | Path, *, pair: str | Path | Pair | None = None) -> Index:
+    def create(cls, address: Address, *, pair: str | Path | Pair | None = None) -> Index:
         """Make an empty index in a pair's space and open it for writing."""
         pair = pair if isinstance(pair, Pair) else Pair.load(pair)
-        engine = EmbeddedEngine.create(path, space=pair.space.id, dimension=pair.space.dimension)
+        engine = create_engine(address, space=pair.space.id, dimension=pair.space.dimension)
         engine.remember(pair=str(pair.path.resolve()), pair_name=pair.name)
         return cls(engine, pair)
+
+    @classmethod
+    def open_or_create(cls, address: Address, *, pair: str | Path | Pair | None = None) -> Index:
+        """Open an index for writing, or make one where there is none."""
+        return cls.open(address, pair=pair, write=True) if index_exists(address) else cls.create(address, pair=pair)
 
     def close(self) -> None:
         """Let go of the index."""
@@ -104,6 +103,100 @@ class Index:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    # -- documents ----------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        documents: Iterable[Document],
+        *,
+        mirror: bool = False,
+        encoder: Encoder | None = None,
+        ready: ReadyVectors | None = None,
+        size: int | None = None,
+        overlap: int | None = None,
+        duplicates: Duplicates = "error",
+        keep: bool = True,
+        serving: bool = False,
+        progress: IngestProgress | None = None,
+    ) -> IngestReport:
+        """Insert or replace documents. Stop it and call it again: what was stored is not encoded twice.
+
+        What a tier encodes is found at once, and waits for the space's document encoder: see :meth:`waiting`.
+
+        Args:
+            documents: Streamed; memory does not grow with their number.
+            mirror: Afterwards, drop the documents of earlier mirror calls that this stream no longer has.
+            encoder: Makes the vectors; by default the tier that is the pair's own for documents, or its default tier.
+            ready: Vectors made elsewhere, instead of an encoder.
+            size: Tokens of a passage; what the index was built with when not given.
+            overlap: Tokens that neighbouring passages share, likewise.
+            duplicates: What to do with an id that comes twice.
+            keep: Leave a document alone that has not changed and that the pair's own document encoder has encoded,
+                even where a tier would now stand in for it.
+            serving: Leave cores to searches, and what takes seconds to the background: encode by one core, and do not
+                :meth:`compare`.
+            progress: Called with the number of documents read and of passages encoded.
+        """
+        if serving and encoder is None and ready is None:
+            encoder = self.pair.encoder(tier_at_once(self.pair))
+        options = IngestOptions(
+            mirror=mirror,
+            encoder=encoder,
+            ready=ready,
+            size=size,
+            overlap=overlap,
+            duplicates=duplicates,
+            keep=keep,
+            progress=progress,
+        )
+        report = ingest(self.engine, self.pair, documents, options)
+        changed = bool(report.added or report.changed)
+        compared = not serving and self.compare()
+        # Measuring costs dozens of searches: a document posted to a large index does not wait for them.
+        if (changed and mirror) or ((changed or compared) and not self.calibrated()):
+            self.calibrate()
+        return report
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents; the number that were there. On return they are gone, durably."""
+        return self.engine.delete(ids)
+
+    def document(self, id_: str) -> StoredDocument | None:
+        """A whole document, if it is there."""
+        with self.engine.snapshot() as snapshot:
+            return snapshot.document(id_)
+
+    def ids(self, after: str = "", limit: int | None = None) -> Iterator[str]:
+        """The ids of documents past ``after``, ascending."""
+        return islice(all_ids(self.engine, after), limit)
+
+    def stats(self) -> Stats:
+        """What the index holds."""
+        return self.engine.stats()
+
+    # -- freshness ----------------------------------------------------------------------------------------------
+
+    def backlog(self) -> Backlog:
+        """How much waits for the space's own document encoder."""
+        return self.engine.backlog(self.freshness.own)
+
+    def waiting(self, limit: int, skip: Collection[str] = ()) -> list[Waiting]:
+        """The oldest documents that wait for the space's own document encoder, without those in ``skip``."""
+        return self.engine.waiting(self.freshness.own, limit, skip)
+
+    def reencode(self, made: Sequence[Reencoded]) -> dict[str, Outcome]:
+        """Replace the vectors of documents by the own document encoder's, where they are still the version named."""
+        return self.engine.reencode(made, self.freshness.own)
+
+    def compare(self) -> bool:
+        """Make fresh and encoded passages comparable by their scores: some seconds, once. Whether it was due."""
+        due = self.freshness.due(_COMPARED)
+        for tier in due:
+            self.freshness.prepare(tier, _COMPARED)
+        return bool(due)
+
+    # -- searching ----------------------------------------------------------------------------------------------
 
     def search(
         self,
@@ -136,25 +229,25 @@ class Index:
             fusion: What the legs of ``hybrid`` are fused by, see :mod:`suwen.retrieve.fuse`.
         """
         started = time.perf_counter()
-        text, notes = _checked(query, k, offset, mode, weights, fusion)
+        text, notes = check_query(query, k, offset, mode, weights, fusion)
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
         vector = None if encoder is None else encoder.encode_queries([text])[0]
         encoded = time.perf_counter()
         with self._moment() as snapshot:
-            read = cache(lambda depth: _legs(snapshot, text, vector, mode, depth, where))
-            page = _page(snapshot, _ranked(read, weights, fusion), offset, k, per_document)
+            read = cache(lambda depth: search_legs(snapshot, text, vector, mode, depth, where))
+            page = cut_page(snapshot, ranked(read, weights, fusion), offset, k, per_document)
             searched = time.perf_counter()
-            relevant, evidence = judge(read(_STEPS[0]), self._null(snapshot, tier or self.pair.default_tier))
+            relevant, evidence = judge(read(STEPS[0]), self._null(snapshot, tier or self.pair.default_tier))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
         hits = tuple(
-            _hit(item, found.score, highlight(text, item.passage.text, reader) if highlights else ())
-            for item, found in page
+            as_hit(item, place.score, highlight(text, item.passage.text, reader) if highlights else ())
+            for item, place in page
         )
         if explain:
             tier_name = encoder.name if encoder else None
             hits = tuple(
-                replace(hit, explanation=_why(item, found.legs, mode, self.pair.space.id, tier_name, weights, fusion))
-                for hit, (item, found) in zip(hits, page, strict=True)
+                replace(hit, explanation=why(item, place.legs, mode, self.pair.space.id, tier_name, weights, fusion))
+                for hit, (item, place) in zip(hits, page, strict=True)
             )
         ended = time.perf_counter()
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
@@ -174,7 +267,7 @@ class Index:
         self.engine.remember(**{f"null:{tier}": null.to_json() for tier, null in self._nulls.items()})
 
     def calibrated(self) -> bool:
-        """Whether what :meth:`calibrate` measured still speaks for the index as it is."""
+        """Whether what :meth:`calibrate` measured still fits the index as it is."""
         with self._moment() as snapshot:
             known = [self._known_null(tier) for tier in self.pair.tiers]
             return all(null is not None and null.fits(snapshot.last_row, snapshot.scale) for null in known)
@@ -202,124 +295,10 @@ class Index:
             self._measuring.release()
 
 
-def find_pair(path: str | Path | None, settings: Mapping[str, Any]) -> Pair:
+def _find_pair(path: str | Path | None, settings: Mapping[str, Any]) -> Pair:
     """The pair to use with an index: the one named, ``SUWEN_PAIR``, the one it was built with, the default."""
     if path is None and "SUWEN_PAIR" not in os.environ and settings.get("pair"):
         built_with = Path(str(settings["pair"]))
         if (built_with / "suwen.json").is_file():
             return Pair.load(built_with)
     return Pair.load(path)
-
-
-def _checked(
-    query: str, k: int, offset: int, mode: str, weights: Mapping[str, float], fusion: str
-) -> tuple[str, tuple[str, ...]]:
-    """The query as it is searched, and what the caller should know about it."""
-    if mode not in get_args(Mode):
-        raise SearchError(f"mode {mode!r} is unknown: use {', '.join(get_args(Mode))}")
-    if fusion not in get_args(Fusion):
-        raise SearchError(f"fusion {fusion!r} is unknown: use {', '.join(get_args(Fusion))}")
-    if k < 1 or offset < 0 or offset + k > DEEPEST:
-        raise SearchError(
-            f"k is {k} and offset {offset}: k must be at least 1, offset at least 0, both together at most {DEEPEST}"
-        )
-    if set(weights) - {"dense", "lexical"} or any(not 0 <= weight < np.inf for weight in weights.values()):
-        raise SearchError(f"weights {dict(weights)} are not usable: give 'dense' and 'lexical', each zero or more")
-    if mode == "hybrid" and not any(weights.values()):
-        raise SearchError(f"weights {dict(weights)} leave nothing to rank by: give one leg a weight above zero")
-    text = clean(query)
-    if not any(character.isalnum() for character in text):
-        raise EmptyQuery("the query holds no letter or digit to search for: type a word or a question")
-    if len(text) > LONGEST_QUERY:
-        return text[:LONGEST_QUERY], (f"the query was cut to its first {LONGEST_QUERY} characters",)
-    return text, ()
-
-
-def _legs(
-    snapshot: Calibrated, text: str, vector: Any, mode: str, depth: int, where: Where | None
-) -> dict[str, Ranking]:
-    legs = {}
-    if mode != "lexical":
-        legs["dense"] = snapshot.dense(vector, depth, where)
-    if mode != "dense":
-        legs["lexical"] = snapshot.lexical(text, depth, where)
-    return legs
-
-
-def _ranked(
-    read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, float], fusion: Fusion
-) -> Iterator[_Found]:
-    """The fused ranking, best first, reading the legs deeper as more of it is asked for.
-
-    It is the same whatever page is cut from it: fusing deeper legs may move a row up, so what an earlier step gave out
-    stays where it was and is left out of the later ones.
-    """
-    given: set[int] = set()
-    for depth in _STEPS:
-        legs = read(depth)
-        fused = fuse_hybrid(legs, 2 * depth, weights, fusion) if len(legs) > 1 else next(iter(legs.values()))
-        whole = depth == DEEPEST or all(len(leg.rows) < depth for leg in legs.values())
-        for row, score in zip(fused.rows.tolist(), fused.scores.tolist(), strict=True):
-            if not whole and len(given) >= depth // 2:
-                break
-            if row not in given:
-                given.add(row)
-                yield _Found(row, score, legs)
-        if whole:
-            return
-
-
-def _page(
-    snapshot: Calibrated, ranked: Iterator[_Found], offset: int, k: int, per_document: bool
-) -> list[tuple[StoredPassage, _Found]]:
-    """The passages from ``offset`` on; with ``per_document``, offsets count documents."""
-
-    def fetched(part: list[_Found]) -> Iterator[tuple[StoredPassage, _Found]]:
-        return zip(snapshot.fetch([found.row for found in part]), part, strict=True)
-
-    if not per_document:
-        return list(fetched(list(islice(ranked, offset, offset + k))))
-    kept: dict[str, tuple[StoredPassage, _Found]] = {}
-    while len(kept) < offset + k and (part := list(islice(ranked, 64))):
-        for item, found in fetched(part):
-            kept.setdefault(item.passage.document_id, (item, found))
-    return list(kept.values())[offset : offset + k]
-
-
-def _hit(item: StoredPassage, score: float, highlights: Any) -> Hit:
-    passage = item.passage
-    return Hit(
-        id=passage.id,
-        document_id=passage.document_id,
-        score=round(float(score), 6),
-        title=passage.title,
-        text=passage.text,
-        start=passage.start,
-        end=passage.end,
-        metadata=item.metadata,
-        highlights=highlights,
-        encoder=item.encoder,
-    )
-
-
-def _why(
-    item: StoredPassage,
-    legs: Mapping[str, Ranking],
-    mode: str,
-    space: str,
-    tier: str | None,
-    weights: Mapping[str, float],
-    fusion: Fusion,
-) -> Explanation:
-    def leg(name: str) -> Leg | None:
-        places = np.flatnonzero(legs[name].rows == item.row).tolist() if name in legs else []
-        if not places:
-            return None
-        place = places[0]
-        by_score = relative(legs[name], FLOORS[name])[0][place]
-        value = float(by_score) if fusion == "scores" else 1 / (CONSTANT + place + 1)
-        return Leg(place + 1, round(float(legs[name].scores[place]), 6), round(value, 6))
-
-    used = {name: float(weights.get(name, 0.0)) for name in legs} if mode == "hybrid" else {}
-    how = fusion if mode == "hybrid" else None
-    return Explanation(mode, space, tier, item.encoder, leg("dense"), leg("lexical"), used, how)

@@ -17,7 +17,7 @@ from suwen.encoders.space import AdapterDocument, SpaceMismatch
 from suwen.encoders.who_encodes import own_encoder, tier_at_once
 from suwen.errors import SuwenError
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport, ingest
+from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport
 from suwen.retrieve.retriever import Index
 
 #: Where a pair keeps the vectors of the sample's passages.
@@ -39,7 +39,7 @@ def index_sample(index: Index, *, progress: IngestProgress | None = None) -> Ind
 
     Args:
         index: Open for writing.
-        progress: As for :func:`~suwen.retrieve.ingest.ingest`.
+        progress: As for :meth:`~suwen.retrieve.retriever.Index.add`.
     """
     pair, settings = index.pair, index.engine.settings()
     if not (pair.path / FOLDER).is_dir():
@@ -55,7 +55,7 @@ def index_sample(index: Index, *, progress: IngestProgress | None = None) -> Ind
             why = f"they are of the space {problem.got}"
         return _encoded(index, f"the pair's document vectors of the sample do not fit ({why})", progress)
     with closing(ready):
-        report = ingest(index, read_documents(sample_path()), mirror=True, ready=ready, progress=progress)
+        report = index.add(read_documents(sample_path()), mirror=True, ready=ready, progress=progress)
     said = (
         f"asymmetric retrieval: documents by the {_document_encoder(pair)}, whose vectors of the sample come with the "
         f"pair; queries by the tier '{pair.default_tier}'. No torch, no download"
@@ -82,14 +82,12 @@ def stored_vectors(pair: Pair, passages: Sequence[Passage]) -> ImportedVectors:
 
 def _encoded(index: Index, why: str, progress: IngestProgress | None) -> IndexedSample:
     """By the tier that encodes at once: a larger model would make a demonstration slow."""
-    report = ingest(index, read_documents(sample_path()), mirror=True, progress=progress)
+    report = index.add(read_documents(sample_path()), mirror=True, progress=progress)
     return IndexedSample(report, f"documents are encoded by the tier '{tier_at_once(index.pair)}': {why}")
 
 
 def _document_encoder(pair: Pair) -> str:
     side = pair.manifest.document
-    return (
-        f"document encoder ({side.base} with the pair's adapter)"
-        if isinstance(side, AdapterDocument)
-        else ("pair's document encoder")
-    )
+    if isinstance(side, AdapterDocument):
+        return f"document encoder ({side.base} with the pair's adapter)"
+    return "pair's document encoder"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +16,6 @@ from starlette.routing import Match
 
 from suwen import __version__
 from suwen.errors import SuwenError
-from suwen.index.truth import DamagedIndex
 from suwen.service import documents_api, embeddings_api, health_api, rerank_api, search_api, web_pages, worker_api
 from suwen.service.holder import Holder
 from suwen.service.problems import CODES, Problem, as_problem, error_response
@@ -102,10 +100,6 @@ def _tell_errors(app: FastAPI) -> None:
             log.error("%s", error, extra={"request_id": request_id(request)})
         return _answer(request, problem)
 
-    async def unreadable(request: Request, error: Exception) -> Response:
-        log.error("the truth cannot be read: %s", error, extra={"request_id": request_id(request)})
-        return _answer(request, as_problem(DamagedIndex(str(error))))
-
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         return _answer(request, _invalid(error.errors()[0]))
@@ -115,7 +109,6 @@ def _tell_errors(app: FastAPI) -> None:
         return _answer(request, _unmatched(request, error))
 
     app.add_exception_handler(SuwenError, known)
-    app.add_exception_handler(sqlite3.DatabaseError, unreadable)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, unmatched)
 

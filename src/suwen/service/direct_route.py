@@ -63,5 +63,5 @@ def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseMode
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in found]) from None
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in problems]) from None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from suwen.encoders.probe import LEAST_COSINE, ProbeFailed, row_cosines
+from suwen.encoders.probe import check_probe
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
@@ -49,7 +49,7 @@ class Worker:
         encoder: The document encoder of the index's space.
         most: The most documents of one lease.
         stop: Set to end: what is being encoded is finished, the rest of the lease is given back.
-        say: Told in words what happens.
+        say: Called with a line for people about what happens.
     """
 
     def __init__(
@@ -80,15 +80,10 @@ class Worker:
         if not probe["texts"]:
             return
         stored = np.frombuffer(base64.b64decode(probe["vectors"]), dtype="<f4").reshape(len(probe["texts"]), -1)
-        least = float(row_cosines(self._encoder.encode_documents(probe["texts"]), stored).min())
-        if least < LEAST_COSINE:
-            raise ProbeFailed(
-                f"{self._encoder.name} is not the document encoder of the server's pair: the least cosine over "
-                f"{len(probe['texts'])} probe texts is {least:.4f}, under {LEAST_COSINE}. Check its weights and base"
-            )
+        check_probe(self._encoder, probe["texts"], stored, "the server's pair")
 
     def run(self, *, once: bool = False) -> Done:
-        """Work until told to stop; ``once``, until nothing waits."""
+        """Work until stopped; ``once``, until nothing waits."""
         asked = {"space": self._encoder.space.id, "worker": platform.node()[:200], "most": self._most}
         while not self._stop.is_set():
             try:
@@ -105,7 +100,7 @@ class Worker:
         return self.done
 
     def _work(self, leased: dict[str, Any]) -> None:
-        """Encode what was leased, sending back group by group; give the rest back when told to stop."""
+        """Encode what was leased, sending back group by group; give the rest back when stopped."""
         try:
             for group in _groups(leased["documents"]):
                 if self._stop.is_set():
@@ -167,7 +162,7 @@ class Worker:
         def told(away: ServerAway, pause: float) -> None:
             self._say(f"{away}; trying again in {pause:g} s")
 
-        return patiently(call, tries=None, stop=self._stop, told=told)
+        return patiently(call, tries=None, stop=self._stop, on_refusal=told)
 
 
 def _groups(documents: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -10,9 +10,8 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.corpora.records import Document
-from suwen.encoders.who_encodes import state, tier_at_once
-from suwen.index.snapshot import EmbeddedSnapshot, StoredDocument
-from suwen.retrieve.ingest import ingest
+from suwen.encoders.who_encodes import state
+from suwen.index.engine import StoredDocument
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import (
     DOCUMENT,
@@ -105,9 +104,9 @@ def _add_post(router: APIRouter, holder: Holder) -> None:
         """Insert or replace documents, all of them or none. They are durable and searchable on the answer."""
         check_index(holder.settings, asked.index)
         _check_batch(holder, asked.documents)
-        told = await holder.write(lambda index: _store(index, asked.documents))
-        note(request, documents=len(asked.documents), passages=told["passages"])
-        return json_answer(told)
+        stored = await holder.write(lambda index: _store(index, asked.documents))
+        note(request, documents=len(asked.documents), passages=stored["passages"])
+        return json_answer(stored)
 
 
 def _add_reading(router: APIRouter, holder: Holder) -> None:
@@ -123,8 +122,8 @@ def _add_reading(router: APIRouter, holder: Holder) -> None:
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
         """Ids in ascending order, a page at a time; `next` is the `after` of the next page, null on the last."""
-        found = await holder.read(lambda index: _ids(index, after, limit + 1), "document")
-        return json_answer({"ids": found[:limit], "next": found[limit - 1] if len(found) > limit else None})
+        page = await holder.read(lambda index: list(index.ids(after, limit + 1)), "document")
+        return json_answer({"ids": page[:limit], "next": page[limit - 1] if len(page) > limit else None})
 
     @router.get(
         "/documents/{id:path}",
@@ -151,7 +150,7 @@ def _add_deleting(router: APIRouter, holder: Holder) -> None:
     )
     async def delete_one(id: Id) -> Response:
         """Delete one document by its id, percent-encoded."""
-        deleted = await holder.write(lambda index: index.engine.delete([id]))
+        deleted = await holder.write(lambda index: index.delete([id]))
         if not deleted:
             raise _unknown(id)
         return json_answer({"deleted": deleted})
@@ -170,7 +169,7 @@ def _add_deleting(router: APIRouter, holder: Holder) -> None:
         """Delete documents by their ids; those that are not there are passed over."""
         check_index(holder.settings, asked.index)
         check_count(len(asked.ids), holder.settings.batch_documents, "ids")
-        deleted = await holder.write(lambda index: index.engine.delete(asked.ids))
+        deleted = await holder.write(lambda index: index.delete(asked.ids))
         note(request, documents=deleted)
         return json_answer({"deleted": deleted})
 
@@ -198,9 +197,8 @@ def _check_batch(holder: Holder, documents: list[Posted]) -> None:
 
 def _store(index: Index, documents: list[Posted]) -> dict[str, Any]:
     records = [Document(one.id, one.text, one.title, one.metadata) for one in documents]
-    report = ingest(index, records, encoder=index.pair.encoder(tier_at_once(index.pair)))
-    with index.engine.snapshot() as snapshot:
-        stored = [_there(snapshot, one.id) for one in documents]
+    report = index.add(records, serving=True)
+    stored = [_there(index, one.id) for one in documents]
     return {
         "added": report.added,
         "changed": report.changed,
@@ -213,14 +211,8 @@ def _store(index: Index, documents: list[Posted]) -> dict[str, Any]:
     }
 
 
-def _ids(index: Index, after: str, limit: int) -> list[str]:
-    with index.engine.snapshot() as snapshot:
-        return snapshot.document_ids(after, limit)
-
-
 def _look(index: Index, id_: str) -> dict[str, Any]:
-    with index.engine.snapshot() as snapshot:
-        found = _there(snapshot, id_)
+    document = _there(index, id_)
     passages = [
         {
             "id": item.passage.id,
@@ -230,27 +222,17 @@ def _look(index: Index, id_: str) -> dict[str, Any]:
             "state": state(index.pair, item.encoder),
             "text": item.passage.text,
         }
-        for item in found.passages
+        for item in document.passages
     ]
     return {
-        "id": found.id,
-        "title": found.title,
-        "text": whole_text(found),
-        "metadata": found.metadata,
-        "version": found.digest,
-        "state": _state(index, found),
+        "id": document.id,
+        "title": document.title,
+        "text": document.text,
+        "metadata": document.metadata,
+        "version": document.digest,
+        "state": _state(index, document),
         "passages": passages,
     }
-
-
-def whole_text(document: StoredDocument) -> str:
-    """A document's text, put together from its passages; white space between two of them comes back as spaces."""
-    text = ""
-    for item in document.passages:
-        passage = item.passage
-        text = text.ljust(passage.start)
-        text += passage.text[len(text) - passage.start :]
-    return text
 
 
 def _state(index: Index, document: StoredDocument) -> str:
@@ -258,11 +240,11 @@ def _state(index: Index, document: StoredDocument) -> str:
     return "fresh" if "fresh" in states else "encoded"
 
 
-def _there(snapshot: EmbeddedSnapshot, id_: str) -> StoredDocument:
-    found = snapshot.document(id_)
-    if found is None:
+def _there(index: Index, id_: str) -> StoredDocument:
+    document = index.document(id_)
+    if document is None:
         raise _unknown(id_)
-    return found
+    return document
 
 
 def _unknown(id_: str) -> Problem:

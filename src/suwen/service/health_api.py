@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
 from typing import Any, get_args
 
@@ -12,8 +11,9 @@ from starlette.responses import Response
 
 from suwen import __version__
 from suwen.errors import SuwenError
-from suwen.index.upkeep import recall
-from suwen.retrieve.retriever import Index, Mode
+from suwen.index.recall import measure_recall
+from suwen.retrieve.ranking import Mode
+from suwen.retrieve.retriever import Index
 from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered, json_answer
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
@@ -75,7 +75,7 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
     async def metrics() -> Response:
         """Latencies (encode and search apart), queue, errors, size of the index, freshness lag."""
         # Numbers are wanted most when the server is in trouble: those of the index are then the last known.
-        with suppress(SuwenError, sqlite3.DatabaseError):
+        with suppress(SuwenError):
             await holder.read(lambda index: _measure(holder, index), "info")
         return Response(holder.metrics.exposed(), media_type=CONTENT_TYPE)
 
@@ -103,21 +103,16 @@ def _add_info(router: APIRouter, holder: Holder) -> None:
     )
     async def check_recall(asked: Sample) -> Response:
         """Ask for passages as if they were queries, and compare with exact search. Reads every vector."""
-        return json_answer(await holder.read(lambda index: _recall(index, asked.sample), "recall"))
-
-
-def _recall(index: Index, sample: int, k: int = 10) -> dict[str, Any]:
-    with index.engine.snapshot() as snapshot:
-        _, vectors = snapshot.sample(sample)
-        return {"recall": recall(snapshot, vectors, k), "k": k, "queries": len(vectors)}
+        measured = await holder.read(lambda index: measure_recall(index.engine, asked.sample), "recall")
+        return json_answer(measured._asdict())
 
 
 def _measure(holder: Holder, index: Index) -> None:
-    holder.metrics.measured(holder.stats(index)._asdict(), holder.freshness(index))
+    holder.metrics.measured(index.stats()._asdict(), holder.freshness(index))
 
 
 def _about(holder: Holder, index: Index) -> dict[str, Any]:
-    stats, pair, settings = holder.stats(index), index.pair, holder.settings
+    stats, pair, settings = index.stats(), index.pair, holder.settings
     counted = ("documents", "passages", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders")
     limits = (
         "concurrency",

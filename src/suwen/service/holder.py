@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,12 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import faiss
-
-from suwen.encoders.who_encodes import own_encoder
 from suwen.errors import SuwenError
-from suwen.index.engine import Stats
-from suwen.index.truth import DamagedIndex
+from suwen.index.engine import DamagedIndex
+from suwen.index.opening import search_on_one_core
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import Keys
 from suwen.service.problems import Problem, as_problem
@@ -83,14 +79,13 @@ class Holder:
         self.on_open: list[Callable[[Index], None]] = []
         self.on_failure: list[Callable[[], None]] = []
         self.on_close: list[Callable[[], None]] = []
-        #: Who encodes posted documents anew, and how many of them are being worked on.
+        #: Who encodes posted documents again, and how many of them are being worked on.
         self.workers: Callable[[], Mapping[str, Any]] = lambda: {"worker": "none", "leased": 0}
         self._index: Index | None = None
         # One thread a search: with several at work, a team of threads for each would only wait for one another.
-        self._readers = ThreadPoolExecutor(settings.threads, "suwen-read", faiss.omp_set_num_threads, (1,))
+        self._readers = ThreadPoolExecutor(settings.threads, "suwen-read", search_on_one_core)
         self._writer = ThreadPoolExecutor(1, "suwen-write")
         self._opening: asyncio.Future[None] | None = None
-        self._stats: tuple[int, Stats] | None = None
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -119,15 +114,15 @@ class Holder:
             try:
                 # The first search reads the vectors and the encoder, which may take seconds: no caller should wait.
                 index.search("健康 health", k=1)
-                for told in self.on_open:
-                    told(index)
+                for begin in self.on_open:
+                    begin(index)
             except BaseException:
                 index.close()
                 raise
             self._index = index
             self.metrics.ready.set(1)
             return
-        except (sqlite3.DatabaseError, OSError) as problem:
+        except OSError as problem:
             self.failure = DamagedIndex(
                 f"{settings.index} cannot be read ({problem}): run 'suwen verify {settings.index}', or restore a backup"
             )
@@ -152,8 +147,8 @@ class Holder:
         await asyncio.to_thread(self._finish)
 
     def _finish(self) -> None:
-        for told in self.on_close:
-            told()
+        for end in self.on_close:
+            end()
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
         if self._index is not None:
@@ -235,17 +230,9 @@ class Holder:
 
     # -- telling ------------------------------------------------------------------------------------------------
 
-    def stats(self, index: Index) -> Stats:
-        """Counts and sizes; counted anew only when the index has changed."""
-        sequence = int(index.engine.settings()["sequence"])
-        known = self._stats
-        if known is None or known[0] != sequence:
-            self._stats = known = (sequence, index.engine.stats())
-        return known[1]
-
     def freshness(self, index: Index) -> dict[str, Any]:
         """What waits for the document encoder, since when, and who works on it."""
-        backlog = index.engine.backlog(own_encoder(index.pair))
+        backlog = index.backlog()
         waited = 0.0 if backlog.oldest is None else max(0.0, time.time() - backlog.oldest)
         return {
             "fresh_passages": backlog.passages,

@@ -46,7 +46,7 @@ class Leases:
 
         Args:
             worker: Who asks, for the log.
-            find: Gives documents that wait, without those it is told to leave out.
+            find: Gives documents that wait, without those it is called with.
 
         Returns:
             The lease and its documents; no lease when nothing waits.
@@ -54,12 +54,12 @@ class Leases:
         # Found and taken in one step: two workers that ask at once get different documents.
         with self._lock:
             self._asked = self._clock()
-            found = find(self._held())
-            if not found:
+            waiting = find(self._held())
+            if not waiting:
                 return None, []
-            lease = Lease(secrets.token_hex(8), worker, {one.id for one in found}, self._clock() + self.seconds)
+            lease = Lease(secrets.token_hex(8), worker, {one.id for one in waiting}, self._clock() + self.seconds)
             self._leases[lease.id] = lease
-            return lease, found
+            return lease, waiting
 
     def settle(self, id_: str | None, documents: Iterable[str]) -> bool:
         """Take documents out of a lease and give the rest its full time again; False for a lease that is no more."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,12 +13,10 @@ from starlette.responses import Response
 from suwen.encoders.query import EncoderError
 from suwen.encoders.space import DamagedPair
 from suwen.errors import SuwenError
-from suwen.index.engine import IndexProblem
+from suwen.index.engine import DamagedIndex, DiskFull, IndexLocked, IndexProblem
 from suwen.index.filters import FilterError, UnknownField
-from suwen.index.lock import IndexLocked
-from suwen.index.truth import DamagedIndex
 from suwen.retrieve.ingest import IngestError
-from suwen.retrieve.retriever import EmptyQuery, SearchError
+from suwen.retrieve.ranking import EmptyQuery, SearchError
 
 
 class Code(NamedTuple):
@@ -94,7 +91,7 @@ class Problem(SuwenError):
 
     Args:
         code: One of :data:`CODES`.
-        message: What is wrong and how to mend it.
+        message: What is wrong and how to fix it.
         param: The field of the request it is about.
         headers: More headers of the response.
     """
@@ -166,7 +163,7 @@ def as_problem(error: SuwenError) -> Problem:
     return Problem("invalid_request", str(error))
 
 
-#: Errors of the request: told as they are.
+#: Errors of the request: passed on as they are.
 _KINDS: tuple[tuple[type[SuwenError], str, str | None], ...] = (
     (UnknownField, "unknown_field", "where"),
     (FilterError, "bad_filter", "where"),
@@ -187,11 +184,7 @@ _INNER: tuple[tuple[type[SuwenError], str, str], ...] = (
 def disk_is_full(error: BaseException | None) -> bool:
     """Whether an error comes down to a full disk, whichever library said so."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        words = str(error).lower()
-        told = isinstance(error, sqlite3.OperationalError) and "disk is full" in words
-        if told or (isinstance(error, ValueError) and "no space left" in words):
+        if isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
             return True
         error = error.__cause__
     return False
@@ -208,12 +201,12 @@ def documented(*codes: str, common: Iterable[str] = COMMON) -> dict[int | str, d
     for code in sorted({*codes, *common}, key=lambda code: (CODES[code].status, code)):
         status, line = CODES[code]
         example = error_body(Problem(code, line), "5d1c0f3e9a7b2468")
-        found = by_status.setdefault(
+        entry = by_status.setdefault(
             status, {"model": ErrorBody, "description": "", "content": {"application/json": {"examples": {}}}}
         )
-        found["content"]["application/json"]["examples"][code] = {"summary": line, "value": example}
-        found["description"] = " ".join(filter(None, [found["description"], f"`{code}`: {line}"]))
+        entry["content"]["application/json"]["examples"][code] = {"summary": line, "value": example}
+        entry["description"] = " ".join(filter(None, [entry["description"], f"`{code}`: {line}"]))
         if status in (429, 503):
             seconds = {"description": "Seconds to wait before trying again.", "schema": {"type": "integer"}}
-            found["headers"] = {"Retry-After": seconds}
+            entry["headers"] = {"Retry-After": seconds}
     return by_status

@@ -1,4 +1,4 @@
-"""What a server does in the background: encode fresh documents anew, and keep their scores comparable. No HTTP.
+"""What a server does in the background: encode fresh documents again, and keep their scores comparable. No HTTP.
 
 Only where a document encoder is configured are documents encoded here; else they wait for a worker. The sample that
 makes fresh and encoded scores comparable is made in either case: it needs the tier alone.
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from suwen.encoders.query import Encoder
-from suwen.encoders.who_encodes import Choice, encoder_for_good, tier_at_once
+from suwen.encoders.who_encodes import Choice, encoder_for_good
 from suwen.errors import SuwenError
 from suwen.index.engine import Reencoded, Waiting
 from suwen.retrieve.retriever import Index
@@ -42,7 +42,7 @@ class Reencoder:
         self._thread: threading.Thread | None = None
         self._encoder: Encoder | None = None
         self._failed: set[str] = set()
-        #: Whether documents are encoded anew in this process.
+        #: Whether documents are encoded again in this process.
         self.works = False
 
     def start(self, index: Index) -> None:
@@ -73,24 +73,22 @@ class Reencoder:
                 self._ending.wait(_PAUSE)
             except Exception:
                 # A background that ends at the first failure would leave documents fresh for good, and say nothing.
-                log.exception("documents could not be encoded anew; trying again in %g seconds", _AFTER_FAILURE)
+                log.exception("documents could not be encoded again; trying again in %g seconds", _AFTER_FAILURE)
                 self._ending.wait(_AFTER_FAILURE)
 
     def _turn(self, index: Index, choice: Choice | None) -> bool:
         """Do a little of what there is to do; whether there may be more."""
-        own = index.freshness.own
-        if self.works and choice is not None and (waiting := index.engine.waiting(own, _DOCUMENTS, self._failed)):
+        if self.works and choice is not None and (waiting := index.waiting(_DOCUMENTS, self._failed)):
             encoder = self._encoder = self._encoder or self._loaded(index, choice)
             if encoder is None:
                 return False
             made = [one for document in waiting if (one := self._made(document, encoder)) is not None]
             if made:
                 # One write for all of them: each waits for the disk several times.
-                self._holder.background(lambda index: index.engine.reencode(made, own)).result()
+                self._holder.background(lambda index: index.reencode(made)).result()
             return True
-        stands_in = tier_at_once(index.pair)
-        for tier in index.freshness.due(index.engine, ahead=[] if stands_in == own else [stands_in]):
-            index.freshness.prepare(index.engine, tier, stop=lambda: self._ending.wait(_BREATH))
+        for tier in index.freshness.due(ahead=True):
+            index.freshness.prepare(tier, stop=lambda: self._ending.wait(_BREATH))
         return False
 
     def _loaded(self, index: Index, choice: Choice) -> Encoder | None:
@@ -113,7 +111,7 @@ class Reencoder:
                 parts.append(encoder.encode_documents(part))
             except Exception:
                 # The others must not wait behind it.
-                log.exception("a document cannot be encoded anew; it stays fresh")
+                log.exception("a document cannot be encoded again; it stays fresh")
                 self._failed.add(document.id)
                 return None
         return Reencoded(document.id, document.version, np.concatenate(parts))

@@ -75,6 +75,6 @@ def cleaned(texts: Sequence[str], param: str, most: int, longest: int) -> list[s
         check_length(text, longest, f"{param}[{place}]")
     clean_texts = [clean(text) for text in texts]
     if "" in clean_texts:
-        place = f"{param}[{clean_texts.index('')}]"
-        raise Problem("invalid_request", f"{place} has no text: leave it out, it has no vector", param=place)
+        empty = f"{param}[{clean_texts.index('')}]"
+        raise Problem("invalid_request", f"{empty} has no text: leave it out, it has no vector", param=empty)
     return clean_texts

@@ -125,12 +125,9 @@ class JsonLines(logging.Formatter):
         """The line, without its end."""
         written = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {"time": f"{written}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
-        if found := getattr(record, "line", None):
-            line |= {"event": record.getMessage(), **found}
-        else:
-            line |= {"event": record.getMessage(), "logger": record.name}
-        if found := getattr(record, "request_id", None):
-            line["request_id"] = found
+        line |= {"event": record.getMessage(), **getattr(record, "line", {"logger": record.name})}
+        if hasattr(record, "request_id"):
+            line["request_id"] = record.request_id
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()

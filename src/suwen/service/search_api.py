@@ -9,7 +9,8 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.encoders.who_encodes import state
-from suwen.retrieve.retriever import Index, Mode
+from suwen.retrieve.ranking import Mode
+from suwen.retrieve.retriever import Index
 from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
 from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder

@@ -35,7 +35,7 @@ class ServeSettings(BaseModel):
         hosts: The names the service may be asked by (the Host header); any when empty.
         cors_origins: Exact origins whose pages may call the API from a browser.
         reviews: A jury folder whose review pages are mounted.
-        document_encoder: A full pair (or ``own``, the pair itself) that encodes posted documents anew, in process.
+        document_encoder: A full pair (or ``own``, the pair itself) that encodes posted documents again, in process.
         base: The base of the document encoder's adapter; ``SUWEN_BASE`` by default.
         log_queries: Write the text of queries to the log.
         readers: Threads that search; as many as the machine has cores when 0.

@@ -6,7 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from http.client import HTTPException
 from typing import Any
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from suwen.corpora.records import Document
 from suwen.errors import SuwenError
+from suwen.retrieve.ingest import Duplicates, IngestProgress, repeated
 from suwen.service.serve_settings import LOOPBACK
 
 _LONGEST_WAIT = 30.0
@@ -104,12 +105,12 @@ class Client:
 
     def _understood(self, body: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(body)
+            answer = json.loads(body)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            answer = None
+        if not isinstance(answer, dict):
             raise SuwenError(f"{self.server} does not answer as suwen does: check the address")
-        return found
+        return answer
 
     def _refusal(self, refused: urllib.error.HTTPError) -> SuwenError:
         try:
@@ -123,8 +124,8 @@ class Client:
 
 
 def _seconds(refused: urllib.error.HTTPError) -> float | None:
-    told = refused.headers.get("Retry-After", "")
-    return float(told) if told.isdecimal() else None
+    seconds = refused.headers.get("Retry-After", "")
+    return float(seconds) if seconds.isdecimal() else None
 
 
 def patiently(
@@ -132,7 +133,7 @@ def patiently(
     *,
     tries: int | None,
     stop: threading.Event | None = None,
-    told: Callable[[ServerAway, float], None] | None = None,
+    on_refusal: Callable[[ServerAway, float], None] | None = None,
 ) -> dict[str, Any]:
     """Call until the server has time, waiting longer each time.
 
@@ -140,7 +141,7 @@ def patiently(
         call: The request; sent again it must do no harm.
         tries: After so many the last refusal is raised; None for never.
         stop: Ends the waiting, with the last refusal.
-        told: Told of a refusal, and for how long is waited.
+        on_refusal: Called with each refusal and the seconds that are waited.
     """
     ending, wait = stop or threading.Event(), 0.5
     count = 0
@@ -152,24 +153,28 @@ def patiently(
             pause = min(max(wait, away.wait or 0.0), _LONGEST_WAIT)
             if count == tries:
                 raise
-            if told:
-                told(away, pause)
+            if on_refusal:
+                on_refusal(away, pause)
             if ending.wait(pause):
                 raise
             wait = 2 * wait
 
 
 def add_documents(
-    client: Client, documents: Iterator[Document], progress: Callable[[int, int], None] | None = None
+    client: Client,
+    documents: Iterable[Document],
+    duplicates: Duplicates = "error",
+    progress: IngestProgress | None = None,
 ) -> dict[str, int]:
     """Post documents in batches a server takes; counts of what they were to it, and passages stored.
 
     Raises:
+        IngestError: An id comes twice, and that is an error; batches before it are stored.
         ServerError: A batch was refused; those before it are stored.
     """
     limits = client.get("/info")["limits"]
     totals = {"read": 0, "added": 0, "changed": 0, "unchanged": 0, "passages": 0}
-    for batch in _batches(documents, int(limits["batch_documents"]), int(limits["body_bytes"])):
+    for batch in _batches(_once(documents, duplicates), int(limits["batch_documents"]), int(limits["body_bytes"])):
         answer = patiently(partial(client.post, "/documents", {"documents": batch}), tries=8)
         totals["read"] += len(batch)
         for name in ("added", "changed", "unchanged", "passages"):
@@ -177,6 +182,17 @@ def add_documents(
         if progress:
             progress(totals["read"], totals["passages"])
     return totals
+
+
+def _once(documents: Iterable[Document], duplicates: Duplicates) -> Iterator[Document]:
+    """Documents with what is to be done about an id that comes twice; of the last one a later batch takes care."""
+    seen: set[str] = set()
+    for document in documents:
+        if document.id not in seen or duplicates == "last":
+            seen.add(document.id)
+            yield document
+        elif duplicates == "error":
+            raise repeated(document.id, "Batches before it are stored")
 
 
 def _batches(documents: Iterator[Document], most: int, body_bytes: int) -> Iterator[list[dict[str, Any]]]:

@@ -72,11 +72,11 @@ def routes(holder: Holder) -> APIRouter:
 
 def web_files() -> Mapping[str, File]:
     """Every file of the pages by its name, read once: there are few, and they are small."""
-    found = {}
+    files = {}
     for entry in (resources.files("suwen.service") / "web").iterdir():
         if entry.is_file() and entry.name.rpartition(".")[2] in _KINDS:
-            found[entry.name] = File.of(entry.name, entry.read_bytes())
-    return found
+            files[entry.name] = File.of(entry.name, entry.read_bytes())
+    return files
 
 
 def _page(frame: File, main: File, script: str) -> File:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Collection
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from suwen.encoders.probe import read_probe
 from suwen.encoders.space import Space
 from suwen.index.engine import Reencoded, Vectors, Waiting
 from suwen.retrieve.retriever import Index
@@ -143,9 +143,9 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
         """The oldest documents that wait and are not leased. Send vectors back before the lease ends."""
         if holder.settings.read_only:
             raise Problem("read_only", "this server only reads: ask the one that writes")
-        told = await holder.read(lambda index: _lease(holder, leases, index, asked), "worker")
-        note(request, documents=len(told["documents"]))
-        return json_answer(told)
+        leased = await holder.read(lambda index: _lease(holder, leases, index, asked), "worker")
+        note(request, documents=len(leased["documents"]))
+        return json_answer(leased)
 
     @router.post(
         "/release",
@@ -193,7 +193,7 @@ def _add_results(router: APIRouter, holder: Holder, leases: Leases) -> None:
         index = holder.index
         _check_space(index, given.space)
         made = _decoded(given.results, index.pair.space, holder.settings.batch_documents)
-        outcomes = await holder.write(lambda index: index.engine.reencode(made, index.freshness.own))
+        outcomes = await holder.write(lambda index: index.reencode(made))
         leases.settle(given.lease, outcomes)
         stored = sum(outcome in ("stored", "done") for outcome in outcomes.values())
         note(request, documents=stored)
@@ -208,22 +208,21 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
     most = min(asked.most, holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
-        found = index.engine.waiting(index.freshness.own, most, {*held, *asked.skip})
-        return _within(found, _CHARACTERS)
+        return _within(index.waiting(most, {*held, *asked.skip}), _CHARACTERS)
 
-    lease, found = leases.grant(asked.worker, find)
+    lease, waiting = leases.grant(asked.worker, find)
     return {
         "lease": lease.id if lease else None,
         "seconds": leases.seconds,
         "space": index.pair.space.id,
-        "documents": [{"id": one.id, "version": one.version, "passages": one.contents} for one in found],
+        "documents": [{"id": one.id, "version": one.version, "passages": one.contents} for one in waiting],
     }
 
 
-def _within(found: list[Waiting], characters: int) -> list[Waiting]:
+def _within(waiting: list[Waiting], characters: int) -> list[Waiting]:
     """The first documents that stay within so many characters together, and one at least."""
-    used = np.cumsum([sum(map(len, one.contents)) for one in found])
-    return found[: max(1, int((used <= characters).sum()))]
+    used = np.cumsum([sum(map(len, one.contents)) for one in waiting])
+    return waiting[: max(1, int((used <= characters).sum()))]
 
 
 def _check_space(index: Index, space: str) -> None:
@@ -270,9 +269,9 @@ def _vectors(result: Result, space: Space, param: str) -> Vectors:
 
 def _probe(index: Index) -> dict[str, Any]:
     folder, space = index.pair.path, index.pair.space
-    texts, vectors = [], ""
-    if (folder / "probe.json").is_file() and (folder / "probe.npy").is_file():
-        texts = json.loads((folder / "probe.json").read_text(encoding="utf-8"))["texts"]
-        stored = np.load(folder / "probe.npy", allow_pickle=False).astype("<f4")
-        vectors = base64.b64encode(stored.tobytes()).decode()
+    texts: list[str] = []
+    vectors = ""
+    if (folder / "probe.json").is_file():
+        texts, stored = read_probe(folder)
+        vectors = base64.b64encode(stored.astype("<f4").tobytes()).decode()
     return {"space": space.id, "dimension": space.dimension, "texts": texts, "vectors": vectors}

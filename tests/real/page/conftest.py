@@ -11,7 +11,6 @@ import pytest
 from suwen.encoders.pair import default_pair_path
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.sampling import Sampled, Stratum, write_sample
-from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
 from suwen.service.keys import new_key
@@ -34,7 +33,7 @@ def folder(pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("indexes") / "notes"
     with Index.create(path, pair=pair) as index:
         index_sample(index)
-        ingest(index, DOCUMENTS)
+        index.add(DOCUMENTS)
     return path
 
 

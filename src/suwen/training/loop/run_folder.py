@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 import suwen
+from suwen.durable import FileLock, Locked
 from suwen.errors import SuwenError
-from suwen.index.lock import IndexLocked, WriterLock
 from suwen.training.durable import sync, sync_tree, write_whole
 from suwen.training.loop.checkpoints import Checkpoints
 from suwen.training.loop.curves import Curves
@@ -58,7 +58,7 @@ class RunFolder:
         finished: Whether the stage was already finished when the folder was opened, or is by now.
     """
 
-    def __init__(self, path: Path, lock: WriterLock | None = None, *, finished: bool = False) -> None:
+    def __init__(self, path: Path, lock: FileLock | None = None, *, finished: bool = False) -> None:
         self._lock = lock
         self.path = path
         self.curves = Curves(path / "curves.csv")
@@ -267,12 +267,12 @@ def _version(package: str) -> str | None:
         return getattr(sys.modules.get(package.replace("-", "_")), "__version__", None)
 
 
-def _locked(folder: Path) -> WriterLock:
-    lock = WriterLock(folder)
+def _locked(folder: Path) -> FileLock:
+    lock = FileLock(folder / "lock")
     try:
         lock.acquire()
-    except IndexLocked:
-        holder = (folder / "lock").read_text(encoding="utf-8").strip() or "unknown"
+    except Locked as problem:
+        holder = problem.holder
         if holder == str(os.getpid()):
             raise RunError(f"{folder} is already open in this process: close that RunFolder first") from None
         raise RunError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from suwen.encoders.adapter import load_adapted
 from suwen.encoders.base_model import Precision
-from suwen.encoders.document import DocumentEncoder, Settings
+from suwen.encoders.document import DocumentEncoder, EncoderSettings
 from suwen.encoders.probe import verify_probe
 from suwen.encoders.side import ModelError, Side, load_model, no_progress_bar
 from suwen.encoders.space import (
@@ -76,7 +76,7 @@ def assemble(
     with staged(Path(out)) as stage:
         body = load_adapted(root, manifest, base, device=device, dtype=dtype)
         model = dress(body, manifest.space)
-        settings = Settings(str(out), device, dtype, False)
+        settings = EncoderSettings(str(out), device, dtype, False)
         encoder = DocumentEncoder(Side(model, "document"), manifest.space, name=manifest.name, settings=settings)
         cosine = verify_probe(encoder, root)
         if query is not None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from suwen.encoders.document import DocumentEncoder, Settings
+from suwen.encoders.document import DocumentEncoder, EncoderSettings
 from suwen.encoders.probe import probe_texts, row_cosines, write_probe
 from suwen.encoders.query import OnnxEncoder, Vectors
 from suwen.encoders.side import Side, load_model, mint_space
@@ -79,7 +79,7 @@ class _Source:
         return type(next(iter(self.model))).__name__ == "Router"
 
     def teacher(self) -> DocumentEncoder:
-        settings = Settings(str(self.folder), "cpu", "fp32", False)
+        settings = EncoderSettings(str(self.folder), "cpu", "fp32", False)
         return DocumentEncoder(Side(self.model, "document"), self.space, name=self.folder.name, settings=settings)
 
 

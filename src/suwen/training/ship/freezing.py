@@ -23,7 +23,7 @@ from suwen.encoders.adapter import (
     save_adapter,
 )
 from suwen.encoders.base_model import Precision, base_hash, load_base
-from suwen.encoders.document import DocumentEncoder, Settings
+from suwen.encoders.document import DocumentEncoder, EncoderSettings
 from suwen.encoders.probe import probe_texts, write_probe
 from suwen.encoders.side import Side, no_progress_bar
 from suwen.encoders.space import AdapterDocument, Manifest, Prompts, Space, save_manifest
@@ -100,7 +100,7 @@ def freeze(
         space = _mint(body, stage / ADAPTER, digest, hub_id, dimension, prompts or Prompts(), max_length)
         side = AdapterDocument(kind="adapter", base=base_name, path=ADAPTER)
         save_manifest(stage, Manifest(name=name, form="full", space=space, document=side, licence=licence, notes=notes))
-        settings = Settings(str(out), device, dtype, False, base=str(base))
+        settings = EncoderSettings(str(out), device, dtype, False, base=str(base))
         encoder = DocumentEncoder(Side(body, "document"), space, name=name, settings=settings)
         write_probe(stage, encoder.encode(probe_texts()))
         if merged:

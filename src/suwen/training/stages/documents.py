@@ -11,7 +11,7 @@ import torch
 
 from suwen.encoders.adapter import Factors, adapter_sha256, apply_lora, load_lora, read_factors, save_adapter
 from suwen.encoders.base_model import base_hash, load_base, torch_dtype
-from suwen.encoders.document import DocumentEncoder, Settings
+from suwen.encoders.document import DocumentEncoder, EncoderSettings
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
 from suwen.encoders.space import Prompts as SpacePrompts
@@ -150,7 +150,7 @@ class TrainedDocument:
             dimension=self.dimension,
             full_dimension=int(self.model[0].model.config.hidden_size),
         )
-        settings = Settings(str(folder), str(side.device), "auto", False)
+        settings = EncoderSettings(str(folder), str(side.device), "auto", False)
         return DocumentEncoder(side, space, name=folder.parent.name, settings=settings)
 
     def measure(

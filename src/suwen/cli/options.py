@@ -1,0 +1,47 @@
+"""Options and arguments that several commands take, declared once. What they do is said by the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suwen.encoders.base_model import Precision
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
+PairFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--pair", metavar="FOLDER", help="The pair to use; else SUWEN_PAIR, the index's own, the default pair."
+    ),
+]
+QueryTier = Annotated[str | None, typer.Option("--tier", help="The query encoder; see `suwen info PAIR`.")]
+
+DocumentEncoder = Annotated[
+    str | None,
+    typer.Option("--document-encoder", help="A full pair, a model or an adapter pair; else the pair's own."),
+]
+Base = Annotated[
+    str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
+]
+Dtype = Annotated[Precision, typer.Option("--dtype", help="Of the weights; auto is bf16 on a GPU, fp32 on a CPU.")]
+
+Server = Annotated[str | None, typer.Option("--server", metavar="URL", help="The server's address, http://HOST:PORT.")]
+Key = Annotated[
+    str | None, typer.Option("--key", envvar="SUWEN_KEY", help="A key of the server that may write (or SUWEN_KEY).")
+]
+
+Sources = Annotated[list[Path], typer.Argument(help="Files or folders: BEIR, jsonl(.gz), csv, tsv, parquet, txt, md.")]
+Format = Annotated[
+    str | None, typer.Option("--format", help="The sources' format, when it is not plain from the name.")
+]
+IdField = Annotated[str | None, typer.Option("--id-field", help="The field or column that holds the id.")]
+TextField = Annotated[str | None, typer.Option("--text-field", help="The field or column that holds the text.")]
+TitleField = Annotated[str | None, typer.Option("--title-field", help="The field or column that holds the title.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="The sources' character encoding, e.g. gb18030.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave bad records out and report them, instead of stopping.")
+]

@@ -1,0 +1,75 @@
+"""Engines by their address: a folder is the embedded engine's. The one module that knows which engines there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import faiss
+
+from suwen.index.embedded import EmbeddedEngine
+from suwen.index.engine import Engine, IndexProblem
+
+Address = str | Path
+
+
+class _Kind(Protocol):
+    """How the indexes of one kind of engine are made, found and opened."""
+
+    def create(self, address: Address, *, space: str, dimension: int) -> Engine: ...
+
+    def open(self, address: Address, *, write: bool = False, repair: bool = True) -> Engine: ...
+
+    def exists(self, address: Address) -> bool: ...
+
+    def restore(self, source: Path, address: Address) -> None: ...
+
+
+#: The engine of each scheme of an address. Another engine is another line.
+_KINDS: Mapping[str, _Kind] = {"": EmbeddedEngine}
+
+
+def create_engine(address: Address, *, space: str, dimension: int) -> Engine:
+    """Make an empty index and open it for writing.
+
+    Args:
+        address: A folder, which may exist but must not hold anything foreign.
+        space: The id of the space whose vectors it will hold.
+        dimension: Of these vectors.
+    """
+    return _kind(address).create(address, space=space, dimension=dimension)
+
+
+def open_engine(address: Address, *, write: bool = False, repair: bool = True) -> Engine:
+    """Open an index.
+
+    Args:
+        address: Where it is: its folder.
+        write: Whether it will be changed; one process at a time may.
+        repair: Put right what a crash left behind. Off to look at an index as it is, or before a rebuild.
+    """
+    return _kind(address).open(address, write=write, repair=repair)
+
+
+def index_exists(address: Address) -> bool:
+    """Whether there is an index at this address, sound or not."""
+    return _kind(address).exists(address)
+
+
+def restore(source: Path, address: Address) -> None:
+    """Make an index of what :meth:`~suwen.index.engine.Engine.backup` wrote; rebuild it, or open it, to search it."""
+    _kind(address).restore(source, address)
+
+
+def search_on_one_core() -> None:
+    """Let searches of this thread use one core: for a thread of many, whose teams would only wait for one another."""
+    faiss.omp_set_num_threads(1)
+
+
+def _kind(address: Address) -> _Kind:
+    scheme, separator, _ = str(address).partition("://")
+    kind = _KINDS.get(scheme if separator else "")
+    if kind is None:
+        raise IndexProblem(f"{address}: there is no engine for {scheme}:// addresses here; give the folder of an index")
+    return kind

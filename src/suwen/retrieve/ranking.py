@@ -1,0 +1,160 @@
+"""One query's way through an index: checked, searched by each leg, fused, cut to a page, explained. Encodes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from suwen.errors import SuwenError
+from suwen.index.engine import Ranking, StoredPassage
+from suwen.index.filters import Where
+from suwen.retrieve.freshness import Calibrated
+from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, Fusion, fuse_hybrid, relative
+from suwen.retrieve.results import Explanation, Highlight, Hit, Leg
+from suwen.text.clean import clean
+
+Mode = Literal["hybrid", "dense", "lexical"]
+#: The deepest position that can be asked for: ``offset + k``.
+DEEPEST = 10_000
+#: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
+LONGEST_QUERY = 8192
+#: How far down each leg is read: half of a step is given out before the next is taken, since the fusion of two legs
+#: cut at a depth is only sure of its upper part.
+STEPS = (DEPTH, 2000, DEEPEST)
+
+
+class Ranked(NamedTuple):
+    """A row of the fused ranking, with the legs it was fused from."""
+
+    row: int
+    score: float
+    legs: Mapping[str, Ranking]
+
+
+class SearchError(SuwenError):
+    """A search that cannot be run as asked."""
+
+
+class EmptyQuery(SearchError):
+    """A query with nothing in it to search for."""
+
+
+def check_query(
+    query: str, k: int, offset: int, mode: str, weights: Mapping[str, float], fusion: str
+) -> tuple[str, tuple[str, ...]]:
+    """The query as it is searched, and what the caller should know about it."""
+    if mode not in get_args(Mode):
+        raise SearchError(f"mode {mode!r} is unknown: use {', '.join(get_args(Mode))}")
+    if fusion not in get_args(Fusion):
+        raise SearchError(f"fusion {fusion!r} is unknown: use {', '.join(get_args(Fusion))}")
+    if k < 1 or offset < 0 or offset + k > DEEPEST:
+        raise SearchError(
+            f"k is {k} and offset {offset}: k must be at least 1, offset at least 0, both together at most {DEEPEST}"
+        )
+    if set(weights) - {"dense", "lexical"} or any(not 0 <= weight < np.inf for weight in weights.values()):
+        raise SearchError(f"weights {dict(weights)} are not usable: give 'dense' and 'lexical', each zero or more")
+    if mode == "hybrid" and not any(weights.values()):
+        raise SearchError(f"weights {dict(weights)} leave nothing to rank by: give one leg a weight above zero")
+    text = clean(query)
+    if not any(character.isalnum() for character in text):
+        raise EmptyQuery("the query holds no letter or digit to search for: type a word or a question")
+    if len(text) > LONGEST_QUERY:
+        return text[:LONGEST_QUERY], (f"the query was cut to its first {LONGEST_QUERY} characters",)
+    return text, ()
+
+
+def search_legs(
+    snapshot: Calibrated, text: str, vector: Any, mode: str, depth: int, where: Where | None
+) -> dict[str, Ranking]:
+    """What each leg of a mode finds, down to a depth."""
+    legs = {}
+    if mode != "lexical":
+        legs["dense"] = snapshot.dense(vector, depth, where)
+    if mode != "dense":
+        legs["lexical"] = snapshot.lexical(text, depth, where)
+    return legs
+
+
+def ranked(read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, float], fusion: Fusion) -> Iterator[Ranked]:
+    """The fused ranking, best first, reading the legs deeper as more of it is asked for.
+
+    It is the same whatever page is cut from it: fusing deeper legs may move a row up, so what an earlier step gave out
+    stays where it was and is left out of the later ones.
+    """
+    given: set[int] = set()
+    for depth in STEPS:
+        legs = read(depth)
+        fused = fuse_hybrid(legs, 2 * depth, weights, fusion) if len(legs) > 1 else next(iter(legs.values()))
+        whole = depth == DEEPEST or all(len(leg.rows) < depth for leg in legs.values())
+        for row, score in zip(fused.rows.tolist(), fused.scores.tolist(), strict=True):
+            if not whole and len(given) >= depth // 2:
+                break
+            if row not in given:
+                given.add(row)
+                yield Ranked(row, score, legs)
+        if whole:
+            return
+
+
+def cut_page(
+    snapshot: Calibrated, ranked: Iterator[Ranked], offset: int, k: int, per_document: bool
+) -> list[tuple[StoredPassage, Ranked]]:
+    """The passages from ``offset`` on; with ``per_document``, offsets count documents."""
+
+    def fetched(part: list[Ranked]) -> Iterator[tuple[StoredPassage, Ranked]]:
+        # By row: where an engine's moment does not hold still, a passage may be gone by now.
+        places = {place.row: place for place in part}
+        return ((item, places[item.row]) for item in snapshot.fetch(list(places)))
+
+    if not per_document:
+        return list(fetched(list(islice(ranked, offset, offset + k))))
+    kept: dict[str, tuple[StoredPassage, Ranked]] = {}
+    while len(kept) < offset + k and (part := list(islice(ranked, 64))):
+        for item, place in fetched(part):
+            kept.setdefault(item.passage.document_id, (item, place))
+    return list(kept.values())[offset : offset + k]
+
+
+def as_hit(item: StoredPassage, score: float, highlights: tuple[Highlight, ...]) -> Hit:
+    """A passage as callers see it."""
+    passage = item.passage
+    return Hit(
+        id=passage.id,
+        document_id=passage.document_id,
+        score=round(float(score), 6),
+        title=passage.title,
+        text=passage.text,
+        start=passage.start,
+        end=passage.end,
+        metadata=item.metadata,
+        highlights=highlights,
+        encoder=item.encoder,
+    )
+
+
+def why(
+    item: StoredPassage,
+    legs: Mapping[str, Ranking],
+    mode: str,
+    space: str,
+    tier: str | None,
+    weights: Mapping[str, float],
+    fusion: Fusion,
+) -> Explanation:
+    """Where either leg put a hit, and what the fusion made of that."""
+
+    def leg(name: str) -> Leg | None:
+        places = np.flatnonzero(legs[name].rows == item.row).tolist() if name in legs else []
+        if not places:
+            return None
+        place = places[0]
+        by_score = relative(legs[name], FLOORS[name])[0][place]
+        value = float(by_score) if fusion == "scores" else 1 / (CONSTANT + place + 1)
+        return Leg(place + 1, round(float(legs[name].scores[place]), 6), round(value, 6))
+
+    used = {name: float(weights.get(name, 0.0)) for name in legs} if mode == "hybrid" else {}
+    how = fusion if mode == "hybrid" else None
+    return Explanation(mode, space, tier, item.encoder, leg("dense"), leg("lexical"), used, how)
