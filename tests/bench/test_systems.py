@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.bench.cache import VectorCache
-from suwen.bench.data import Ranked, Source
-from suwen.bench.dense import encode_side, rank_densely, similarity_of
-from suwen.bench.endpoint import EndpointSystem
-from suwen.bench.ranked import ANALYSERS, BM25, lucene, read_run
-from suwen.bench.search import DimensionMismatch
-from suwen.bench.specs import parse_systems
+from suwen.bench.dense_systems import encode_side, rank_densely, similarity_of
+from suwen.bench.endpoint_system import EndpointSystem
+from suwen.bench.exact_search import DimensionMismatch
+from suwen.bench.ranking_systems import ANALYSERS, BM25, lucene, read_run
+from suwen.bench.suite_tasks import load_suite
+from suwen.bench.system_specs import parse_systems
 from suwen.bench.systems import Context, Setting, SystemProblem, is_dense
-from suwen.bench.tasks import load_suite
+from suwen.bench.task_data import Ranked, Source
+from suwen.bench.vector_cache import VectorCache
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import fuse_hybrid

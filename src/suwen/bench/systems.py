@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
-from suwen.bench.cache import Progress, VectorCache
-from suwen.bench.data import Ranked
-from suwen.bench.metrics import Similarity
-from suwen.bench.search import Ranks
-from suwen.bench.tasks import Task, Templates
+from suwen.bench.exact_search import Ranks
+from suwen.bench.retrieval_metrics import Similarity
+from suwen.bench.suite_tasks import Task, Templates
+from suwen.bench.task_data import Ranked
+from suwen.bench.vector_cache import Progress, VectorCache
 from suwen.encoders.query import Vectors
 from suwen.errors import SuwenError
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.asking import show_funnel
+from suwen.cli.model_options import show_funnel
 from suwen.cli.output import Json, out, print_json, say
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity
 from suwen.curate.mine import Window

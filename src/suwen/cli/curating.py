@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.asking import Session, asking, show_funnel, tell, with_session
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
+from suwen.cli.model_options import Session, asking, show_funnel, tell, with_session
 from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.curate.anonymise import anonymise_file
-from suwen.curate.assemble import Assembly
-from suwen.curate.assemble import assemble as assembled
+from suwen.curate.benchmark_assembly import Assembly
+from suwen.curate.benchmark_assembly import assemble as assembled
 from suwen.curate.card import table
 from suwen.curate.cmirb import CmirbSettings, build_cmirb, read_references
 from suwen.curate.diversify import SEEDS, Diversity

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from suwen.corpora.fields import Fields, to_document
+from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError
-from suwen.corpora.folders import read_text_document, text_files
-from suwen.corpora.layouts import find_layout
+from suwen.corpora.record_fields import Fields, to_document
 from suwen.corpora.records import Document
 from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.text_documents import read_text_document, text_files
 
 #: What ``format=`` takes. ``collection`` is a BEIR, CMIRB or MTEB folder; ``text`` is plain text or Markdown.
 FORMATS = ("collection", "jsonl", "json", "csv", "tsv", "parquet", "text")

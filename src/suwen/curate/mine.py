@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import comparable
-from suwen.curate.near import shingles, similarity
+from suwen.curate.near_duplicates import shingles, similarity
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def mine_negatives(
     Args:
         rows: Training rows.
         search: See :func:`search_index`.
-        window: Which candidates may be negatives; copies are told by their letters, see :mod:`suwen.curate.near`.
+        window: Which candidates may be negatives; copies are known by their letters, see ``near_duplicates``.
         seed: For the draw. A row draws by its number, so that batches of any size draw the same.
         batch: Rows searched at once.
 
