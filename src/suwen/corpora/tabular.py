@@ -1,4 +1,4 @@
-"""Rows of JSON lines, JSON arrays, CSV, TSV and parquet files, streamed. What a field means is for ``record_fields``."""
+"""Rows of JSON lines, JSON arrays, CSV, TSV and parquet files, streamed. What fields mean is for ``record_fields``."""
 
 from __future__ import annotations
 
