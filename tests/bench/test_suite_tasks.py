@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from suwen.bench.published_tables import published
 from suwen.bench.retrieval_metrics import parse
-from suwen.bench.suite_tasks import FOLDER, LAYOUTS, SuiteError, Task, _quoted, load_suite, scaffold_local, suites
+from suwen.bench.suite_tasks import FOLDER, LAYOUTS, SuiteError, Task, load_suite, scaffold_local, suites
+from suwen.curate.suite_file import _quoted
 from suwen.errors import SuwenError
 
 TASKS = {"bmretriever": 11, "cardioembed": 4, "cmedteb": 5, "cmirb": 10}

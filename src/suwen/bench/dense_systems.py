@@ -13,7 +13,7 @@ import numpy as np
 
 from suwen.bench.exact_search import DimensionMismatch, PairScores, Ranks, middle_ms, prepared, ragged, scan, tie_order
 from suwen.bench.retrieval_metrics import Similarity
-from suwen.bench.systems import Context, Dense, Prompting, Setting, Side, SystemProblem
+from suwen.bench.systems import Dense, Prompting, RankingContext, Setting, Side, SystemProblem
 from suwen.bench.task_data import Ranked
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
@@ -35,7 +35,7 @@ def similarity_of(system: Dense, setting: Setting) -> Similarity:
 
 
 def encode_side(
-    system: Dense, texts: Sequence[str], setting: Setting, context: Context, side: Side = "query"
+    system: Dense, texts: Sequence[str], setting: Setting, context: RankingContext, side: Side = "query"
 ) -> Vectors:
     """All vectors of texts, from the cache where it has them."""
     return context.cache.all(
@@ -44,7 +44,7 @@ def encode_side(
 
 
 def rank_densely(
-    system: Dense, data: Ranked, setting: Setting, context: Context, pairs: PairScores | None = None
+    system: Dense, data: Ranked, setting: Setting, context: RankingContext, pairs: PairScores | None = None
 ) -> Ranks:
     """Rank a corpus, or each query's candidates, by exact search over cached vectors.
 

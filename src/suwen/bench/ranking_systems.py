@@ -15,7 +15,7 @@ import numpy as np
 from suwen import __version__
 from suwen.bench.dense_systems import rank_densely
 from suwen.bench.exact_search import Ranks, ragged, tie_order
-from suwen.bench.systems import Context, Dense, Ranker, Setting, Side, SystemProblem
+from suwen.bench.systems import Dense, Ranker, RankingContext, Setting, Side, SystemProblem
 from suwen.bench.task_data import Ranked
 from suwen.corpora.files import open_text
 from suwen.encoders.space import sha256_of
@@ -60,7 +60,7 @@ class BM25(Ranker):
         """The analyser, which belongs to this version, and the constants."""
         return {"bm25": self._analyser, "k1": _K1, "b": _B, "version": __version__}
 
-    def rank(self, data: Ranked, setting: Setting, context: Context) -> Ranks:
+    def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """The passages that share a term with the query, or each query's candidates."""
         cut, ties = ANALYSERS[self._analyser], tie_order(data.document_ids)
         index = _index([cut(text) for text in data.documents])
@@ -124,7 +124,7 @@ class Hybrid(Ranker):
         legs = [self._dense.contract(setting, side), self._lexical.contract(setting, side)]
         return {"scores": DEPTH, "weights": dict(WEIGHTS), "legs": legs}
 
-    def rank(self, data: Ranked, setting: Setting, context: Context) -> Ranks:
+    def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
         deep = context._replace(depth=max(context.depth, DEPTH))
         legs = {
@@ -168,7 +168,7 @@ class RunFile(Ranker):
         """The hash of the file."""
         return {"run": sha256_of(self._file(setting))}
 
-    def rank(self, data: Ranked, setting: Setting, context: Context) -> Ranks:
+    def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """The run as it stands, ordered by score; what it holds beyond the queries and candidates is left out."""
         file = self._file(setting)
         queries = {query: number for number, query in enumerate(data.query_ids)}

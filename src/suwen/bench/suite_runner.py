@@ -1,6 +1,6 @@
 """Running a suite: each system on each task, resumed where it stopped. Reports and plots are made of what is stored.
 
-A missing or broken data set, or a system that cannot do a task, costs that task alone and is told with the rest.
+A missing or broken data set, or a system that cannot do a task, costs that task alone and is reported with the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from suwen.bench.result_files import (
 )
 from suwen.bench.suite_tasks import Suite, Task, load_suite
 from suwen.bench.system_specs import parse_systems
-from suwen.bench.systems import Context, NotApplicable, Setting, System, SystemProblem
+from suwen.bench.systems import NotApplicable, RankingContext, Setting, System, SystemProblem
 from suwen.bench.task_data import Data, Paired
 from suwen.bench.task_loading import Places, load_data
 from suwen.bench.task_scoring import Scored, default_depth, score_task
@@ -106,7 +106,7 @@ def run_suite(
         revision: A commit of the hub in place of the pinned one.
         offline: Use the hub's cache only.
         lenient: Take data with unknown or repeated judgements, and make a note of it.
-        again: Score finished tasks anew.
+        again: Score finished tasks again.
         shard_size: Texts that an interruption can cost.
         progress: Told what is running and how much of it is done.
 
@@ -199,7 +199,7 @@ class _Job:
             done.reused.append(task.name)
             return
         started = time.perf_counter()
-        scored = score_task(system, data, setting, Context(self.cache, depth, self._ear(system, task)))
+        scored = score_task(system, data, setting, RankingContext(self.cache, depth, self._progress(system, task)))
         seconds = round(time.perf_counter() - started, 3)
         about = {
             "format": FORMAT,
@@ -218,9 +218,9 @@ class _Job:
         _store(file, task, system, data, scored, mteb_result(task, scored.metrics, about, seconds))
         done.results[task.name] = read_result(file)
 
-    def _ear(self, system: System, task: Task) -> Callable[[int, int], None] | None:
-        ear = self.progress
-        return None if ear is None else lambda done, total: ear(f"{system.name} on {task.name}", done, total)
+    def _progress(self, system: System, task: Task) -> Callable[[int, int], None] | None:
+        report = self.progress
+        return None if report is None else lambda done, total: report(f"{system.name} on {task.name}", done, total)
 
 
 def averages(suite: Suite, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, Mean]:
@@ -257,7 +257,7 @@ def _about_data(data: Data, scored: Scored) -> dict[str, Any]:
 
 
 def _store(file: Path, task: Task, system: System, data: Data, scored: Scored, result: dict[str, Any]) -> None:
-    """Write the parts, then the result that vouches for them; an older result is gone before they change."""
+    """Write the parts, then the result that says they are whole; an older result is gone before they change."""
     file.unlink(missing_ok=True)
     run, histogram = sidecar(file, ".trec"), sidecar(file, ".similarities.json")
     if scored.ranks is not None and not isinstance(data, Paired):

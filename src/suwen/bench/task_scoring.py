@@ -20,7 +20,7 @@ from suwen.bench.retrieval_metrics import (
     spearman,
 )
 from suwen.bench.suite_tasks import Task
-from suwen.bench.systems import Context, NotApplicable, Ranker, Setting, System, is_dense
+from suwen.bench.systems import NotApplicable, Ranker, RankingContext, Setting, System, is_dense
 from suwen.bench.task_data import Data, Paired, Ranked
 
 #: The depth of a run for a metric without a cutoff, as is usual with trec_eval.
@@ -61,7 +61,7 @@ def default_depth(task: Task) -> int:
     return max([_SHALLOWEST, *(DEEP if cutoff is None else cutoff for cutoff in cutoffs)])
 
 
-def score_task(system: System, data: Data, setting: Setting, context: Context) -> Scored:
+def score_task(system: System, data: Data, setting: Setting, context: RankingContext) -> Scored:
     """Run a system on a task and score it.
 
     Raises:
@@ -73,7 +73,7 @@ def score_task(system: System, data: Data, setting: Setting, context: Context) -
     return _score_ranking(system, data, setting, context)
 
 
-def _score_pairs(system: System, data: Paired, setting: Setting, context: Context) -> Scored:
+def _score_pairs(system: System, data: Paired, setting: Setting, context: RankingContext) -> Scored:
     """Sentence pairs. Both are put as queries, since neither answers the other; MTEB treats them alike too."""
     if not is_dense(system):
         raise NotApplicable(f"{system.name} ranks passages and gives no similarity of two sentences; use an encoder")
@@ -93,7 +93,7 @@ def _score_pairs(system: System, data: Paired, setting: Setting, context: Contex
     return Scored(metrics, rows, None, similarity, histogram, [])
 
 
-def _score_ranking(system: System, data: Ranked, setting: Setting, context: Context) -> Scored:
+def _score_ranking(system: System, data: Ranked, setting: Setting, context: RankingContext) -> Scored:
     task, notes = setting.task, list[str]()
     similarity: str | None = None
     histogram, means = None, None

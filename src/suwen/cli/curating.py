@@ -10,7 +10,7 @@ import typer
 
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import IndexPath, PairFolder, Seed, Seeds, Tier, warn_seeds
-from suwen.cli.model_options import Session, asking, show_funnel, tell, with_session
+from suwen.cli.model_options import Session, asking, show_funnel, show_outcome, with_session
 from suwen.cli.output import NEGATIVE, Json, counting, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.curate.anonymise import anonymise_file
@@ -103,7 +103,7 @@ def synonyms(
     entries = Dictionary(read_synonyms(dictionary))
     with asking(session, "questions") as asker:
         funnel = make_sts(asked, entries, asker, to, settings)
-    tell(asker, asdict(funnel), json, out=to)
+    show_outcome(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
@@ -146,7 +146,7 @@ def cmirb(
             pair=pair,
             progress=progress,
         )
-    tell(asker, asdict(funnel), json, out=to)
+    show_outcome(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
@@ -185,7 +185,7 @@ def rows(
             queries, opened, to, asker, settings, diversity, seeds=seeds, tier=tier, mode=mode, held_out=kept_out
         )
     warn_seeds(selected)
-    tell(asker, counts, json, out=to)
+    show_outcome(asker, counts, json, out=to)
 
 
 @curate_app.command()
@@ -205,7 +205,7 @@ def anonymise(
     """
     with asking(session, "documents") as asker:
         counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed)
-    tell(asker, asdict(counts), json, out=to)
+    show_outcome(asker, asdict(counts), json, out=to)
     if counts.suspicious and not session.dry_run:
         say(f"{counts.suspicious} documents still look personal: check them by hand (--sheet)")
         raise typer.Exit(NEGATIVE)

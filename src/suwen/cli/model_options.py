@@ -64,12 +64,12 @@ def with_session(verb: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> Iterator[Asker]:
-    """Open the client; names, keys and the endpoint are checked before anything is asked. A stop is told, exit 3."""
+    """Open the client; names, keys and the endpoint are checked before anything is asked. A stop is printed, exit 3."""
     budget = Budget(session.calls, session.tokens, session.cost)
-    with measuring(what) as told:
+    with measuring(what) as show:
 
         def progress(made: Progress) -> None:
-            told(made.done, made.total or 0)
+            show(made.done, made.total or 0)
 
         file = session.replies or replies
         opened = LLM.open(load_config(session.config), file, budget=budget, progress=progress)
@@ -85,7 +85,7 @@ def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> I
                 raise typer.Exit(NEGATIVE) from None
 
 
-def tell(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
+def show_outcome(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
     """Print what was asked and what came of it; in a dry run, what would be asked. Exit 3 where replies are missing."""
     steps = [asdict(step) for step in asker.steps.values()]
     if json:

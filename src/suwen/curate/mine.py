@@ -94,7 +94,7 @@ def mine_negatives(
     """Add negatives to rows, one row out for each row in, in order.
 
     The positive's score is that of the hit with its text, or else the row's own ``pos_scores``; of several the lowest
-    counts. Where there is none and a margin is asked for, nothing can be told from the positive and the row passes
+    counts. Where there is none and a margin is asked for, there is no limit to compare with and the row passes
     unchanged: a row whose positive is not found down to ``last_rank`` is noise as often as it is hard. The row's own
     negatives stay, in front.
 
