@@ -120,7 +120,7 @@ def run_suite(
         raise SystemProblem("no system to run: name at least one, such as bm25:words")
     vectors = VectorCache(cache or Path(out) / "vectors", shard_size=shard_size)
     job = _Job(suite, Path(out), vectors, depth, again, progress)
-    loader = _Loader(suite, data, revision, offline, lenient)
+    loader = _Loader(lambda task: load_data(job.suite, task, data, revision=revision, offline=offline, lenient=lenient))
     return SuiteRun(suite, [job.run(system, chosen, loader) for system in made])
 
 
@@ -128,11 +128,7 @@ def run_suite(
 class _Loader:
     """Loads a task's data; the last task's are kept, and so is why one has none."""
 
-    suite: Suite
-    places: Places
-    revision: str | None
-    offline: bool
-    lenient: bool
+    read: Callable[[Task], Data]
     _last: tuple[str, Data] | None = None
     _why: dict[str, SuwenError] = field(default_factory=dict)
 
@@ -142,18 +138,10 @@ class _Loader:
         if self._last is None or self._last[0] != task.name:
             self._last = None  # two corpora are never held at once
             try:
-                data = load_data(
-                    self.suite,
-                    task,
-                    self.places,
-                    revision=self.revision,
-                    offline=self.offline,
-                    lenient=self.lenient,
-                )
+                self._last = task.name, self.read(task)
             except SuwenError as problem:
                 self._why[task.name] = problem
                 raise
-            self._last = task.name, data
         return self._last[1]
 
 

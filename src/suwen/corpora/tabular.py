@@ -34,7 +34,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 
 def format_of(path: Path) -> str | None:
-    """The format that the name of a file stands for: jsonl, json, csv, tsv, parquet or text; None when it says nothing."""
+    """The format that a file's name stands for: jsonl, json, csv, tsv, parquet or text; None when it says nothing."""
     gzipped = path.suffix == ".gz"
     format = _SUFFIXES.get(Path(path.stem).suffix.lower() if gzipped else path.suffix.lower())
     return None if gzipped and format in ("parquet", "text") else format
