@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from suwen.bench.metrics import evaluate
+from suwen.bench.retrieval_metrics import evaluate
 from suwen.corpora.collection import Collection
 from suwen.corpora.records import Document, Passage
 from suwen.encoders.pair import Pair

@@ -4,7 +4,7 @@
 
 DEV is a folder that tools/make_dev_collections.py wrote. The dense leg is exact search over the vectors of a pair (the
 default pair where none is named), or over ready ones: FOLDER holds `<task>-queries.npy` and `<task>-documents.npy`, a
-row for each query and document in the order of `suwen.bench.loaders.load_data`. The lexical leg is the index's own
+row for each query and document in the order of `suwen.bench.task_loading.load_data`. The lexical leg is the index's own
 BM25. Both are read to the depth that the retriever reads first.
 
 The weight is the dense leg's share of the whole. A setting qualifies when it is at most 0.3 behind the better leg on
@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from suwen.bench.data import Ranked
-from suwen.bench.dense import PairSystem
-from suwen.bench.loaders import load_data
-from suwen.bench.metrics import evaluate
-from suwen.bench.search import prepared, scan, tie_order
-from suwen.bench.statistics import paired_bootstrap
-from suwen.bench.tasks import load_suite
+from suwen.bench.dense_systems import PairSystem
+from suwen.bench.exact_search import prepared, scan, tie_order
+from suwen.bench.paired_statistics import paired_bootstrap
+from suwen.bench.retrieval_metrics import evaluate
+from suwen.bench.suite_tasks import load_suite
+from suwen.bench.task_data import Ranked
+from suwen.bench.task_loading import load_data
 from suwen.index.engine import Ranking
 from suwen.index.lexical import Lexical
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, Leg, fuse_hybrid, reciprocal_rank_fusion, score_fusion

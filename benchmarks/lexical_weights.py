@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from suwen.bench.metrics import evaluate
+from suwen.bench.retrieval_metrics import evaluate
 from suwen.corpora.collection import Collection
 from suwen.index import lexical
 

@@ -13,7 +13,7 @@ import statistics
 import time
 
 from suwen.corpora.collection import Collection
-from suwen.corpora.sample import sample_path
+from suwen.corpora.sample_collection import sample_path
 from suwen.encoders.pair import Pair
 
 

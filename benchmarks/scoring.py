@@ -1,4 +1,4 @@
-"""CPU time of scoring 10,000 queries x 1,000 hits: suwen.bench.metrics beside ranx, after ranx has compiled.
+"""CPU time of scoring 10,000 queries x 1,000 hits: suwen.bench.retrieval_metrics beside ranx, after ranx has compiled.
 
 Run: python benchmarks/scoring.py [--queries 10000 --hits 1000 --judged 20 --rounds 3 --ties]
 
@@ -19,7 +19,7 @@ import numpy as np
 import ranx
 from ranx.utils import python_dict_to_typed_list
 
-from suwen.bench import metrics
+from suwen.bench import retrieval_metrics as metrics
 
 OURS = ["ndcg@10", "ndcg@100", "map@100", "mrr@10", "recall@100", "recall@1000", "precision@5", "accuracy@10"]
 THEIRS = [name.replace("accuracy", "hit_rate") for name in OURS]

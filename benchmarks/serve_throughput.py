@@ -41,7 +41,7 @@ from pydantic import BaseModel
 
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
-from suwen.corpora.sample import sample_path
+from suwen.corpora.sample_collection import sample_path
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
 

@@ -118,7 +118,7 @@ def exported_pair(
     """The pair of ``adapter_pair`` with a second tier, ``static``, that is aligned to its vectors of the sample."""
     import shutil
 
-    from suwen.corpora.sample import sample_passages
+    from suwen.corpora.sample_collection import sample_passages
     from suwen.encoders.document import DocumentEncoder
     from suwen.encoders.pair import Pair
     from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest

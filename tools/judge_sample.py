@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from suwen.corpora.collection import Collection
-from suwen.corpora.sample import sample_path
+from suwen.corpora.sample_collection import sample_path
 from suwen.jury import jury_report as reporting
 from suwen.jury.agreement import ratings
 from suwen.jury.consensus import Rule, consensus

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.bench.tasks import load_suite
+from suwen.bench.suite_tasks import load_suite
 from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.curate.leakage import is_held_out

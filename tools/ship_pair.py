@@ -31,7 +31,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from suwen.corpora.collection import Collection
-from suwen.corpora.sample import sample_passages, sample_path
+from suwen.corpora.sample_collection import sample_passages, sample_path
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import LEAST_COSINE, row_cosines, verify_probe

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from suwen.bench.tasks import Suite, load_suite
+from suwen.bench.suite_tasks import Suite, load_suite
 
 DOCUMENTS = {
     "d1": ("高血压", "高血压患者应低盐饮食并定期测量血压"),

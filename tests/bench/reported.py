@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import suwen
-from suwen.bench.runner import run_suite
-from suwen.bench.tasks import scaffold_local
+from suwen.bench.suite_runner import run_suite
+from suwen.bench.suite_tasks import scaffold_local
 
 PAIR = f"pair:{Path(suwen.__file__).parent / 'models' / 'default'}"
 DOCUMENTS = {

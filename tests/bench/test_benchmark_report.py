@@ -13,9 +13,9 @@ from reported import run_both
 
 from suwen.bench import benchmark_report as report
 from suwen.bench.benchmark_report import ReportError, write_report
-from suwen.bench.plots import PlotError
-from suwen.bench.results import read_results
-from suwen.bench.tables import published
+from suwen.bench.published_tables import published
+from suwen.bench.result_files import read_results
+from suwen.bench.result_plots import PlotError
 
 
 class Reader(HTMLParser):

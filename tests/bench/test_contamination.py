@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suwen.bench.contamination import ContaminationError, TrainingText, find_overlap, queries_of, training_texts
-from suwen.bench.data import Paired, Source
+from suwen.bench.task_data import Paired, Source
 from suwen.curate.leakage import comparable
 
 QUERIES = {

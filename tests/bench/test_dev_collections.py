@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from suwen.bench.loaders import load_data
-from suwen.bench.tasks import load_suite
+from suwen.bench.suite_tasks import load_suite
+from suwen.bench.task_loading import load_data
 
 TOOL = Path(__file__).parents[2] / "tools" / "make_dev_collections.py"
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suwen.bench.data import Paired, Ranked, Source
-from suwen.bench.dense import PairSystem
+from suwen.bench.dense_systems import PairSystem
 from suwen.bench.mteb_tasks import (
     MtebError,
     PairModel,
@@ -25,7 +24,8 @@ from suwen.bench.mteb_tasks import (
     ranked_parts,
     wrap_pair,
 )
-from suwen.bench.tasks import load_suite, suites
+from suwen.bench.suite_tasks import load_suite, suites
+from suwen.bench.task_data import Paired, Ranked, Source
 
 ALL = [(name, definition) for name in suites() for definition in definitions(name)]
 # The fields of mteb 2's TaskMetadata and ModelMeta, both of which forbid others.

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.bench.cache import VectorCache
-from suwen.bench.data import Ranked, Source
-from suwen.bench.dense import encode_side, rank_densely, similarity_of
-from suwen.bench.endpoint import EndpointSystem
-from suwen.bench.ranked import ANALYSERS, BM25, lucene, read_run
-from suwen.bench.search import DimensionMismatch
-from suwen.bench.specs import parse_systems
-from suwen.bench.systems import Context, Setting, SystemProblem, is_dense
-from suwen.bench.tasks import load_suite
+from suwen.bench.dense_systems import encode_side, rank_densely, similarity_of
+from suwen.bench.endpoint_system import EndpointSystem
+from suwen.bench.exact_search import DimensionMismatch
+from suwen.bench.ranking_systems import ANALYSERS, BM25, lucene, read_run
+from suwen.bench.suite_tasks import load_suite
+from suwen.bench.system_specs import parse_systems
+from suwen.bench.systems import RankingContext, Setting, SystemProblem, is_dense
+from suwen.bench.task_data import Ranked, Source
+from suwen.bench.vector_cache import VectorCache
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import fuse_hybrid
@@ -26,7 +26,7 @@ from suwen.text.segment import bigrams, words
 
 SUITE = load_suite("cmirb")
 SETTING = Setting(SUITE.tasks[0], SUITE.templates)
-CONTEXT = Context(VectorCache(None), 10)
+CONTEXT = RankingContext(VectorCache(None), 10)
 TEXTS = ["高血压患者应低盐饮食", "糖尿病的早期症状", "孕妇可以接种流感疫苗", "胃痛反酸可能是慢性胃炎", "高血压与糖尿病"]
 QUERIES = ["高血压怎么吃", "流感疫苗", "胃"]
 
@@ -86,7 +86,7 @@ def test_names_and_labels(light_pair: Path, bert_folder: Path):
 
 
 def test_a_second_tier_costs_only_its_queries(light_pair: Path, tmp_path: Path):
-    context = Context(VectorCache(tmp_path), 10)
+    context = RankingContext(VectorCache(tmp_path), 10)
     first, second = parse_systems([f"pair:{light_pair}#l2", f"pair:{light_pair}#static"])
     assert first.contract(SETTING, "document") == second.contract(SETTING, "document")
     assert first.contract(SETTING, "query") != second.contract(SETTING, "query")
@@ -172,7 +172,7 @@ def test_two_models_of_different_width_are_refused(bert_folder: Path, tmp_path: 
     wide.save(str(tmp_path / "wide"))
     system = parse_systems([f"st:{bert_folder}+{tmp_path / 'wide'}"])[0]
     with pytest.raises(DimensionMismatch, match=r"st:model\+wide: .*24 dimensions and the document side of 32"):
-        rank_densely(system, ranked(), SETTING, Context(VectorCache(tmp_path / "cache"), 10))
+        rank_densely(system, ranked(), SETTING, RankingContext(VectorCache(tmp_path / "cache"), 10))
 
 
 def test_dot_or_cosine_as_the_contract_says(bert_folder: Path, tmp_path: Path):
@@ -323,7 +323,7 @@ def test_an_endpoint_that_is_not_there():
 
 def test_queries_are_cached_by_their_own_contract(server, tmp_path: Path):
     system = parse_systems([f"openai:{server.url}#m"])[0]
-    context = Context(VectorCache(tmp_path), 10)
+    context = RankingContext(VectorCache(tmp_path), 10)
     first = encode_side(system, QUERIES, SETTING, context)
     assert np.array_equal(first, encode_side(system, QUERIES, SETTING, context))
     assert len(server.requests) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from suwen.bench.tasks import suites
+from suwen.bench.suite_tasks import suites
 from suwen.cli.benchmark import bench_app
 from suwen.errors import SuwenError
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from suwen.cli import output
-from suwen.cli.benchmark import _running
 from suwen.cli.output import counting, measuring
 from suwen.cli.training import _steps
 
@@ -21,7 +20,7 @@ from suwen.cli.training import _steps
         (lambda: measuring("encoding"), (1_000, 2_500), "encoding: 1,000 of 2,500"),
         (lambda: measuring("encoding"), (1_000, 0), "encoding: 1,000"),
         (_steps, ("align-l6", 100, 5_000, {"loss": 0.25}), "align-l6: 100 of 5,000 loss 0.2500"),
-        (_running, ("bm25: cmedir", 3, 9), "bm25: cmedir: 3 of 9"),
+        (lambda: measuring("loading"), (3, 9, "bm25: cmedir"), "bm25: cmedir: 3 of 9"),
     ],
 )
 def test_a_log_gets_a_line_when_it_was_silent_for_long(

@@ -134,7 +134,7 @@ def test_bad_records_stop_the_reading_or_are_skipped_with_their_reasons(tmp_path
     assert [found.id for found in read_documents(path, on_skip=reasons.append)] == ["1", "5"]
     assert [reason.split(":")[1] for reason in reasons] == ["2", "3", "4", "6"]
     assert "cut off" in reasons[-1]
-    assert [found.id for found in read_documents(path, skip_bad=True)] == ["1", "5"]
+    assert [found.id for found in read_documents(path, on_skip=[].append)] == ["1", "5"]
 
 
 def test_a_bad_file_among_texts_can_be_skipped(tmp_path):
@@ -168,7 +168,7 @@ def test_bad_files(tmp_path, name, content, said):
 def test_a_damaged_file_is_not_skipped_in_silence(tmp_path):
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n' * 99, mtime=0)[:-9])
     with pytest.raises(CorpusError, match="cut off"):
-        list(read_documents(tmp_path / "a.jsonl.gz", skip_bad=True))
+        list(read_documents(tmp_path / "a.jsonl.gz", on_skip=[].append))
 
 
 def test_sources_that_cannot_be_are_refused_at_once(tmp_path):

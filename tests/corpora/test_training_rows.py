@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwen.corpora.files import CorpusError
+from suwen.corpora.files import BadRecord, CorpusError
 from suwen.corpora.training_rows import TrainingRow, TrainingRowError, read_training_rows, write_training_rows
 from suwen.text.clean import clean
 
@@ -74,8 +74,6 @@ def test_cares_none_is_no_prompt(tmp_path: Path, nothing: str | None) -> None:
         ({"query": "a", "pos": ["b"], "pos_scores": [float("nan")]}, "not a list of numbers"),
         ({"query": "p: a", "pos": ["b"], "prompt": "p: "}, "would then stand twice"),
         ({"query": "a", "pos": ["p: b"], "prompt": "p: "}, "would then stand twice"),
-        (["a", "b"], "not a JSON object"),
-        ("{", "not JSON"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, record: Any, says: str) -> None:
@@ -85,13 +83,21 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, record: Any, says: 
     assert str(raised.value).startswith(f"{path}:2: ")
 
 
+@pytest.mark.parametrize(("record", "says"), [(["a", "b"], "a JSON list where an object"), ("{", "JSON")])
+def test_a_line_that_is_no_object_is_named_too(tmp_path: Path, record: Any, says: str) -> None:
+    path = wrote(tmp_path, GOOD, record)
+    with pytest.raises(BadRecord, match=says) as raised:
+        list(read_training_rows(path))
+    assert str(raised.value).startswith(f"{path}:2: ")
+
+
 def test_a_prompt_on_some_rows_of_a_type_only_is_refused(tmp_path: Path) -> None:
     prompted = GOOD | {"prompt": "找答案："}
     other_type = prompted | {"type": "symmetric_sts"}
     assert len(list(read_training_rows(wrote(tmp_path, GOOD, other_type, GOOD)))) == 3
-    with pytest.raises(TrainingRowError, match=":3: this row has a prompt, unlike line 1"):
+    with pytest.raises(TrainingRowError, match=r":3: this row has a prompt, unlike .*:1 of the same type"):
         list(read_training_rows(wrote(tmp_path, GOOD, other_type, prompted)))
-    with pytest.raises(TrainingRowError, match=":2: this row has no prompt, unlike line 1"):
+    with pytest.raises(TrainingRowError, match=r":2: this row has no prompt, unlike .*:1 of the same type"):
         list(read_training_rows(wrote(tmp_path, prompted, GOOD)))
 
 

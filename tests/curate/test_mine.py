@@ -19,7 +19,7 @@ from small_pair import NOTES, make_pair
 from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.mine import Found, MiningError, Window, look_alikes, mine_negatives, search_index
-from suwen.curate.near import shingles, similarity
+from suwen.curate.near_duplicates import shingles, similarity
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
 

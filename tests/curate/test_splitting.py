@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
-from suwen.curate.near import Near
+from suwen.curate.near_duplicates import Near
 from suwen.curate.splitting import Guard, refuse_duplicates, split_queries
 
 DISEASES = ("高血压", "糖尿病", "肺炎", "胃溃疡", "偏头痛", "骨质疏松", "甲状腺结节", "湿疹", "哮喘", "痛风")

@@ -176,6 +176,6 @@ def test_what_is_verified_is_read_in_every_form(tmp_path) -> None:
 
 
 def test_the_sample_collections_queries_are_read() -> None:
-    from suwen.corpora.sample import sample_path
+    from suwen.corpora.sample_collection import sample_path
 
     assert len(list(read_queries(Path(sample_path())))) == 60

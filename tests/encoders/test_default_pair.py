@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from suwen.corpora.sample import sample_passages
+from suwen.corpora.sample_collection import sample_passages
 from suwen.encoders.pair import Pair, default_pair_path
 from suwen.encoders.space import AdapterDocument, sha256_of_files, verify_files
 from suwen.encoders.static import unit

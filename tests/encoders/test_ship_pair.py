@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from suwen.corpora.sample import sample_passages
+from suwen.corpora.sample_collection import sample_passages
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import Manifest, load_manifest, save_manifest

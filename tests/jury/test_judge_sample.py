@@ -12,7 +12,7 @@ import pytest
 from court import vote
 
 from suwen.corpora.collection import Collection
-from suwen.corpora.sample import sample_path
+from suwen.corpora.sample_collection import sample_path
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import Candidate, Found, PooledQuery, read_pool
 from suwen.jury.texts import Texts

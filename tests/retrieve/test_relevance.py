@@ -10,7 +10,7 @@ import pytest
 
 from in_memory import folder_in_memory
 from suwen.corpora.collection import Collection
-from suwen.corpora.sample import sample_path
+from suwen.corpora.sample_collection import sample_path
 from suwen.encoders.pair import default_pair_path
 from suwen.index.engine import Ranking
 from suwen.retrieve.relevance import MIXED, Null, judge, off_topic

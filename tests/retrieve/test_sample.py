@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suwen.corpora.sample import sample_passages
+from suwen.corpora.sample_collection import sample_passages
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import SpaceMismatch
 from suwen.retrieve.imported import IngestError
@@ -60,7 +60,7 @@ def test_stored_vectors_are_used_and_the_queries_are_the_tiers(shipped_pair: Pat
 
 def test_passages_a_tier_has_encoded_are_replaced(shipped_pair: Path, tmp_path: Path) -> None:
     from suwen.corpora.readers import read_documents
-    from suwen.corpora.sample import sample_path
+    from suwen.corpora.sample_collection import sample_path
 
     with Index.create(tmp_path / "index", pair=Pair.load(shipped_pair)) as index:
         index.add(read_documents(sample_path()), mirror=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suwen.bench.data import Ranked, Source
-from suwen.bench.metrics import evaluate
+from suwen.bench.retrieval_metrics import evaluate
+from suwen.bench.task_data import Ranked, Source
 from suwen.training.measure import METRIC, Measured, load_measures, measure, ndcg
 
 

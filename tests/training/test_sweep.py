@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import Stages, write_recipe
 
-from suwen.bench.statistics import over_seeds
+from suwen.bench.paired_statistics import over_seeds
 from suwen.training.recipe.complaints import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.stand_in import stand_in

@@ -1,6 +1,6 @@
 """A report of stored results: one HTML page that needs nothing else, and every plot as PNG and CSV beside it.
 
-What is measured is read from result files, what is published from ``tables``; nothing is scored here.
+What is measured is read from result files, what is published from ``published_tables``; nothing is scored here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from suwen import html_kit as html
-from suwen.bench.compare import CompareError, Comparison, Hit, QueryDifference, TaskComparison, compare, system_names
-from suwen.bench.metrics import definition
-from suwen.bench.plots import (
+from suwen.bench.comparison import CompareError, Comparison, Hit, QueryDifference, TaskComparison, compare, system_names
+from suwen.bench.published_tables import PAPERS, Figure, published
+from suwen.bench.result_files import Result, read_results
+from suwen.bench.result_plots import (
     NO_FONT,
     Plot,
     PlotError,
@@ -29,10 +30,9 @@ from suwen.bench.plots import (
     similarity_plots,
     speed_plot,
 )
-from suwen.bench.results import Result, read_results
-from suwen.bench.runner import averages
-from suwen.bench.tables import PAPERS, Figure, published
-from suwen.bench.tasks import Suite, load_suite, suites
+from suwen.bench.retrieval_metrics import definition
+from suwen.bench.suite_runner import averages
+from suwen.bench.suite_tasks import Suite, load_suite, suites
 from suwen.durable import write_bytes, write_text
 from suwen.errors import SuwenError
 
@@ -68,7 +68,7 @@ def write_report(out: Path | str, to: Path | str, *, curves: Sequence[Path | str
     Args:
         out: The folder that ``suwen bench run`` wrote.
         to: The folder to write into; files of the same names are replaced.
-        curves: CSV files of training curves; see :func:`~suwen.bench.plots.curves_plot`.
+        curves: CSV files of training curves; see :func:`~suwen.bench.result_plots.curves_plot`.
 
     Raises:
         ReportError: There are no results.

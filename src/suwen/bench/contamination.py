@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from suwen.bench.data import Data, Paired
-from suwen.bench.loaders import Places, load_data
-from suwen.bench.tasks import Suite
+from suwen.bench.suite_tasks import Suite
+from suwen.bench.task_data import Data, Paired
+from suwen.bench.task_loading import Places, load_data
 from suwen.corpora.files import CorpusError
 from suwen.corpora.tabular import format_of, records
 from suwen.curate.leakage import comparable
@@ -104,7 +104,7 @@ def suite_queries(
     Args:
         suite: The suite.
         tasks: Only these.
-        places: As for :func:`~suwen.bench.loaders.load_data`, and so are the options.
+        places: As for :func:`~suwen.bench.task_loading.load_data`, and so are the options.
         revision: A commit of the hub in place of the pinned one.
         offline: Use the hub's cache only.
         lenient: Take data with unknown or repeated judgements.

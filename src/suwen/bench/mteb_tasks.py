@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from suwen.bench.cache import contract_hash
-from suwen.bench.data import Paired, Ranked
-from suwen.bench.dense import PairSystem
-from suwen.bench.loaders import Places, load_data
-from suwen.bench.metrics import parse
-from suwen.bench.results import LANGUAGES, mteb_name
-from suwen.bench.search import prepared
-from suwen.bench.tasks import Suite, Task, load_suite
+from suwen.bench.dense_systems import PairSystem
+from suwen.bench.exact_search import prepared
+from suwen.bench.result_files import LANGUAGES, mteb_name
+from suwen.bench.retrieval_metrics import parse
+from suwen.bench.suite_tasks import Suite, Task, load_suite
+from suwen.bench.task_data import Paired, Ranked
+from suwen.bench.task_loading import Places, load_data
+from suwen.bench.vector_cache import contract_hash
 from suwen.encoders.query import Vectors
 from suwen.errors import SuwenError
 
@@ -174,7 +174,7 @@ def build_tasks(suite: Suite | str, places: Places = None, **options: Any) -> li
     Args:
         suite: A suite or its name.
         places: Where the data are.
-        options: Passed to :func:`~suwen.bench.loaders.load_data`.
+        options: Passed to :func:`~suwen.bench.task_loading.load_data`.
     """
     _require_mteb()
     suite = load_suite(suite) if isinstance(suite, str) else suite

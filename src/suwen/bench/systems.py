@@ -1,4 +1,4 @@
-"""Systems under test: what they must do, and what they are lent. Each kind of system lives in a file of its own.
+"""Systems under test: what they must do, and what they are given. Each kind of system lives in a file of its own.
 
 There are two sides to be on. An *encode* side turns texts into vectors, which are cached and searched exactly here; a
 *rank* side orders passages by itself (BM25, a fusion, a run made elsewhere).
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
-from suwen.bench.cache import Progress, VectorCache
-from suwen.bench.data import Ranked
-from suwen.bench.metrics import Similarity
-from suwen.bench.search import Ranks
-from suwen.bench.tasks import Task, Templates
+from suwen.bench.exact_search import Ranks
+from suwen.bench.retrieval_metrics import Similarity
+from suwen.bench.suite_tasks import Task, Templates
+from suwen.bench.task_data import Ranked
+from suwen.bench.vector_cache import Progress, VectorCache
 from suwen.encoders.query import Vectors
 from suwen.errors import SuwenError
 
@@ -53,8 +53,8 @@ class Setting(NamedTuple):
         return [prompting, *(self.composed(side, [""]) if prompting == "suite" else [])]
 
 
-class Context(NamedTuple):
-    """What a run lends a system: the cache, how deep to rank, and an ear."""
+class RankingContext(NamedTuple):
+    """What a run gives a system: the cache, how deep to rank, and whom to report progress to."""
 
     cache: VectorCache
     depth: int
@@ -92,7 +92,7 @@ class Dense(System, Protocol):
 class Ranker(System, Protocol):
     """A system on the rank side."""
 
-    def rank(self, data: Ranked, setting: Setting, context: Context) -> Ranks:
+    def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Order the corpus, or each query's candidates where the data have them."""
         ...
 

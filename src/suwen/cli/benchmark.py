@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 
 from suwen.bench import contamination as overlap
-from suwen.bench.loaders import Places
-from suwen.bench.runner import SuiteRun, run_suite
-from suwen.bench.specs import FORMS
-from suwen.bench.tasks import Suite, Task, load_suite, scaffold_local
-from suwen.bench.tasks import suites as shipped
+from suwen.bench.suite_runner import SuiteRun, run_suite
+from suwen.bench.suite_tasks import Suite, Task, load_suite, scaffold_local
+from suwen.bench.suite_tasks import suites as shipped
+from suwen.bench.system_specs import FORMS
+from suwen.bench.task_loading import Places
 from suwen.cli import reporting
 from suwen.cli.options import Json
 from suwen.cli.output import FAILED, NEGATIVE, err, measuring, out, print_json, say

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.asking import show_funnel
+from suwen.cli.model_options import show_funnel
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import out, print_json, say
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity

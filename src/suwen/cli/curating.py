@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.asking import Session, asking, show, show_funnel, with_options
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import IndexPath, Seed, Seeds, warn_seeds
+from suwen.cli.model_options import Session, asking, show_funnel, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import NEGATIVE, counting, out, print_json, say
 from suwen.corpora.collection import Collection
 from suwen.curate.anonymise import anonymise_file
-from suwen.curate.assemble import Assembly
-from suwen.curate.assemble import assemble as assembled
+from suwen.curate.benchmark_assembly import Assembly
+from suwen.curate.benchmark_assembly import assemble as assembled
 from suwen.curate.card import table
 from suwen.curate.cmirb import CmirbSettings, build_cmirb, read_references
 from suwen.curate.diversify import SEEDS, Diversity
@@ -104,7 +104,7 @@ def synonyms(
     entries = Dictionary(read_synonyms(dictionary))
     with asking(session, "questions") as asker:
         funnel = make_sts(asked, entries, asker, to, settings)
-    show(asker, asdict(funnel), json, out=to)
+    show_outcome(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
@@ -147,7 +147,7 @@ def cmirb(
             pair=pair,
             progress=progress,
         )
-    show(asker, asdict(funnel), json, out=to)
+    show_outcome(asker, asdict(funnel), json, out=to)
 
 
 @curate_app.command()
@@ -186,7 +186,7 @@ def rows(
             queries, opened, to, asker, settings, diversity, seeds=seeds, tier=tier, mode=mode, held_out=kept_out
         )
     warn_seeds(selected)
-    show(asker, counts, json, out=to)
+    show_outcome(asker, counts, json, out=to)
 
 
 @curate_app.command()
@@ -206,7 +206,7 @@ def anonymise(
     """
     with asking(session, "documents") as asker:
         counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed)
-    show(asker, asdict(counts), json, out=to)
+    show_outcome(asker, asdict(counts), json, out=to)
     if counts.suspicious and not session.dry_run:
         say(f"{counts.suspicious} documents still look personal: check them by hand (--sheet)")
         raise typer.Exit(NEGATIVE)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from suwen.cli import reviewing
-from suwen.cli.asking import Spending, client, with_options
+from suwen.cli.model_options import Spending, client, with_options
 from suwen.cli.options import Json
 from suwen.cli.output import NEGATIVE, counting, measuring, out, print_json, say
 from suwen.cli.reviewing import Work

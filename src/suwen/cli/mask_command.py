@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +40,7 @@ def mask(
         options = {"kinds": kind, "fields": field or (), "encoding": encoding}
         counts = mask_file(source, stream, key=keys, count=sample, seed=seed, **options)
     if json:
-        print_json(asdict(counts))
+        print_json({"documents": counts.documents, "masks": dict(counts.masks)})
     else:
         put = ", ".join(f"{name} {count}" for name, count in counts.masks.most_common()) or "nothing to mask"
         say(f"{source}: {counts.documents} documents; {put}")

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from suwen.bench import compare as comparing
+from suwen.bench import comparison as comparing
 from suwen.bench.benchmark_report import comparison_cells, write_report
-from suwen.bench.metrics import definition
-from suwen.bench.results import read_results
+from suwen.bench.result_files import read_results
+from suwen.bench.retrieval_metrics import definition
 from suwen.cli.options import Json
 from suwen.cli.output import out, print_json, say
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from suwen.corpora.fields import tidy_metadata, to_qrel, to_query
+from suwen.corpora.collection_layouts import Layout, find_layout
 from suwen.corpora.files import CorpusError
-from suwen.corpora.layouts import Layout, find_layout
 from suwen.corpora.readers import read_documents
+from suwen.corpora.record_fields import tidy_metadata, to_qrel, to_query
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.tabular import records
 from suwen.durable import new_folder, write_lines

@@ -20,7 +20,7 @@ class CorpusError(SuwenError):
 
 
 class BadRecord(CorpusError):
-    """One record of a file cannot be used; the others can, so a reader may be told to skip it."""
+    """One record of a file cannot be used; the others can, so a reader may skip it."""
 
 
 _GZIP_MAGIC = b"\x1f\x8b"

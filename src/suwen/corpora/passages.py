@@ -42,7 +42,7 @@ class PassageStream:
     The source is read twice: counting costs little beside encoding, and a job with a known end can say when it ends.
 
     Args:
-        read: Opens the source anew at every call.
+        read: Opens the source again at every call.
         count: As for :func:`split_document`, and so are ``size`` and ``overlap``.
     """
 

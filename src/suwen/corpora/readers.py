@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from suwen.corpora.fields import Fields, to_document
+from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError
-from suwen.corpora.folders import read_text_document, text_files
-from suwen.corpora.layouts import find_layout
+from suwen.corpora.record_fields import Fields, to_document
 from suwen.corpora.records import Document
 from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.text_documents import read_text_document, text_files
 
 #: What ``format=`` takes. ``collection`` is a BEIR, CMIRB or MTEB folder; ``text`` is plain text or Markdown.
 FORMATS = ("collection", "jsonl", "json", "csv", "tsv", "parquet", "text")
@@ -30,7 +30,6 @@ def read_documents(
     text_field: str | None = None,
     title_field: str | None = None,
     encoding: str = "utf-8",
-    skip_bad: bool = False,
     on_skip: Callable[[str], None] | None = None,
 ) -> Iterator[Document]:
     """Read the documents of a file or folder, one at a time, with their texts cleaned.
@@ -42,8 +41,7 @@ def read_documents(
         text_field: the one that holds the text; guessed when None.
         title_field: the one that holds the title; guessed when None.
         encoding: the encoding of text files.
-        skip_bad: leave records out that cannot be used instead of raising.
-        on_skip: called with the reason for each record left out; giving it implies ``skip_bad``.
+        on_skip: called with the reason for each record that cannot be used, which is left out; None raises instead.
 
     Raises:
         CorpusError: at once when there is nothing to read, or while reading when a record or file is bad.
@@ -53,7 +51,7 @@ def read_documents(
         raise CorpusError(f"there is no format {format!r}; use one of {', '.join(FORMATS)}")
     fields = Fields(id_field, text_field, title_field)
     items = _items(source, format, fields, encoding)
-    return _good(items, skip_bad or on_skip is not None, on_skip)
+    return _good(items, on_skip)
 
 
 def _items(source: Path, format: str | None, fields: Fields, encoding: str) -> Iterator[_Item]:
@@ -121,11 +119,11 @@ def _or_bad(make: Callable[[], Document]) -> _Item:
         return bad
 
 
-def _good(items: Iterator[_Item], skip_bad: bool, on_skip: Callable[[str], None] | None) -> Iterator[Document]:
+def _good(items: Iterator[_Item], on_skip: Callable[[str], None] | None) -> Iterator[Document]:
     for item in items:
         if isinstance(item, Document):
             yield item
-        elif not skip_bad:
+        elif on_skip is None:
             raise item
-        elif on_skip is not None:
+        else:
             on_skip(str(item))

@@ -1,4 +1,4 @@
-"""Rows of JSON lines, JSON arrays, CSV, TSV and parquet files, streamed. Which field means what is for ``fields``."""
+"""Rows of JSON lines, JSON arrays, CSV, TSV and parquet files, streamed. What fields mean is for ``record_fields``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 
 def format_of(path: Path) -> str | None:
-    """Name the format a file's name speaks of: jsonl, json, csv, tsv, parquet or text; None when it says nothing."""
+    """The format that a file's name stands for: jsonl, json, csv, tsv, parquet or text; None when it says nothing."""
     gzipped = path.suffix == ".gz"
     format = _SUFFIXES.get(Path(path.stem).suffix.lower() if gzipped else path.suffix.lower())
     return None if gzipped and format in ("parquet", "text") else format

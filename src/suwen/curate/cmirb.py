@@ -211,6 +211,11 @@ class Cmirb:
         self._texts.want(ids)
         self._texts.fill(self.collection.documents())
 
+    def _request(self, prompt: str, match: Match, **texts: str) -> Request:
+        """A question about one pair; texts that are too long for the model's context are cut."""
+        values = {"query": self.queries[match.query_id], **texts}
+        return self.asker.request(prompt, values, key=match.key, long=tuple(texts))
+
     def _text(self, match: Match) -> str:
         return self._texts.get([match.document_id])[match.document_id]
 
@@ -259,14 +264,24 @@ class Cmirb:
 
     def _answered(self, matches: Sequence[Match]) -> list[Match]:
         """Evidence copied out of the document, then an answer from it alone."""
-        spans = self.asker.ask("evidence", map(self._evidence, matches), _spans, lambda _: [])
+        unknown = _NO_REFERENCE[self.asker.language]
+        evidence = (
+            self._request(
+                "cmirb-evidence",
+                match,
+                reference=self.references.get(match.query_id) or unknown,
+                passage=self._text(match),
+            )
+            for match in matches
+        )
+        spans = self.asker.ask("evidence", evidence, lambda data: list(data["spans"]), lambda _: [])
         for match in matches:
             match.evidence = self._copied(match, spans.get(match.key, ()))
         matches = [match for match in matches if match.evidence]
         self.funnel.with_evidence = len(matches)
         said = self.asker.ask(
             "answer",
-            map(self._answer, matches),
+            (self._request("cmirb-answer", match, evidence="\n".join(match.evidence)) for match in matches),
             lambda data: Said(data["answerable"], data["answer"].strip()),
             lambda _: Said(True, "…" * (self.asker.config.max_tokens // 2)),
         )
@@ -284,15 +299,6 @@ class Cmirb:
         bare = (span.replace(mark, "").strip() for span in spans)
         return [span for span in bare if (own := comparable(span)) and own in text]
 
-    def _evidence(self, match: Match) -> Request:
-        reference = self.references.get(match.query_id) or _NO_REFERENCE[self.asker.language]
-        values = {"query": self.queries[match.query_id], "reference": reference, "passage": self._text(match)}
-        return self.asker.request("cmirb-evidence", values, key=match.key, long=("reference", "passage"))
-
-    def _answer(self, match: Match) -> Request:
-        values = {"query": self.queries[match.query_id], "evidence": "\n".join(match.evidence)}
-        return self.asker.request("cmirb-answer", values, key=match.key, long=("evidence",))
-
     def _validated(self, matches: Sequence[Match]) -> list[Match]:
         """The pairs whose answer is the reference's: by the letter where both choose one, else as the model says."""
         open_ = []
@@ -302,29 +308,28 @@ class Cmirb:
                 match.similarity = float(letters[0] == letters[1])
             else:
                 open_.append(match)
-        said = self.asker.ask(
-            "validate", map(self._validation, open_), lambda data: float(data["similarity"]), lambda _: 1.0
+        compared = (
+            self._request(
+                "cmirb-validate",
+                match,
+                reference=self.references.get(match.query_id) or self._text(match),
+                answer=match.answer,
+            )
+            for match in open_
         )
+        said = self.asker.ask("validate", compared, lambda data: float(data["similarity"]), lambda _: 1.0)
         for match in open_:
             match.similarity = said.get(match.key)
         kept = [m for m in matches if m.similarity is not None and m.similarity >= self.settings.similarity]
         self.funnel.validated = len(kept)
         return kept
 
-    def _validation(self, match: Match) -> Request:
-        reference = self.references.get(match.query_id) or self._text(match)
-        values = {"query": self.queries[match.query_id], "reference": reference, "answer": match.answer}
-        return self.asker.request("cmirb-validate", values, key=match.key, long=("reference", "answer"))
-
     def _good(self, matches: Sequence[Match]) -> list[Match]:
-        said = self.asker.ask("quality", map(self._quality, matches), lambda data: int(data["quality"]), lambda _: 5)
+        pairs = (self._request("cmirb-quality", match, passage=self._text(match)) for match in matches)
+        said = self.asker.ask("quality", pairs, lambda data: int(data["quality"]), lambda _: 5)
         for match in matches:
             match.quality = said.get(match.key)
         return [m for m in matches if m.quality is not None and m.quality >= self.settings.quality]
-
-    def _quality(self, match: Match) -> Request:
-        values = {"query": self.queries[match.query_id], "passage": self._text(match)}
-        return self.asker.request("cmirb-quality", values, key=match.key, long=("passage",))
 
 
 def build_cmirb(
@@ -380,7 +385,3 @@ def choice(text: str) -> str | None:
         return None
     letter = chosen[1]
     return letter if letter.isascii() else chr(ord(letter) - 0xFEE0)
-
-
-def _spans(data: Mapping[str, Any]) -> list[str]:
-    return list(data["spans"])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import comparable
-from suwen.curate.near import shingles, similarity
+from suwen.curate.near_duplicates import shingles, similarity
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
@@ -95,14 +95,14 @@ def mine_negatives(
     """Add negatives to rows, one row out for each row in, in order.
 
     The positive's score is that of the hit with its text, or else the row's own ``pos_scores``; of several the lowest
-    counts. Where there is none and a margin is asked for, nothing can be told from the positive and the row passes
+    counts. Where there is none and a margin is asked for, there is no limit to compare with and the row passes
     unchanged: a row whose positive is not found down to ``last_rank`` is noise as often as it is hard. The row's own
     negatives stay, in front.
 
     Args:
         rows: Training rows.
         search: See :func:`search_index`.
-        window: Which candidates may be negatives; copies are told by their letters, see :mod:`suwen.curate.near`.
+        window: Which candidates may be negatives; copies are known by their letters, see ``near_duplicates``.
         seed: For the draw. A row draws by its number, so that batches of any size draw the same.
         batch: Rows searched at once.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
-from suwen.curate.near import Near, groups
+from suwen.curate.near_duplicates import Near, groups
 
 
 class Split(NamedTuple):
@@ -39,7 +39,7 @@ def split_queries(
         texts: The queries by id.
         train: The share that goes to training, from 0 up to, but not with, 1.
         seed: Of the draw.
-        near_duplicate: See :class:`suwen.curate.near.Near`.
+        near_duplicate: See :class:`suwen.curate.near_duplicates.Near`.
         links: Queries of one value stay together too, such as those about one dictionary entry.
     """
     if not 0 <= train < 1:
@@ -74,7 +74,7 @@ class Guard:
         Args:
             queries: The test's queries.
             positives: The test's positive passages by id.
-            near_duplicate: See :class:`suwen.curate.near.Near`.
+            near_duplicate: See :class:`suwen.curate.near_duplicates.Near`.
         """
         self._ids, self._queries, self._near = set(positives), HeldOut(queries), Near(near_duplicate)
         for id_, text in positives.items():

@@ -54,7 +54,7 @@ class StsSettings:
     Attributes:
         train: The share of cases that becomes training rows instead of test pairs.
         positive_share: How often the pair of a query is the positive one; the paper's test set has 0.48.
-        near_duplicate: See :class:`suwen.curate.near.Near`.
+        near_duplicate: See :class:`suwen.curate.near_duplicates.Near`.
         seed: Of every draw.
     """
 

@@ -23,7 +23,7 @@ from suwen.corpora.training_rows import TrainingRow, to_training_row
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.mine import Search
-from suwen.curate.near import shingles, similarity
+from suwen.curate.near_duplicates import shingles, similarity
 from suwen.llm.asker import Asker, label_schema
 from suwen.llm.requests import Request
 from suwen.text.clean import clean

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Passage
-from suwen.corpora.sample import sample_passages, sample_path
+from suwen.corpora.sample_collection import sample_passages, sample_path
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import AdapterDocument, SpaceMismatch
 from suwen.encoders.who_encodes import own_encoder, tier_at_once

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from suwen.bench.data import Ranked
-from suwen.bench.loaders import load_data
-from suwen.bench.metrics import evaluate
-from suwen.bench.tasks import load_suite
+from suwen.bench.retrieval_metrics import evaluate
+from suwen.bench.suite_tasks import load_suite
+from suwen.bench.task_data import Ranked
+from suwen.bench.task_loading import load_data
 from suwen.encoders.query import Vectors
 from suwen.errors import SuwenError
 

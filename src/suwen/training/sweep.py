@@ -14,7 +14,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.bench.statistics import Spread, critical_t, over_seeds
+from suwen.bench.paired_statistics import Spread, critical_t, over_seeds
 from suwen.errors import SuwenError
 from suwen.training.recipe.complaints import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suwen.bench.plots import curves_plot
+from suwen.bench.result_plots import curves_plot
 from suwen.training.loop.curves import Curves
 
 

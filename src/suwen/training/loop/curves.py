@@ -61,7 +61,7 @@ class Curves:
         Returns:
             None, or why there is no picture.
         """
-        from suwen.bench.plots import curves_plot, has_matplotlib, render
+        from suwen.bench.result_plots import curves_plot, has_matplotlib, render
 
         if not self._rows or len(self._columns) < 2:
             return "curves.png was left out: the stage has no curves"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.sample import sample_path
+from suwen.corpora.sample_collection import sample_path
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 
 # fmt: off
@@ -117,7 +117,7 @@ def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: in
         sources: Further names under which the rows are written, those of a recipe made for other data.
         conditions: Only the first so many, and as much less of the sample; all where none is given.
     """
-    from suwen.bench.tasks import scaffold_local
+    from suwen.bench.suite_tasks import scaffold_local
 
     world, sample = facts(conditions), _sample(conditions)
     seen = [fact for fact in world if not fact.held_out]

@@ -1,0 +1,241 @@
+"""Systems on the encode side: suwen pairs and sentence-transformers models; and how any encode side ranks a corpus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from suwen.bench.exact_search import DimensionMismatch, PairScores, Ranks, middle_ms, prepared, ragged, scan, tie_order
+from suwen.bench.retrieval_metrics import Similarity
+from suwen.bench.systems import Dense, Prompting, RankingContext, Setting, Side, SystemProblem
+from suwen.bench.task_data import Ranked
+from suwen.encoders.blend import made_of
+from suwen.encoders.pair import Pair
+from suwen.encoders.query import Vectors
+from suwen.encoders.space import sha256_of_files
+from suwen.encoders.who_encodes import DOCUMENT, Choice, choose_encoder, load_document_encoder, own_encoder
+
+if TYPE_CHECKING:
+    from suwen.encoders.document import DocumentEncoder
+
+_WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")
+
+
+def similarity_of(system: Dense, setting: Setting) -> Similarity:
+    """How vectors are compared on a task: as the task states, else as the system's contract does."""
+    stated = setting.task.similarity
+    return system.similarity if stated == "contract" else stated
+
+
+def encode_side(
+    system: Dense, texts: Sequence[str], setting: Setting, context: RankingContext, side: Side = "query"
+) -> Vectors:
+    """All vectors of texts, from the cache where it has them."""
+    return context.cache.all(
+        system.contract(setting, side), texts, lambda piece: system.encode(piece, setting, side), context.progress
+    )
+
+
+def rank_densely(
+    system: Dense, data: Ranked, setting: Setting, context: RankingContext, pairs: PairScores | None = None
+) -> Ranks:
+    """Rank a corpus, or each query's candidates, by exact search over cached vectors.
+
+    Args:
+        system: The encoders.
+        data: The corpus and queries.
+        setting: The task.
+        context: The cache and the depth.
+        pairs: Queries and documents whose similarity is wanted as well.
+    """
+    queries = encode_side(system, data.queries, setting, context._replace(progress=None))
+    ties = tie_order(data.document_ids)
+    documents = context.cache.shards(
+        system.contract(setting, "document"),
+        data.documents,
+        lambda piece: system.encode(piece, setting, "document"),
+        context.progress,
+    )
+    similarity = similarity_of(system, setting)
+    wanted = [pairs] if pairs is not None else []
+    depth = context.depth
+    if data.candidates is not None:
+        owners = np.repeat(np.arange(len(data.queries)), [len(group) for group in data.candidates])
+        wanted.append(PairScores.of(owners, [row for group in data.candidates for row in group]))
+        depth = 0
+    try:
+        rows, scores = scan(queries, documents, ties, similarity=similarity, depth=depth, pairs=wanted)
+    except DimensionMismatch as problem:
+        raise DimensionMismatch(f"{system.name}: {problem}") from problem
+    if data.candidates is not None:
+        rows, scores = ragged(_by_query(wanted[-1], len(data.queries)), ties)
+    spent = middle_ms(lambda text: system.encode([text], setting, "query"), data.queries, time.perf_counter)
+    return Ranks(rows, scores, spent)
+
+
+def _by_query(pairs: PairScores, count: int) -> list[tuple[Any, Vectors]]:
+    order = np.argsort(pairs.queries, kind="stable")
+    edges = np.searchsorted(pairs.queries[order], np.arange(count + 1))
+    return [(pairs.documents[order[low:high]], pairs.scores[order[low:high]]) for low, high in pairwise(edges.tolist())]
+
+
+class PairSystem(Dense):
+    """A pair: queries by one of its tiers, documents by its document encoder (or the tier that stands in for it).
+
+    Made by :meth:`open`. ``tier`` is None for a full pair without tiers, whose own query route is used, and
+    ``document`` for the document encoder on both sides: what a perfectly aligned tier would reach.
+    """
+
+    def __init__(self, spec: str, pair: Pair, tier: str | None) -> None:
+        self.spec, self.pair, self.tier = spec, pair, tier
+        stands_in = None if tier == DOCUMENT or self._documents.name == own_encoder(pair) else self._documents.name
+        # Documents by a tier make another system than documents by the document encoder: a report must tell them apart.
+        said = "" if stands_in is None else f" (documents by {stands_in})"
+        self.name = f"pair:{pair.name}#{tier or 'query'}{said}"
+
+    @classmethod
+    def open(cls, spec: str, path: str, tier: str | None) -> list[PairSystem]:
+        """The system of one tier, or of every tier for ``all``; the package's pair where the path is empty.
+
+        Raises:
+            SystemProblem: The pair has no such tier.
+        """
+        pair = Pair.load(None if path in ("", "default") else path)
+        if tier == "all":
+            return [cls(spec, pair, name) for name in pair.tiers] or [cls(spec, pair, None)]
+        if tier not in (None, "document", *pair.tiers):
+            known = ", ".join([*pair.tiers, "all", "document"])
+            raise SystemProblem(f"{spec!r}: pair {pair.name} has no tier {tier!r}; choose one of {known}")
+        return [cls(spec, pair, tier or pair.manifest.default_tier)]
+
+    @property
+    def similarity(self) -> Similarity:
+        """As the space's contract says."""
+        return self.pair.space.similarity
+
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+        """The space and who encodes; the pair's prompts are its own, so the task adds nothing."""
+        return self.side_contract(side)
+
+    def side_contract(self, side: Side) -> dict[str, Any]:
+        """The contract of a side on any task."""
+        space = self.pair.space.id
+        tier = self.tier if side == "query" else self._documents.name
+        if side == "query" and tier is None:
+            files = [path.relative_to(self.pair.path).as_posix() for path in _weights(self.pair.path)]
+            return {"space": space, "by": "route", "side": side, "files": sha256_of_files(self.pair.path, files)}
+        if tier in (None, "document"):
+            return {"space": space, "by": "document", "side": side}
+        return {"space": space, "by": tier, "side": side, "files": made_of(self.pair.manifest, tier)}
+
+    def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
+        """Vectors of the space; the task does not matter."""
+        return self.vectors(texts, side)
+
+    def vectors(self, texts: Sequence[str], side: Side) -> Vectors:
+        """Vectors of the space."""
+        if self.tier == "document":
+            encoder = self._document_encoder
+            return encoder.encode_queries(texts) if side == "query" else encoder.encode_documents(texts)
+        if side == "document":
+            return self._documents.encoder.encode_documents(texts)
+        if self.tier is None:
+            return self._routed(texts)
+        return self.pair.encoder(self.tier).encode_queries(texts)
+
+    def release(self) -> None:
+        """Drop the models."""
+        for name in ("_documents", "_document_encoder", "_router"):
+            self.__dict__.pop(name, None)
+        self.pair = Pair(self.pair.path, self.pair.manifest)
+
+    @cached_property
+    def _documents(self) -> Choice:
+        return choose_encoder(self.pair)
+
+    @cached_property
+    def _document_encoder(self) -> DocumentEncoder:
+        return load_document_encoder(self.pair)
+
+    @cached_property
+    def _router(self) -> Any:
+        from suwen.encoders.side import load_model
+
+        return load_model(self.pair.path)[0]
+
+    def _routed(self, texts: Sequence[str]) -> Vectors:
+        vectors = self._router.encode_query(list(texts), show_progress_bar=False)[:, : self.pair.space.dimension]
+        return prepared(vectors, "cosine" if self.pair.space.normalise else "dot")
+
+
+class ModelSystem(Dense):
+    """A sentence-transformers model, or two of one space. Loaded when first used.
+
+    Args:
+        spec: What the user wrote.
+        query: The folder or hub id that encodes queries.
+        document: The one that encodes documents.
+        prompting: Whose words stand before a text.
+    """
+
+    def __init__(self, spec: str, query: str, document: str, prompting: Prompting = "model") -> None:
+        self.spec, self._prompting = spec, prompting
+        self._paths: dict[Side, str] = {"query": query, "document": document}
+        tail = "" if prompting == "model" else f"?prompts={prompting}"
+        self.name = "st:" + "+".join(dict.fromkeys(_last(path) for path in (query, document))) + tail
+        self._loaded: dict[str, tuple[Any, Path]] = {}
+
+    @property
+    def similarity(self) -> Similarity:
+        """As the document model says."""
+        named = self._model("document")[0].similarity_fn_name or "cosine"
+        if named not in ("cosine", "dot"):
+            raise SystemProblem(
+                f"{self.name} compares by {named}: only cosine and dot are ranked here; set similarity_fn_name"
+            )
+        return cast(Similarity, named)
+
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+        """The hash of the model's files, and the prompt."""
+        folder = Path(self._paths[side])
+        folder = folder if folder.is_dir() else self._model(side)[1]
+        files = [path.relative_to(folder).as_posix() for path in _weights(folder)]
+        prompt = setting.prompt_contract(self._prompting, side)
+        return {"st": sha256_of_files(folder, files), "side": side, "prompt": prompt}
+
+    def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
+        """Vectors as the model's ``encode_query`` or ``encode_document`` gives them."""
+        model = self._model(side)[0]
+        run = model.encode_query if side == "query" else model.encode_document
+        # An empty prompt is no prompt; None lets the model use its own.
+        prompt = None if self._prompting == "model" else ""
+        return np.asarray(
+            run(setting.put(self._prompting, side, texts), prompt=prompt, show_progress_bar=False), np.float32
+        )
+
+    def release(self) -> None:
+        """Drop the models."""
+        self._loaded.clear()
+
+    def _model(self, side: Side) -> tuple[Any, Path]:
+        from suwen.encoders.side import load_model
+
+        path = self._paths[side]
+        if path not in self._loaded:
+            self._loaded[path] = load_model(path)
+        return self._loaded[path]
+
+
+def _last(path: str) -> str:
+    return Path(path).name or path
+
+
+def _weights(folder: Path) -> list[Path]:
+    """The files that fix a model's vectors: weights, tokenizers and settings."""
+    return sorted({file for pattern in _WEIGHTS for file in folder.rglob(pattern) if file.is_file()})

@@ -1,0 +1,239 @@
+"""Systems on the rank side: BM25, its fusion with an encoder, and runs made elsewhere."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suwen import __version__
+from suwen.bench.dense_systems import rank_densely
+from suwen.bench.exact_search import Ranks, ragged, tie_order
+from suwen.bench.systems import Dense, Ranker, RankingContext, Setting, Side, SystemProblem
+from suwen.bench.task_data import Ranked
+from suwen.corpora.files import open_text
+from suwen.encoders.space import sha256_of
+from suwen.index.engine import Ranking
+from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid
+from suwen.text.segment import bigrams, pairs_and_words, words
+
+# Lucene's and tantivy's defaults: the index of this package ranks by the same.
+_K1, _B = 1.2, 0.75
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+_TOKEN = re.compile(rf"([{_CJK}]+)|[^\W{_CJK}]+(?:['’.][^\W{_CJK}]+)*")
+_SUFFIXES = (".trec", ".run", ".txt", ".tsv", ".trec.gz", ".run.gz", ".txt.gz")
+
+
+def lucene(text: str) -> list[str]:
+    """Tokens as Lucene's CJKAnalyzer cuts them, its English stop words kept: pairs of CJK characters, whole words.
+
+    >>> lucene("高血压 Beta-blockers 7.5%")
+    ['高血', '血压', 'beta', 'blockers', '7.5']
+    """
+    return pairs_and_words(_TOKEN, unicodedata.normalize("NFKC", text).lower())
+
+
+ANALYSERS: dict[str, Callable[[str], list[str]]] = {"words": words, "bigrams": bigrams, "lucene": lucene}
+
+
+class BM25(Ranker):
+    """BM25 (the accurate Lucene form, k1 1.2, b 0.75) over the corpus of a task, by bm25s.
+
+    Args:
+        spec: What the user wrote.
+        analyser: One of :data:`ANALYSERS`.
+    """
+
+    def __init__(self, spec: str, analyser: str) -> None:
+        if analyser not in ANALYSERS:
+            raise SystemProblem(f"{spec!r}: BM25 has no analyser {analyser!r}; choose one of {', '.join(ANALYSERS)}")
+        self.spec = self.name = spec
+        self._analyser = analyser
+
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+        """The analyser, which belongs to this version, and the constants."""
+        return {"bm25": self._analyser, "k1": _K1, "b": _B, "version": __version__}
+
+    def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
+        """The passages that share a term with the query, or each query's candidates."""
+        cut, ties = ANALYSERS[self._analyser], tie_order(data.document_ids)
+        index = _index([cut(text) for text in data.documents])
+        lists, spent = [], []
+        for number, text in enumerate(data.queries):
+            before = time.perf_counter()
+            scores = _scores(index, cut(text), len(data.documents))
+            if data.candidates is None:
+                rows = _top(scores, context.depth)
+            else:
+                rows = np.asarray(data.candidates[number], np.int64)
+            lists.append((rows, scores[rows]))
+            spent.append((time.perf_counter() - before) * 1000)
+            if context.progress is not None:
+                context.progress(number + 1, len(data.queries))
+        depth = context.depth if data.candidates is None else None
+        return Ranks(*ragged(lists, ties, depth), float(np.median(spent)))
+
+
+def _index(tokens: list[list[str]]) -> Any:
+    try:
+        import bm25s  # type: ignore[import-untyped]
+    except ImportError as problem:
+        raise SystemProblem("BM25 needs bm25s: pip install 'suwen[eval]'") from problem
+    if not any(tokens):
+        return None
+    index = bm25s.BM25(k1=_K1, b=_B, method="lucene")
+    index.index(tokens, show_progress=False)
+    return index
+
+
+def _scores(index: Any, tokens: list[str], count: int) -> Any:
+    known = [token for token in tokens if index is not None and token in index.vocab_dict]
+    return index.get_scores(known) if known else np.zeros(count, np.float32)
+
+
+def _top(scores: Any, depth: int) -> Any:
+    rows = np.flatnonzero(scores > 0)
+    if len(rows) > depth:
+        own = scores[rows]
+        # Everything that ties with the last place stays; the tie is broken by id where lists are cut.
+        rows = rows[own >= np.partition(own, len(own) - depth)[len(own) - depth]]
+    return rows
+
+
+class Hybrid(Ranker):
+    """An encoder's ranking and BM25's, fused by score as the retriever of this package does.
+
+    Args:
+        spec: What the user wrote.
+        dense: The encoder.
+        lexical: BM25.
+    """
+
+    def __init__(self, spec: str, dense: Dense, lexical: BM25) -> None:
+        self.spec, self._dense, self._lexical = spec, dense, lexical
+        self.name = f"hybrid:{lexical.name.removeprefix('bm25:')}:{dense.name}"
+
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+        """Both legs' contracts, their weights, and the depth that their scores are scaled by."""
+        legs = [self._dense.contract(setting, side), self._lexical.contract(setting, side)]
+        return {"scores": DEPTH, "weights": dict(WEIGHTS), "legs": legs}
+
+    def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
+        """Fuse the rankings; a query's cost is that of both."""
+        deep = context._replace(depth=max(context.depth, DEPTH))
+        legs = {
+            "dense": rank_densely(self._dense, data, setting, deep),
+            "lexical": self._lexical.rank(data, setting, deep),
+        }
+        lists = []
+        for number in range(len(data.queries)):
+            fused = fuse_hybrid({name: _ranking(leg, number) for name, leg in legs.items()}, len(data.documents))
+            lists.append((fused.rows, fused.scores))
+        depth = context.depth if data.candidates is None else None
+        rows, scores = ragged(lists, tie_order(data.document_ids), depth)
+        return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in legs.values()))
+
+    def release(self) -> None:
+        """Let both legs go."""
+        self._dense.release()
+        self._lexical.release()
+
+
+def _ranking(leg: Ranks, number: int) -> Ranking:
+    there = leg.rows[number] >= 0
+    return Ranking(leg.rows[number][there], leg.scores[number][there].astype(np.float32))
+
+
+class RunFile(Ranker):
+    """Rankings made elsewhere, in TREC's format: ``query Q0 document rank score tag`` on each line.
+
+    Args:
+        spec: What the user wrote.
+        path: A file for a suite of one task, or a folder with a file called after each task.
+    """
+
+    def __init__(self, spec: str, path: Path) -> None:
+        if not path.exists():
+            raise SystemProblem(f"{spec!r}: there is no file or folder {path}; check the path")
+        self.spec, self._path = spec, path
+        self.name = f"run:{path.name}"
+
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+        """The hash of the file."""
+        return {"run": sha256_of(self._file(setting))}
+
+    def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
+        """The run as it stands, ordered by score; what it holds beyond the queries and candidates is left out."""
+        file = self._file(setting)
+        queries = {query: number for number, query in enumerate(data.query_ids)}
+        documents = {document: row for row, document in enumerate(data.document_ids)}
+        ranked: list[dict[int, float]] = [{} for _ in queries]
+        allowed = None if data.candidates is None else [set(group) for group in data.candidates]
+        unjudged: set[str] = set()
+        for place, query, document, score in read_run(file):
+            if query not in queries:
+                unjudged.add(query)
+                continue
+            number = queries[query]
+            if document not in documents:
+                if allowed is not None:
+                    continue
+                raise SystemProblem(
+                    f"{place}: document {document!r} is not in the corpus of {setting.task.name}; this is the run of "
+                    f"another collection or version"
+                )
+            row = documents[document]
+            if row in ranked[number]:
+                raise SystemProblem(f"{place}: query {query!r} ranks document {document!r} twice; keep it once")
+            if allowed is None or row in allowed[number]:
+                ranked[number][row] = score
+        if not any(ranked):
+            example = f"; it has {min(unjudged)!r}, the task has {data.query_ids[0]!r}" if unjudged else ""
+            raise SystemProblem(f"{file}: no query of {setting.task.name} is in the run{example}. Name its own run")
+        lists = [_arrays(hits) for hits in ranked]
+        return Ranks(*ragged(lists, tie_order(data.document_ids), context.depth if allowed is None else None))
+
+    def _file(self, setting: Setting) -> Path:
+        if self._path.is_file():
+            return self._path
+        names = [f"{setting.task.name}{suffix}" for suffix in _SUFFIXES]
+        file = next((self._path / name for name in names if (self._path / name).is_file()), None)
+        if file is None:
+            raise SystemProblem(f"{self.name}: {self._path} has no run of {setting.task.name}; call it {names[0]}")
+        return file
+
+
+def _arrays(hits: dict[int, float]) -> tuple[Any, Any]:
+    return np.fromiter(hits, np.int64, len(hits)), np.fromiter(hits.values(), np.float64, len(hits))
+
+
+def read_run(file: Path) -> Iterator[tuple[str, str, str, float]]:
+    """The place, query, document and score of each line of a TREC run file (``.gz`` too).
+
+    Raises:
+        SystemProblem: A line has not six columns, or a score that is no number.
+    """
+    with open_text(file) as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            place = f"{file}:{number}"
+            cells: Sequence[str] = line.rstrip("\r\n").split("\t") if line.count("\t") == 5 else line.split()
+            if len(cells) != 6:
+                raise SystemProblem(f"{place}: {len(cells)} columns; a run has `query Q0 document rank score tag`")
+            try:
+                score = float(cells[4])
+            except ValueError:
+                score = math.nan
+            if math.isnan(score):
+                raise SystemProblem(
+                    f"{place}: query {cells[0]!r} scores document {cells[2]!r} as {cells[4]!r}, which is no number; "
+                    f"correct the system that made the run"
+                )
+            yield place, cells[0], cells[2], score

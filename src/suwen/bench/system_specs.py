@@ -1,0 +1,114 @@
+"""How a user names a system: ``pair:PATH#TIER``, ``st:PATH``, ``bm25:words`` and so on. Makes systems, runs none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from suwen.bench.dense_systems import ModelSystem, PairSystem
+from suwen.bench.endpoint_system import EndpointSystem
+from suwen.bench.ranking_systems import ANALYSERS, BM25, Hybrid, RunFile
+from suwen.bench.systems import Prompting, System, SystemProblem, is_dense
+
+FORMS = {
+    "pair:PATH[#TIER]": "a suwen pair; #all is every tier, #document its document encoder on both sides",
+    "st:PATH": "a sentence-transformers model, a folder or a hub id",
+    "st:QUERY+DOCUMENT": "two models of one space",
+    "bm25:words": "BM25 over dictionary words; bm25:bigrams over character pairs; bm25:lucene with Lucene's analysers",
+    "hybrid[:words|bigrams|lucene]:SYSTEM": "an encoder and BM25, fused by score",
+    "openai:URL#MODEL": "an embedding endpoint that speaks OpenAI's protocol; the key is OPENAI_API_KEY",
+    "run:PATH": "a TREC run file, or a folder of them named after the tasks",
+}
+_LABEL = re.compile(r"([\w.\- ]+)=((?:pair|st|bm25|hybrid|openai|run):.*)", re.DOTALL)
+_PROMPTS = re.compile(r"(.*)\?prompts=(\w+)", re.DOTALL)
+
+
+def parse_systems(specs: Sequence[System | str]) -> list[System]:
+    """Make systems of what a user wrote (see :data:`FORMS`); one that is made already stays as it is.
+
+    A spec may begin with a label (``mine=st:models/mine``) that becomes the system's name, and one of ``st`` or
+    ``openai`` may end in ``?prompts=suite`` (the suite's instructions) or ``?prompts=none``.
+
+    Raises:
+        SystemProblem: A spec is not understood, or two systems have one name.
+    """
+    systems = [made for spec in specs for made in (_parse(spec) if isinstance(spec, str) else [spec])]
+    names = [system.name for system in systems]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SystemProblem(f"two systems are called {twice!r}: give them labels, such as one={systems[0].spec}")
+    return systems
+
+
+def _parse(spec: str) -> list[System]:
+    labelled = _LABEL.fullmatch(spec)
+    label, body = (labelled[1], labelled[2]) if labelled else (None, spec)
+    kind, colon, rest = body.partition(":")
+    if not colon or kind not in _KINDS:
+        forms = "; ".join(f"{form} ({what})" for form, what in FORMS.items())
+        raise SystemProblem(f"{spec!r} is not a system: write one of {forms}")
+    systems = _KINDS[kind](body, rest)
+    if label is not None:
+        for system in systems:
+            tail = system.name[system.name.rindex("#") :] if len(systems) > 1 else ""
+            system.name = f"{label}{tail}"
+    return systems
+
+
+def _prompting(rest: str) -> tuple[str, Prompting]:
+    matched = _PROMPTS.fullmatch(rest)
+    if matched is None:
+        return rest, "model"
+    if matched[2] not in get_args(Prompting):
+        raise SystemProblem(f"prompts={matched[2]} is not known: choose one of {', '.join(get_args(Prompting))}")
+    return matched[1], matched[2]  # type: ignore[return-value]
+
+
+def _pair(spec: str, rest: str) -> list[System]:
+    path, _, tier = rest.partition("#")
+    return [*PairSystem.open(spec, path, tier or None)]
+
+
+def _sentence_transformers(spec: str, rest: str) -> list[System]:
+    path, prompting = _prompting(rest)
+    if not path:
+        raise SystemProblem(f"{spec!r} names no model: write st:PATH")
+    query, plus, document = path.partition("+")
+    if not plus or Path(path).exists():
+        query, document = path, path
+    return [ModelSystem(spec, query, document, prompting)]
+
+
+def _bm25(spec: str, rest: str) -> list[System]:
+    return [BM25(spec, rest)]
+
+
+def _hybrid(spec: str, rest: str) -> list[System]:
+    analyser, _, dense = rest.partition(":")
+    if analyser not in ANALYSERS:
+        analyser, dense = "bigrams", rest
+    encoders = _parse(dense) if dense else []
+    if not encoders or not all(is_dense(system) for system in encoders):
+        raise SystemProblem(f"{spec!r} fuses BM25 with an encoder: write hybrid:{analyser}:st:PATH or ...:pair:PATH")
+    return [Hybrid(spec, system, BM25(f"bm25:{analyser}", analyser)) for system in encoders]  # type: ignore[arg-type]
+
+
+def _openai(spec: str, rest: str) -> list[System]:
+    address, prompting = _prompting(rest)
+    url, _, model = address.partition("#")
+    return [EndpointSystem(spec, url, model, prompting)]
+
+
+def _run(spec: str, rest: str) -> list[System]:
+    return [RunFile(spec, Path(rest))]
+
+
+_KINDS: dict[str, Callable[[str, str], list[System]]] = {
+    "pair": _pair,
+    "st": _sentence_transformers,
+    "bm25": _bm25,
+    "hybrid": _hybrid,
+    "openai": _openai,
+    "run": _run,
+}

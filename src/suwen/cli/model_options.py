@@ -1,0 +1,134 @@
+"""What the verbs that ask a model share: their options, opening the client, and printing plans and funnels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+
+from suwen.cli.output import NEGATIVE, measuring, out, print_json, say
+from suwen.llm.asker import Asker, Unfinished
+from suwen.llm.client import LLM
+from suwen.llm.config import load_config
+from suwen.llm.ledger import Budget, Progress
+
+Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
+Replies = Annotated[
+    Path | None, typer.Option("--replies", help="The file of replies: what is in it is not asked again [replies.db].")
+]
+Language = Annotated[Literal["zh", "en"], typer.Option("--language", help="The language of the prompts.")]
+Config = Annotated[Path | None, typer.Option("--config", help="The configuration [SUWEN_CONFIG, suwen.toml].")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print the calls and the estimated tokens.")]
+Calls = Annotated[int | None, typer.Option("--calls", help="Budget: the most calls.")]
+Tokens = Annotated[int | None, typer.Option("--tokens", help="Budget: the most tokens.")]
+Cost = Annotated[float | None, typer.Option("--cost", help="Budget: the most to spend, in the prices' currency.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """The configuration and the budget: options of every verb that asks models, see :func:`with_options`."""
+
+    config: Config = None
+    dry_run: DryRun = False
+    calls: Calls = None
+    tokens: Tokens = None
+    cost: Cost = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session(Spending):
+    """How one model is asked, as the options say."""
+
+    model: Model
+    replies: Replies = None
+    language: Language = "zh"
+
+
+def with_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb with the options of :class:`Spending` or :class:`Session` in place of its parameter ``session``."""
+    own = dict(inspect.signature(verb, eval_str=True).parameters)
+    kind = own["session"].annotation
+    options = inspect.signature(kind, eval_str=True).parameters
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        parameters += options.values() if name == "session" else [parameter]
+
+    def command(**values: Any) -> None:
+        session = kind(**{name: values.pop(name) for name in options})
+        verb(**values, session=session)
+
+    # By name only: the model, which must be given, may then stand after what has a default.
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in named}
+    command.__name__, command.__doc__ = verb.__name__, verb.__doc__
+    return command
+
+
+@contextmanager
+def client(session: Spending, models: Sequence[str], replies: Path, what: str) -> Iterator[LLM]:
+    """Open the client; names, keys and endpoints are checked before anything is asked."""
+    budget = Budget(session.calls, session.tokens, session.cost)
+    with measuring(what) as show:
+
+        def progress(made: Progress) -> None:
+            show(made.done, made.total or 0)
+
+        with LLM.open(load_config(session.config), replies, budget=budget, progress=progress) as llm:
+            for remark in () if session.dry_run else llm.check(models):
+                say(remark)
+            yield llm
+
+
+@contextmanager
+def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> Iterator[Asker]:
+    """Open the client for one model; where a run is stopped, that is said, exit 3."""
+    with client(session, [session.model], session.replies or replies, what) as llm:
+        try:
+            yield Asker(llm, session.model, session.language, dry_run=session.dry_run)
+        except Unfinished as problem:
+            say(str(problem))
+            raise typer.Exit(NEGATIVE) from None
+
+
+def show_outcome(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
+    """Print what was asked and what came of it; in a dry run, what would be asked. Exit 3 where replies are missing."""
+    steps = [asdict(step) for step in asker.steps.values()]
+    if json:
+        key = "plan" if asker.dry_run else "steps"
+        kept = {} if asker.dry_run else {"funnel": dict(funnel), "problem": asker.problem, **more}
+        totals = {name: sum(step[name] for step in steps) for name in ("calls", "cached", "failed", "tokens", "cost")}
+        print_json({key: steps, "total": totals, "cut": asker.cut, **kept})
+    else:
+        _print(asker, funnel, {name: str(value) for name, value in more.items()})
+    if not asker.dry_run and asker.failed:
+        say(f"{asker.failed} requests got no reply that could be used; the first problem: {asker.problem}")
+        raise typer.Exit(NEGATIVE)
+
+
+def _print(asker: Asker, funnel: Mapping[str, int], more: Mapping[str, str]) -> None:
+    title = "Would be asked, at the most" if asker.dry_run else "Asked"
+    table = Table(title=f"{title}, of {asker.model}")
+    for heading in ("step", "calls", "answered already", "tokens", "cost"):
+        table.add_column(heading, justify="left" if heading == "step" else "right")
+    for step in asker.steps.values():
+        table.add_row(step.name, f"{step.calls:,}", f"{step.cached:,}", f"{step.tokens:,}", f"{step.cost:.4g}")
+    out.print(table)
+    if asker.cut:
+        out.print(f"{asker.cut:,} texts are longer than the model's context allows: cut and marked")
+    if not asker.dry_run:
+        show_funnel(funnel)
+        for name, value in more.items():
+            out.print(f"{name}: {value}", markup=False, soft_wrap=True)
+
+
+def show_funnel(funnel: Mapping[str, int]) -> None:
+    """The counts of a funnel, one a line."""
+    for name, count in funnel.items():
+        out.print(f"  {count:>9,}  {name.replace('_', ' ')}", markup=False)

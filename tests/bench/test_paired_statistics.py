@@ -1,0 +1,129 @@
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from suwen.bench import paired_statistics as statistics
+from suwen.bench.paired_statistics import StatisticsError, over_seeds, paired_bootstrap, paired_t_test, two_sided_p
+
+VALUES = st.floats(min_value=-1e3, max_value=1e3).map(lambda value: round(value, 6))
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=60))
+def test_t_test_is_scipys(pairs):
+    left, right = np.array(pairs).T
+    ours = paired_t_test(left, right)
+    if np.ptp(left - right) == 0:
+        assert ours.p == (1.0 if np.array_equal(left, right) else 0.0)
+        return
+    oracle = stats.ttest_rel(left, right)
+    assert ours.degrees == oracle.df
+    assert ours.t == pytest.approx(oracle.statistic, rel=1e-9, abs=1e-12)
+    assert ours.p == pytest.approx(oracle.pvalue, rel=1e-8, abs=1e-300)
+
+
+@given(st.floats(min_value=-60, max_value=60), st.integers(min_value=1, max_value=2_000_000))
+def test_p_is_scipys(t, degrees):
+    assert two_sided_p(t, degrees) == pytest.approx(2 * stats.t.sf(abs(t), degrees), rel=1e-7, abs=1e-290)
+
+
+@pytest.mark.parametrize("t", [1e-200, 1e-9, 1e-3, 1e200])
+@pytest.mark.parametrize("degrees", [1, 2, 9_999])
+def test_p_at_the_ends(t, degrees):
+    assert two_sided_p(t, degrees) == pytest.approx(2 * stats.t.sf(t, degrees), rel=1e-9, abs=1e-300)
+
+
+def test_t_test_by_hand():
+    # Differences 1, 2, 3: mean 2, deviation 1, t = 2 / (1 / sqrt(3)); with 2 degrees p = 1 - t / sqrt(t^2 + 2).
+    found = paired_t_test([2, 4, 6], [1, 2, 3])
+    assert found.difference == 2 and found.degrees == 2
+    assert found.t == pytest.approx(2 * math.sqrt(3))
+    assert found.p == pytest.approx(1 - math.sqrt(12 / 14))
+
+
+def test_equal_differences_have_no_deviation():
+    assert paired_t_test([0.1, 0.2, 0.3], [0.1, 0.2, 0.3])[1:] == (0.0, 2, 1.0)
+    assert paired_t_test([1, 2, 3], [2, 3, 4])[1:] == (-math.inf, 2, 0.0)
+    assert two_sided_p(0.0, 5) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        ([1, 2], [1, 2, 3], "same queries"),
+        ([1], [2], "at least two"),
+        ([1, math.nan], [1, 2], "NaN"),
+        ([[1, 2]], [[1, 2]], "one value per query"),
+    ],
+)
+def test_unpaired_samples_are_refused(left, right, message):
+    with pytest.raises(StatisticsError, match=message):
+        paired_t_test(left, right)
+    with pytest.raises(StatisticsError, match=message):
+        paired_bootstrap(left, right)
+
+
+def test_bootstrap_is_scipys_but_for_chance():
+    rng = np.random.default_rng(3)
+    left, right = rng.random(200), rng.random(200) * 0.8
+    ours = paired_bootstrap(left, right, confidence=0.9, samples=20_000, seed=1)
+    oracle = stats.bootstrap(
+        (left - right,), np.mean, confidence_level=0.9, method="percentile", n_resamples=20_000, rng=2
+    ).confidence_interval
+    width = oracle.high - oracle.low
+    assert ours.difference == pytest.approx((left - right).mean())
+    assert abs(ours.low - oracle.low) < 0.03 * width and abs(ours.high - oracle.high) < 0.03 * width
+
+
+def test_bootstrap_is_the_seeds_and_pairs_queries():
+    rng = np.random.default_rng(4)
+    left = rng.random(50)
+    right = left - 0.25
+    # Paired: the difference is the same on every query, so no resample can move it.
+    found = paired_bootstrap(left, right, samples=100)
+    assert found.low == pytest.approx(0.25) and found.high == pytest.approx(0.25)
+    noisy = rng.random(50)
+    assert paired_bootstrap(left, noisy, seed=5) == paired_bootstrap(left, noisy, seed=5)
+    assert paired_bootstrap(left, noisy, seed=5) != paired_bootstrap(left, noisy, seed=6)
+
+
+def test_bootstrap_covers_the_truth_as_often_as_it_says():
+    rng = np.random.default_rng(8)
+    held = 0
+    for seed in range(200):
+        sample = rng.normal(0.3, 1, 80)
+        found = paired_bootstrap(sample, np.zeros(80), confidence=0.9, samples=500, seed=seed)
+        held += found.low <= 0.3 <= found.high
+    assert 165 <= held <= 195
+
+
+@pytest.mark.parametrize("draws", [1, 7, 1 << 12])
+def test_bootstrap_memory_is_bounded_and_blocks_do_not_matter(monkeypatch, draws):
+    rng = np.random.default_rng(9)
+    left, right = rng.random(300), rng.random(300)
+    whole = paired_bootstrap(left, right, samples=400)
+    monkeypatch.setattr(statistics, "_DRAWS_PER_BLOCK", draws)
+    tracemalloc.start()
+    assert paired_bootstrap(left, right, samples=400) == whole
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 400 * 300 * 8 / 4
+
+
+@pytest.mark.parametrize("wrong", [{"confidence": 1.0}, {"confidence": 0.0}, {"samples": 0}])
+def test_bootstrap_refuses_wrong_settings(wrong):
+    with pytest.raises(StatisticsError):
+        paired_bootstrap([1, 2], [2, 1], **wrong)
+
+
+def test_over_seeds():
+    found = over_seeds([70.0, 71.0, 72.0])
+    assert found == (71.0, 1.0, 3)
+    assert over_seeds([70.5]) == (70.5, None, 1)
+    for wrong in ([], [1.0, math.inf]):
+        with pytest.raises(StatisticsError):
+            over_seeds(wrong)

@@ -1,0 +1,49 @@
+"""Text files as documents."""
+
+import pytest
+
+from suwen.corpora.files import BadRecord
+from suwen.corpora.text_documents import read_text_document, text_files
+
+
+def test_files_are_found_in_order_and_hidden_or_unknown_ones_are_not(tmp_path):
+    for name in ("b.txt", "a/z.md", "a-b.txt", "a/.hidden.md", ".git/c.txt", "d.pdf", "e.MARKDOWN"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x", encoding="utf-8")
+    assert [path.relative_to(tmp_path).as_posix() for path in text_files(tmp_path)] == [
+        "a-b.txt",
+        "a/z.md",
+        "b.txt",
+        "e.MARKDOWN",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("病.md", "前言\n\n## 高血压 ##\n# 二", "高血压"),
+        ("病.md", "#不是标题", "病"),
+        ("病.txt", "# 高血压", "病"),
+        ("病.markdown", "# \n正文", "病"),
+    ],
+)
+def test_titles(tmp_path, name, text, title):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_text_document(tmp_path / name, tmp_path).title == title
+
+
+def test_id_path_and_text(tmp_path):
+    path = tmp_path / "内科" / "高血压.txt"
+    path.parent.mkdir()
+    path.write_text("\ufeff血压高。\r\n", encoding="utf-8")
+    document = read_text_document(path, tmp_path)
+    assert document == ("内科/高血压.txt", "血压高。", "高血压", {"path": "内科/高血压.txt"})
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"", "empty"), (b" \n", "no text"), (b"%PDF-1", "PDF")])
+def test_bad_files_are_bad_records(tmp_path, content, said):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(BadRecord, match=said):
+        read_text_document(path, tmp_path)
