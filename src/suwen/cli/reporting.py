@@ -33,24 +33,24 @@ def compare(
 
     Example: `suwen bench compare results --a pair:default --b bm25:words`
     """
-    found = comparing.compare(read_results(results), a, b, metric=metric)
+    comparison = comparing.compare(read_results(results), a, b, metric=metric)
     if json:
-        print_json(comparing.as_json(found))
+        print_json(comparing.as_json(comparison))
         return
-    table = Table(title=f"a: {found.a}, b: {found.b}; x 100")
+    table = Table(title=f"a: {comparison.a}, b: {comparison.b}; x 100")
     for heading in ("task", "metric", "a", "b", "a - b [95%]", "p", "won / lost / tied"):
         table.add_column(heading, overflow="fold", justify="left" if heading in ("task", "metric") else "right")
-    for task in found.tasks:
+    for task in comparison.tasks:
         table.add_row(task.task, *comparison_cells(task))
     out.print(table)
-    for name in dict.fromkeys(task.metric for task in found.tasks):
+    for name in dict.fromkeys(task.metric for task in comparison.tasks):
         out.print(f"{name}: {definition(name)}", markup=False, soft_wrap=True)
     out.print("p: two-sided paired t-test; interval: paired bootstrap of the queries, 10,000 draws", soft_wrap=True)
-    for task in found.tasks:
+    for task in comparison.tasks:
         _show_queries(task, most)
         if task.note:
             say(f"{task.task}: {task.note}")
-    for name, why in found.left_out.items():
+    for name, why in comparison.left_out.items():
         say(f"not compared: {name}: {why}")
 
 
