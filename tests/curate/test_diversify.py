@@ -69,8 +69,7 @@ def test_the_paper_settings() -> None:
     assert 0 < kept[1] < kept[0] < 150
 
 
-def test_candidates_stream_and_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
+def test_candidates_stream() -> None:
     taken: list[str] = []
 
     def stream() -> Any:
@@ -78,11 +77,10 @@ def test_candidates_stream_and_progress_is_told() -> None:
             taken.append(name)
             yield name
 
-    chosen = diversify(stream(), Vectors(2), batch=10, progress=lambda seen, kept: told.append((seen, kept)))
+    chosen = diversify(stream(), Vectors(2), batch=10)
     next(chosen)
     assert len(taken) == 10
-    rest = 1 + len(list(chosen))
-    assert told[-1] == (100, rest) and [seen for seen, _ in told] == list(range(10, 101, 10))
+    assert list(chosen) and len(taken) == 100
 
 
 @pytest.mark.parametrize("wrong", [Diversity(k=1, most=1), Diversity(most=-1), Diversity(threshold=1.5)])

@@ -34,7 +34,7 @@ def test_the_rule_is_diversifys_whatever_the_items(texts: list[str], seeds: int,
     diversity = Diversity(k=3, threshold=0.9, most=most)
     items = list(enumerate(texts))
     kept = list(select(items, lambda item: item[1], encode, diversity, seeds=seeds))
-    wanted = [*texts[:seeds], *(one.text for one in diversify(texts[seeds:], encode, texts[:seeds], diversity))]
+    wanted = [*texts[:seeds], *(one.item for one in diversify(texts[seeds:], encode, texts[:seeds], diversity))]
     assert [text for _, text in kept] == wanted
     assert [number for number, _ in kept] == sorted({number for number, _ in kept})
 

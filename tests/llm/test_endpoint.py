@@ -108,7 +108,7 @@ def test_an_endpoint_that_stops_answering_ends_the_run(tmp_path: Path, configure
         config = configured(server.url, attempts=2)
         with LLM.open(config, tmp_path / "r.db") as llm:
             kept: list[Request] = []
-            with pytest.raises(EndpointProblem, match=r"in a row.*see to the endpoint"):
+            with pytest.raises(EndpointProblem, match=r"in a row.*check the endpoint"):
                 llm.run([ask(number) for number in range(500)], lambda request, _: kept.append(request))
             assert server.total < 80
             assert llm.plan([ask(number) for number in range(500)]).cached == 20
@@ -117,8 +117,8 @@ def test_an_endpoint_that_stops_answering_ends_the_run(tmp_path: Path, configure
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        (Fault("status", 401), "turned the key away.*set key_env"),
-        (Fault("status", 403), "turned the key away"),
+        (Fault("status", 401), "rejected the key.*set key_env"),
+        (Fault("status", 403), "rejected the key"),
         (Fault("status", 404), "knows no model 'scripted'.*usually ends in /v1"),
         (Fault("status", 402), "top it up"),
         (Fault("status", 429, code="insufficient_quota"), "top it up"),
@@ -176,7 +176,7 @@ def test_the_key_is_sent_and_a_bad_one_is_found_by_the_check(
         with LLM.open(config, tmp_path / "r.db") as llm:
             assert llm.check() == []
             monkeypatch.setenv("SUWEN_TEST_KEY", "wrong")
-            with pytest.raises(EndpointProblem, match="see to SUWEN_TEST_KEY"):
+            with pytest.raises(EndpointProblem, match="check SUWEN_TEST_KEY"):
                 llm.check()
 
 

@@ -1,4 +1,4 @@
-"""The statistics of assembled data sets, as in CARE's Table 7, and the cards that tell them. Assembles nothing."""
+"""The statistics of assembled data sets, as in CARE's Table 7, and the cards that show them. Assembles nothing."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ SEEDS = 5000
 #: Turns texts into vectors, one row each; they are normalised here.
 Encode = Callable[[list[str]], npt.NDArray[Any]]
 _Vectors = npt.NDArray[np.float32]
+_T = TypeVar("_T")
 
 
 class DiversityError(SuwenError):
@@ -48,22 +49,22 @@ QUERIES = Diversity(threshold=0.85)
 DOCUMENTS = Diversity(threshold=0.78)
 
 
-class Kept(NamedTuple):
+class Kept(NamedTuple, Generic[_T]):
     """A candidate that was kept, and how many of its nearest kept texts were over the threshold (at most k)."""
 
-    text: str
+    item: _T
     neighbours: int
 
 
 def diversify(
-    candidates: Iterable[str],
+    candidates: Iterable[_T],
     encode: Encode,
-    seeds: Iterable[str] = (),
+    seeds: Iterable[_T] = (),
     diversity: Diversity = QUERIES,
     *,
+    text_of: Callable[[_T], str] = str,
     batch: int = 256,
-    progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Kept]:
+) -> Iterator[Kept[_T]]:
     """Pass on the candidates that are not redundant among the seeds and what was kept before them.
 
     Candidates are judged in order, one after the other, whatever the batch: one batch is encoded and looked up at once
@@ -71,26 +72,22 @@ def diversify(
     (4 bytes a dimension) and one batch.
 
     Args:
-        candidates: Texts, streamed.
+        candidates: Texts or whatever has one, streamed.
         encode: The encoder. The paper's is gte-multilingual-base.
-        seeds: Texts that the index starts with, judged by nobody and not passed on; the paper takes :data:`SEEDS`.
+        seeds: What the index starts with, judged by nobody and not passed on; the paper takes :data:`SEEDS`.
         diversity: :data:`QUERIES` or :data:`DOCUMENTS`, or settings of one's own.
+        text_of: The text of a candidate.
         batch: Texts encoded at once.
-        progress: Called with the candidates seen and kept, after each batch.
     """
     diversity.check()
     index: Any = None
     for part in _batches(seeds, batch):
-        index = _added(index, _normalised(encode(part), len(part)))
-    seen = kept = 0
+        index = _added(index, _vectors(encode, map(text_of, part)))
     for part in _batches(candidates, batch):
-        vectors = _normalised(encode(part), len(part))
+        vectors = _vectors(encode, map(text_of, part))
         chosen, counts = _chosen(vectors, _over(index, vectors, diversity), diversity)
         index = _added(index, vectors[chosen])
-        seen, kept = seen + len(part), kept + len(chosen)
         yield from (Kept(part[place], counts[place]) for place in chosen)
-        if progress is not None:
-            progress(seen, kept)
 
 
 def _chosen(vectors: _Vectors, counts: list[int], diversity: Diversity) -> tuple[list[int], list[int]]:
@@ -126,19 +123,23 @@ def _added(index: Any, vectors: _Vectors) -> Any:
     return index
 
 
-def _normalised(vectors: npt.NDArray[Any], count: int) -> _Vectors:
-    given = np.asarray(vectors, np.float32)
-    if given.ndim != 2 or len(given) != count:
-        raise DiversityError(f"{count} texts became an array of shape {given.shape}; encode must give one row per text")
+def _vectors(encode: Encode, texts: Iterable[str]) -> _Vectors:
+    """The vectors of texts, normalised."""
+    whole = list(texts)
+    given = np.asarray(encode(whole), np.float32)
+    if given.ndim != 2 or len(given) != len(whole):
+        raise DiversityError(
+            f"{len(whole)} texts became an array of shape {given.shape}; encode must give one row per text"
+        )
     length = np.linalg.norm(given, axis=1, keepdims=True)
     if not np.isfinite(length).all() or not length.all():
         raise DiversityError("a text became a vector of length zero or not finite; leave empty texts out")
     return np.ascontiguousarray(given / length)
 
 
-def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+def _batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
     if size < 1:
         raise DiversityError(f"batches of {size}: give at least 1")
-    stream = iter(texts)
+    stream = iter(items)
     while part := list(islice(stream, size)):
         yield part

@@ -6,7 +6,6 @@ passed on where it is not redundant. Memory holds the vectors of what was kept a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -48,21 +47,16 @@ def select(
     """
     if seeds < 0:
         raise CurateError(f"{seeds} seeds: give 0 or more")
-    stream, told = iter(items), count or Selected()
+    stream, selected = iter(items), count or Selected()
     first = list(islice(stream, seeds))
-    told.seeds = len(first)
+    selected.seeds = len(first)
     yield from first
-    pending: deque[_T] = deque()
 
-    def texts() -> Iterator[str]:
+    def counted() -> Iterator[_T]:
         for item in stream:
-            told.judged += 1
-            pending.append(item)
-            yield text_of(item)
+            selected.judged += 1
+            yield item
 
-    for kept in diversify(texts(), encode, map(text_of, first), diversity):
-        # Of two equal texts the earlier is kept if any, so the first pending one of this text is the one meant.
-        while text_of(item := pending.popleft()) != kept.text:
-            continue
-        told.kept += 1
-        yield item
+    for kept in diversify(counted(), encode, first, diversity, text_of=text_of):
+        selected.kept += 1
+        yield kept.item

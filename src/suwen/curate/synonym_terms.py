@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Query
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.tabular import records
 from suwen.curate import CurateError
 from suwen.curate.leakage import comparable
 from suwen.text.clean import clean
@@ -72,11 +71,7 @@ def read_synonyms(path: Path) -> list[Entry]:
     Raises:
         CurateError: A line has no name or no alias, or there is none.
     """
-    entries = []
-    for place, record in rows(path, format_of(path) or "jsonl"):
-        if isinstance(record, BadRecord):
-            raise record
-        entries.append(_entry(record, place))
+    entries = [_entry(record, place) for place, record in records(path)]
     if not entries:
         raise CurateError(f"{path}: there is no synonym in it; write lines of name and aliases")
     return entries
@@ -141,7 +136,7 @@ class Dictionary:
 
 
 def _replaceable(query: str, term: str, other: str) -> bool:
-    """Whether it can be told which of two names a sentence uses: neither is a part of the other, nor there already."""
+    """Whether it is clear which of two names a sentence uses: neither is a part of the other, nor there already."""
     one, two = fold(term), fold(other)
     return one not in two and two not in one and not uses(query, other)
 

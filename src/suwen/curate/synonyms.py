@@ -6,16 +6,15 @@ and one of another meaning with the term itself. The rules they must meet are in
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.files import open_text
 from suwen.corpora.records import Query
+from suwen.corpora.tabular import records
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
@@ -39,7 +38,7 @@ class Sample(NamedTuple):
     other_with_term: str
 
 
-class Pair(NamedTuple):
+class SentencePair(NamedTuple):
     """Two sentences; the score is 1 where they mean the same, else 0."""
 
     sentence1: str
@@ -101,8 +100,8 @@ def rewrite(cases: Iterable[Case], asker: Asker) -> Iterator[Sample]:
     stream = iter(cases)
     while window := {case.id: case for case in islice(stream, _WINDOW)}:
         requests = [_request(case, asker) for case in window.values()]
-        found = asker.ask("rewrite", requests, _texts, lambda request: _stand_in(window[request.key]))
-        yield from (Sample(case, **found[id_]) for id_, case in window.items() if id_ in found)
+        rewritten = asker.ask("rewrite", requests, dict[str, str], lambda request: _stand_in(window[request.key]))
+        yield from (Sample(case, **rewritten[id_]) for id_, case in window.items() if id_ in rewritten)
 
 
 def _request(case: Case, asker: Asker) -> Request:
@@ -118,20 +117,16 @@ def _request(case: Case, asker: Asker) -> Request:
     return asker.request("synonym-pairs", values, key=case.id, check=lambda data: complaint(data, case))
 
 
-def _texts(data: Mapping[str, str]) -> dict[str, str]:
-    return dict(data)
-
-
 def _stand_in(case: Case) -> dict[str, str]:
     return {"same": case.swapped, "other_with_synonym": case.swapped, "other_with_term": case.query}
 
 
-def draw_pair(sample: Sample, settings: StsSettings) -> Pair:
+def draw_pair(sample: Sample, settings: StsSettings) -> SentencePair:
     """The pair of a sample: the positive one as often as asked for, else one of the two negatives."""
     draw = random.Random(f"{settings.seed}:pair:{sample.case.id}")
     if draw.random() < settings.positive_share:
-        return Pair(sample.case.query, sample.same, 1.0)
-    return Pair(sample.case.query, draw.choice([sample.other_with_synonym, sample.other_with_term]), 0.0)
+        return SentencePair(sample.case.query, sample.same, 1.0)
+    return SentencePair(sample.case.query, draw.choice([sample.other_with_synonym, sample.other_with_term]), 0.0)
 
 
 def training_row(sample: Sample) -> TrainingRow:
@@ -175,7 +170,7 @@ def make_sts(
     return funnel
 
 
-def _safe_rows(samples: Sequence[Sample], pairs: Sequence[Pair]) -> tuple[list[TrainingRow], int]:
+def _safe_rows(samples: Sequence[Sample], pairs: Sequence[SentencePair]) -> tuple[list[TrainingRow], int]:
     held_out = HeldOut(text for pair in pairs for text in pair[:2])
     rows = [training_row(sample) for sample in samples]
     kept = [row for row in rows if not held_out.hits((row.query, *row.pos, *row.neg))]
@@ -186,14 +181,12 @@ def _record(sample: Sample) -> dict[str, Any]:
     return {**sample.case._asdict(), **{name: getattr(sample, name) for name in Sample._fields[1:]}}
 
 
-def read_pairs(path: Path) -> Iterator[Pair]:
+def read_pairs(path: Path) -> Iterator[SentencePair]:
     """Read sentence pairs."""
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                data = json.loads(line)
-                yield Pair(str(data["sentence1"]), str(data["sentence2"]), float(data["score"]))
-            except (ValueError, KeyError, TypeError) as problem:
-                raise CurateError(
-                    f"{path}:{number}: this is no pair ({problem!r}); take a file of `suwen curate synonyms`"
-                ) from None
+    for place, record in records(path, "jsonl"):
+        try:
+            yield SentencePair(str(record["sentence1"]), str(record["sentence2"]), float(record["score"]))
+        except (ValueError, KeyError, TypeError) as problem:
+            raise CurateError(
+                f"{place}: this is no pair ({problem!r}); take a file of `suwen curate synonyms`"
+            ) from None

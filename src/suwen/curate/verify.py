@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from suwen.corpora.collection import Collection
-from suwen.corpora.files import BadRecord
-from suwen.corpora.tabular import format_of
-from suwen.corpora.tabular import rows as rows_of
+from suwen.corpora.tabular import records
 from suwen.corpora.training_rows import TrainingRow, to_training_row
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
@@ -61,7 +59,7 @@ class Verification:
 
     def __post_init__(self) -> None:
         if min(self.depth, self.batch, self.positives, self.window) < 1 or self.negatives < 0:
-            raise CurateError("depth, batch, positives and window are at least 1, negatives at least 0: mend them")
+            raise CurateError("depth, batch, positives and window are at least 1, negatives at least 0: correct them")
 
 
 @dataclass
@@ -136,9 +134,7 @@ def read_queries(path: Path) -> Iterator[TrainingRow]:
     if path.is_dir():
         yield from (TrainingRow(query.text, ()) for query in Collection.open(path).queries())
         return
-    for place, record in rows_of(path, format_of(path) or "jsonl"):
-        if isinstance(record, BadRecord):
-            raise record
+    for place, record in records(path):
         if any(record.get(name) for name in ("pos", "positive", "positives", "doc")):
             yield to_training_row(record, place)
             continue
@@ -179,9 +175,9 @@ class _Maker:
         """The rows of a window with their candidates, shuffled so that the order says nothing."""
         hits = self.search([row.query for _, row in window], self.settings.depth)
         opened = []
-        for (number, row), found in zip(window, hits, strict=True):
+        for (number, row), own in zip(window, hits, strict=True):
             known = [*(Candidate(t, "pos") for t in row.pos), *(Candidate(t, "neg") for t in row.neg)]
-            candidates = self._distinct([*known, *(Candidate(hit.text, "hit") for hit in found)])
+            candidates = self._distinct([*known, *(Candidate(hit.text, "hit") for hit in own)])
             random.Random(f"{self.settings.seed}:order:{comparable(row.query)}").shuffle(candidates)
             self.funnel.passages += len(candidates)
             opened.append(_Open(str(number), row, candidates))
@@ -198,7 +194,7 @@ class _Maker:
     def verify(self, opened: Sequence[_Open]) -> None:
         """Ask about every candidate of a window."""
         by_key = {one.key: one for one in opened}
-        said = self.asker.ask("verify", self._requests(opened), _answers, self._stand_in)
+        said = self.asker.ask("verify", self._requests(opened), dict[str, Answer], self._stand_in)
         for key, answers in said.items():
             owner, _, start = key.partition("/")
             for label, answer in answers.items():
@@ -260,7 +256,3 @@ class _Maker:
             # Where the data name no positive, an answer among the hits contradicts nothing.
             contradicts = candidate.known == "neg" or (candidate.known == "hit" and bool(one.row.pos))
             self.funnel.false_negatives += contradicts and answer == "yes"
-
-
-def _answers(data: Mapping[str, Answer]) -> dict[str, Answer]:
-    return dict(data)

@@ -189,7 +189,7 @@ class Severity(NamedTuple):
 def severity(table: Ratings, worst: str = "A") -> list[Severity]:
     """How each judge grades, alone and beside the others."""
     both = table.grades[table.complete].astype(np.float64)
-    found = []
+    severities = []
     for number, judge in enumerate(table.judges):
         own = table.grades[:, number]
         own = own[own != _NONE]
@@ -198,8 +198,8 @@ def severity(table: Ratings, worst: str = "A") -> list[Severity]:
         shares = tuple(float((own == VALUES[grade]).mean()) if own.size else float("nan") for grade in GRADES)
         mean, positive = (float(own.mean()), float((own >= VALUES[worst]).mean())) if own.size else (float("nan"),) * 2
         absent = int(table.absent[:, number].sum())
-        found.append(Severity(judge, len(own), absent, shares, mean, positive, apart))
-    return found
+        severities.append(Severity(judge, len(own), absent, shares, mean, positive, apart))
+    return severities
 
 
 class QueryAgreement(NamedTuple):
@@ -257,12 +257,12 @@ def agreement(table: Ratings, worst: str = "A", *, draws: int = _DRAWS, seed: in
 
 
 def _queries(two: Ratings) -> list[QueryAgreement]:
-    found = []
+    measured = []
     edges = np.flatnonzero(np.diff(two.query)) + 1
     for rows in np.split(np.arange(len(two.pairs)), edges) if two.pairs else []:
         grades = two.grades[rows]
         whole = grades[(grades != _NONE).all(axis=1)]
         same = float((whole == whole[:, :1]).all(axis=1).mean()) if len(whole) else float("nan")
         kappa = fleiss_kappa(counted(whole, 2)) if len(whole) and len(two.judges) > 1 else float("nan")
-        found.append(QueryAgreement(two.pairs[rows[0]][0], len(rows), len(whole), same, kappa))
-    return sorted(found, key=lambda one: (np.nan_to_num(one.unanimous, nan=2.0), one.query_id))
+        measured.append(QueryAgreement(two.pairs[rows[0]][0], len(rows), len(whole), same, kappa))
+    return sorted(measured, key=lambda one: (np.nan_to_num(one.unanimous, nan=2.0), one.query_id))

@@ -166,10 +166,10 @@ def write_audit(path: Path, audited: Audit, pool: Path, texts: Texts) -> None:
         heading("Counts", "counts") + _table(audited),
         heading("False positives", "positives")
         + paragraph("The benchmark calls these positive; the jury finds that they do not answer.", "soft")
-        + _examples(audited.false_positives, queries, texts),
+        + examples(audited.false_positives, queries, texts),
         heading("False negatives", "negatives")
         + paragraph("The benchmark does not have these; the jury finds that they answer.", "soft")
-        + _examples(audited.false_negatives, queries, texts),
+        + examples(audited.false_negatives, queries, texts),
         heading("Queries", "queries") + _queries(worst, queries),
     ]
     lead = f"{audited.benchmark}: {len(audited.queries):,} queries, judged again; {audited.rule}."
@@ -200,10 +200,6 @@ def _table(audited: Audit) -> str:
     return table("Mean per query, over the retrieved passages", ("benchmark", *(name for _, name in _COUNTS)), rows) + (
         paragraph(said, "notice")
     )
-
-
-def _examples(chosen: Sequence[Verdict], queries: dict[str, str], texts: Texts) -> str:
-    return examples(chosen, queries, texts) if chosen else paragraph("None.")
 
 
 def _queries(worst: Sequence[QueryAudit], queries: dict[str, str]) -> str:

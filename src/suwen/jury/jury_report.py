@@ -157,7 +157,7 @@ def write_report(
         "grades": _grades(report.agreement),
         "positions": _positions(report.positions),
         "review": _review(report.review) if report.review else "",
-        "examples": examples(chosen, queries, texts),
+        "examples": examples(chosen, queries, texts, "The judges are nowhere on two sides."),
         "provenance": _provenance(report),
     }
     links = [(anchor, name) for anchor, name in _SECTIONS if parts[anchor]]
@@ -284,10 +284,10 @@ def _review(review: ReviewReport) -> str:
     )
 
 
-def examples(chosen: Sequence[Verdict], queries: dict[str, str], texts: Texts) -> str:
-    """Pairs with every vote on them, to open."""
+def examples(chosen: Sequence[Verdict], queries: dict[str, str], texts: Texts, otherwise: str = "None.") -> str:
+    """Pairs with every vote on them, to open; ``otherwise`` where there are none."""
     if not chosen:
-        return paragraph("The judges are nowhere on two sides.")
+        return paragraph(otherwise)
     return "".join(_example(verdict, queries.get(verdict.query_id, verdict.query_id), texts) for verdict in chosen)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from suwen.corpora.collection import Collection
-from suwen.corpora.files import open_text
 from suwen.corpora.records import Query
+from suwen.corpora.tabular import records
 from suwen.durable import replacing
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.texts import Texts
@@ -65,9 +65,9 @@ class Retriever:
     search: Callable[[str, int], Sequence[tuple[str, float]]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class PoolReport:
-    """What a pool holds.
+    """What a pool holds, counted as queries go into it.
 
     Attributes:
         queries: Queries in it.
@@ -77,11 +77,22 @@ class PoolReport:
         empty: Queries nothing was found for; they are not in the pool.
     """
 
-    queries: int
-    pairs: int
-    passages: int
-    alone: Mapping[str, int]
-    empty: tuple[str, ...]
+    queries: int = 0
+    pairs: int = 0
+    passages: int = 0
+    alone: dict[str, int] = field(default_factory=dict)
+    empty: list[str] = field(default_factory=list)
+
+    def take(self, pooled: PooledQuery) -> None:
+        """Count a query in."""
+        if not pooled.candidates:
+            self.empty.append(pooled.id)
+            return
+        self.queries += 1
+        self.pairs += len(pooled.candidates)
+        for candidate in pooled.candidates:
+            for one in candidate.found:
+                self.alone[one.retriever] = self.alone.get(one.retriever, 0) + (len(candidate.found) == 1)
 
 
 def index_retriever(index: Index, mode: Mode = "dense", tier: str | None = None, name: str | None = None) -> Retriever:
@@ -224,23 +235,23 @@ def write_pool(
     asked = collection.queries(split)[:queries]
     check_queries(asked, duplicates)
     also = _positives(collection, split) if originals else None
-    counts, unfilled = _Counts(), texts.with_name(f".{texts.name}.unfinished")
+    report, unfilled = PoolReport(), texts.with_name(f".{texts.name}.unfinished")
     unfilled.unlink(missing_ok=True)
     with replacing(path) as file:
         with Texts(unfilled, create=True) as store:
             for number, pooled in enumerate(pool_queries(asked, retrievers, depth, also), 1):
-                counts.take(pooled)
+                report.take(pooled)
                 if pooled.candidates:
                     store.want(candidate.passage_id for candidate in pooled.candidates)
                     file.write((json.dumps(_as_dict(pooled), ensure_ascii=False) + "\n").encode())
                 if progress is not None:
                     progress(number, len(asked))
-            if not counts.pairs:
+            if not report.pairs:
                 raise PoolProblem("the pool is empty: no retriever found anything for any query; is the index filled?")
             store.fill(collection.documents())
-            passages = len(store)
+            report.passages = len(store)
         unfilled.replace(texts)
-    return PoolReport(counts.queries, counts.pairs, passages, counts.alone, tuple(counts.empty))
+    return report
 
 
 def pool_collection(
@@ -272,25 +283,6 @@ def pool_collection(
         return write_pool(folder.pool, folder.texts, collection, opened, **more)
 
 
-class _Counts:
-    """Counts what goes into a pool."""
-
-    def __init__(self) -> None:
-        self.queries = self.pairs = 0
-        self.alone: dict[str, int] = {}
-        self.empty: list[str] = []
-
-    def take(self, pooled: PooledQuery) -> None:
-        if not pooled.candidates:
-            self.empty.append(pooled.id)
-            return
-        self.queries += 1
-        self.pairs += len(pooled.candidates)
-        for candidate in pooled.candidates:
-            for one in candidate.found:
-                self.alone[one.retriever] = self.alone.get(one.retriever, 0) + (len(candidate.found) == 1)
-
-
 def _positives(collection: Collection, split: str | None) -> dict[str, list[str]]:
     judged = collection.qrels(split)
     return {query: [id_ for id_, grade in grades.items() if grade > 0] for query, grades in judged.items()}
@@ -310,28 +302,24 @@ def read_pool(path: Path | str) -> Iterator[PooledQuery]:
     if not path.is_file() or not path.stat().st_size:
         raise PoolProblem(f"{path}: there is no pool here, or an empty one; make it with `suwen jury pool`")
     seen: set[str] = set()
-    with open_text(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            pooled = _pooled(line, f"{path}:{number}")
-            if pooled.id in seen:
-                raise PoolProblem(f"{path}:{number}: the query {pooled.id!r} was pooled before; keep it once")
-            seen.add(pooled.id)
-            yield pooled
+    for place, record in records(path, "jsonl"):
+        pooled = _pooled(record, place)
+        if pooled.id in seen:
+            raise PoolProblem(f"{place}: the query {pooled.id!r} was pooled before; keep it once")
+        seen.add(pooled.id)
+        yield pooled
     if not seen:
         raise PoolProblem(f"{path}: the pool is empty; make it with `suwen jury pool`")
 
 
-def _pooled(line: str, place: str) -> PooledQuery:
+def _pooled(record: Mapping[str, Any], place: str) -> PooledQuery:
     try:
-        data = json.loads(line)
         candidates = tuple(
-            Candidate(str(one["passage_id"]), tuple(Found(**place) for place in one.get("found", ())))
-            for one in data["candidates"]
+            Candidate(str(one["passage_id"]), tuple(Found(**where) for where in one.get("found", ())))
+            for one in record["candidates"]
         )
-        pooled = PooledQuery(str(data["query_id"]), str(data["query"]), candidates)
-    except (ValueError, KeyError, TypeError) as problem:
+        pooled = PooledQuery(str(record["query_id"]), str(record["query"]), candidates)
+    except (AttributeError, KeyError, TypeError) as problem:
         raise PoolProblem(f"{place}: this is no pooled query ({problem!r}); make it with `suwen jury pool`") from None
     if twice := _twice((candidate.passage_id,) * 2 for candidate in candidates):
         raise PoolProblem(f"{place}: passages are pooled twice: {_named(twice)}; keep each once")

@@ -162,7 +162,7 @@ class LLM:
         Raises:
             ConfigProblem: The model or its key is not there.
             BudgetSpent: The call may exceed the budget.
-            EndpointProblem: The endpoint turns the key or the model away, or has stopped answering.
+            EndpointProblem: The endpoint rejects the key or the model, or has stopped answering.
         """
         return await self._ask(request, asyncio.Event())
 
@@ -192,14 +192,14 @@ class LLM:
         whole = identity(request, model, self.config.endpoint(request.model))
         key, here = cache_key(whole), self._loop()
         await here.ready()
-        if (found := await self._in_thread(self._cache.get, key)) is not None:
-            return found, True, 0
+        if (stored := await self._in_thread(self._cache.get, key)) is not None:
+            return stored, True, 0
         # The same question twice at once is one call.
         lock = here.asking.setdefault(key, asyncio.Lock())
         try:
             async with lock:
-                if (found := await self._in_thread(self._cache.get, key)) is not None:
-                    return found, True, 0
+                if (stored := await self._in_thread(self._cache.get, key)) is not None:
+                    return stored, True, 0
                 came, attempts = await self._call(request, model, key, whole, stop)
                 return came, False, attempts
         finally:
@@ -293,7 +293,7 @@ class LLM:
             after.tokens_out - before.tokens_out,
             after.cost - before.cost,
         )
-        return Summary(tally.done, tally.cached, tally.failed, spent, tally.seconds, stopped)
+        return Summary(**vars(tally.progress), spent=spent, stopped=stopped)
 
     async def _run(self, requests: Iterable[Request], handle: Handle, tally: Tally) -> str | None:
         stop = asyncio.Event()

@@ -111,7 +111,7 @@ class Endpoint:
         if self._failed_in_a_row >= max(5, 2 * self.config.concurrency):
             raise EndpointProblem(
                 f"endpoint {self.name!r} has failed {self._failed_in_a_row} requests in a row, each after "
-                f"{self.config.attempts} tries; the last: {failure.error}. Every reply so far is kept: see to the "
+                f"{self.config.attempts} tries; the last: {failure.error}. Every reply so far is kept: check the "
                 "endpoint and run again"
             )
 
@@ -166,8 +166,8 @@ class Endpoint:
                 return Failure("format", f"{self.name} takes no response_format of the kind {mode!r}")
             return self._status(problem, model)
         except (APITimeoutError, TimeoutError):
-            told = f"{self.config.base_url} gave no reply in {self.config.timeout:g} s: raise timeout in "
-            return Failure("timeout", f"{told}[llm.endpoints.{self.name}], or ask it less", retry=True, lost=True)
+            error = f"{self.config.base_url} gave no reply in {self.config.timeout:g} s: raise timeout in "
+            return Failure("timeout", f"{error}[llm.endpoints.{self.name}], or ask it less", retry=True, lost=True)
         except APIConnectionError as problem:
             return self._unreached(problem)
         except MalformedReply as problem:
@@ -177,19 +177,19 @@ class Endpoint:
         cause = problem.__cause__ or problem
         reached = type(cause).__name__ not in ("ConnectError", "ConnectTimeout")
         outcome = "cut" if reached else "unreachable"
-        told = "broke the connection" if reached else "does not answer"
+        what = "broke the connection" if reached else "does not answer"
         return Failure(
             outcome,
-            f"{self.config.base_url} {told} ({type(cause).__name__}): is the server up, and base_url of "
+            f"{self.config.base_url} {what} ({type(cause).__name__}): is the server up, and base_url of "
             f"[llm.endpoints.{self.name}] right?",
             retry=True,
             lost=reached,
         )
 
     def _other_format(self, problem: APIStatusError, mode: WireMode) -> bool:
-        """Whether the endpoint turned the form of the reply away; if so the next form is taken from now on."""
-        told = problem.message.lower()
-        if problem.status_code not in (400, 422, 501) or not any(word in told for word in _FORMAT_WORDS):
+        """Whether the endpoint rejected the form of the reply; if so the next form is taken from now on."""
+        message = problem.message.lower()
+        if problem.status_code not in (400, 422, 501) or not any(word in message for word in _FORMAT_WORDS):
             return False
         if self.config.json_mode != "auto" or mode not in NEXT_MODE:
             return False
@@ -198,29 +198,31 @@ class Endpoint:
         return True
 
     def _status(self, problem: APIStatusError, model: ModelConfig) -> Failure:
-        code, told, at = problem.status_code, problem.message[:300], f"[llm.endpoints.{self.name}]"
+        code, message, at = problem.status_code, problem.message[:300], f"[llm.endpoints.{self.name}]"
         if code in (401, 403):
             raise EndpointProblem(
-                f"endpoint {self.name!r} turned the key away ({told}): {self._key_hint()} of {at}"
+                f"endpoint {self.name!r} rejected the key ({message}): {self._key_hint()} of {at}"
             ) from None
         if code == 404:
             raise EndpointProblem(
-                f"endpoint {self.name!r} knows no model {model.model!r} or no such address ({told}): correct model, "
+                f"endpoint {self.name!r} knows no model {model.model!r} or no such address ({message}): correct model, "
                 f"or base_url of {at} (it usually ends in /v1)"
             ) from None
-        if code == 402 or (code == 429 and "insufficient_quota" in f"{problem.code} {problem.type} {told}"):
+        if code == 402 or (code == 429 and "insufficient_quota" in f"{problem.code} {problem.type} {message}"):
             raise EndpointProblem(
-                f"the account at endpoint {self.name!r} is out of funds ({told}): top it up"
+                f"the account at endpoint {self.name!r} is out of funds ({message}): top it up"
             ) from None
         if code in _PASSING or code >= 500:
             wait = retry_after(problem.response.headers.get("retry-after"))
             # 503 with a date is how some gateways say 429.
             slow = code == 429 or wait is not None
-            return Failure(str(code), f"{self.config.base_url} answered {code}: {told}", True, wait, slow)
-        return Failure(str(code), f"endpoint {self.name!r} turned the request away with {code}: {told}. {_hint(told)}")
+            return Failure(str(code), f"{self.config.base_url} answered {code}: {message}", True, wait, slow)
+        return Failure(
+            str(code), f"endpoint {self.name!r} rejected the request with {code}: {message}. {_hint(message)}"
+        )
 
     def _key_hint(self) -> str:
-        return f"see to {self.config.key_env}, the key_env" if self.config.key_env else "set key_env"
+        return f"check {self.config.key_env}, the key_env" if self.config.key_env else "set key_env"
 
     async def check(self, models: list[str]) -> list[str]:
         """Raise ``EndpointProblem`` unless it answers; a free call.
@@ -262,10 +264,10 @@ def _unlisted(name: str, model: str, listed: list[str]) -> str:
     return f"endpoint {name!r} does not list the model {model!r}; the nearest it lists is {near[0]!r}"
 
 
-def _hint(told: str) -> str:
-    if "context" in told.lower() or "too long" in told.lower():
+def _hint(message: str) -> str:
+    if "context" in message.lower() or "too long" in message.lower():
         return "The prompt and max_tokens exceed the model's context: cut the texts, or ask about fewer at once"
-    return "See to the model's settings in [llm.models.…], such as temperature, max_tokens, token_field and extra"
+    return "Check the model's settings in [llm.models.…], such as temperature, max_tokens, token_field and extra"
 
 
 async def _pause(seconds: float, stop: asyncio.Event) -> None:

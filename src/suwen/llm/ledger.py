@@ -36,7 +36,7 @@ class Budget:
             if limit is not None and not limit > 0:
                 raise BudgetProblem(
                     f"a budget of {limit} {name} allows no call: give more than 0, or none for no limit "
-                    "(a dry run tells what is needed)"
+                    "(a dry run shows what is needed)"
                 )
 
 
@@ -120,7 +120,7 @@ class Progress:
         total: All requests; None where the caller gave an endless or unsized stream.
         cost: Spent in this run.
         seconds: Since the run began.
-        eta: Seconds to go at the pace of the calls so far; None where it cannot be told yet.
+        eta: Seconds to go at the pace of the calls so far; None where it is not known yet.
     """
 
     done: int = 0
@@ -133,23 +133,15 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Progress):
     """What a run came to.
 
     Attributes:
-        done: Requests that have their reply, good or not.
-        cached: Those whose reply came from the cache.
-        failed: Those whose reply is no good.
         spent: Calls, tokens and cost of this run.
-        seconds: How long it took.
         stopped: Why it ended before the last request; None where it did not.
     """
 
-    done: int = 0
-    cached: int = 0
-    failed: int = 0
     spent: Spent = field(default_factory=Spent)
-    seconds: float = 0.0
     stopped: str | None = None
 
 
@@ -202,34 +194,24 @@ class Plan:
 
 
 class Tally:
-    """Counts the replies of one run and tells how far it is."""
+    """Counts the replies of one run and reports how far it is."""
 
     def __init__(
-        self, total: int | None, tell: Callable[[Progress], None] | None, clock: Callable[[], float] = time.monotonic
+        self, total: int | None, report: Callable[[Progress], None] | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._total, self._tell, self._clock = total, tell, clock
-        self._began = clock()
-        self.done = self.cached = self.failed = 0
-        self.cost = 0.0
+        self._report, self._clock, self._began = report, clock, clock()
+        #: How far the run is, as of the last reply.
+        self.progress = Progress(total=total)
 
     def count(self, *, cached: bool, good: bool, cost: float) -> None:
         """Take one reply into account and report."""
-        self.done += 1
-        self.cached += cached
-        self.failed += not good
-        self.cost += 0.0 if cached else cost
-        if self._tell is not None:
-            self._tell(self.progress())
-
-    def progress(self) -> Progress:
-        """How far the run is."""
-        fresh, eta = self.done - self.cached, None
-        if self._total is not None and (fresh or self.done >= self._total):
+        before = self.progress
+        done, fresh = before.done + 1, before.done + 1 - before.cached - cached
+        seconds, eta = self._clock() - self._began, None
+        if before.total is not None and (fresh or done >= before.total):
             # Cached replies take no time: the pace is that of the calls.
-            eta = (self._total - self.done) * self.seconds / max(fresh, 1)
-        return Progress(self.done, self.cached, self.failed, self._total, self.cost, self.seconds, eta)
-
-    @property
-    def seconds(self) -> float:
-        """Since the run began."""
-        return self._clock() - self._began
+            eta = (before.total - done) * seconds / max(fresh, 1)
+        spent = before.cost + (0.0 if cached else cost)
+        self.progress = Progress(done, done - fresh, before.failed + (not good), before.total, spent, seconds, eta)
+        if self._report is not None:
+            self._report(self.progress)

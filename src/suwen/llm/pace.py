@@ -77,7 +77,7 @@ class Gate:
         """Start no call for so long, and use half the slots from now on."""
         now = monotonic()
         if now >= self._resume:
-            # Of several calls turned away together, only the first halves.
+            # Of several calls rejected together, only the first halves.
             self.allowed = max(1, self.allowed // 2)
         self._resume = max(self._resume, now + seconds)
         self._good = 0

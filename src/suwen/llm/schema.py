@@ -78,7 +78,7 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
 
 
 def fault(value: Any, schema: Mapping[str, Any], at: str = "$") -> str | None:
-    """The first thing wrong with a value, in words a model can mend it by; None when it fits.
+    """The first thing wrong with a value, in words a model can correct it by; None when it fits.
 
     >>> fault({"grade": "E"}, {"properties": {"grade": {"enum": ["S", "A"]}}})
     '$.grade: "E" is not one of "S", "A"'

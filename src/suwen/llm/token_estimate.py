@@ -54,6 +54,6 @@ def fit(text: str, tokens: int, mark: str = "……") -> str:
         used += _weight(character)
         if used > 100 * room:
             break
-    ends = [found.end() for found in _SENTENCE_END.finditer(text, 0, end)]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text, 0, end)]
     cut = ends[-1] if ends and ends[-1] >= 0.8 * end else end
     return text[:cut].rstrip() + mark

@@ -93,7 +93,7 @@ class Prompt:
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 raise PromptProblem(f"{self._called}: {name} is of {type(value).__name__}: give a text or a number")
         # One pass over the template: what a value brings along is never looked at again.
-        filled = [_PLACE.sub(lambda found: str(values[found[1]]), text) for text in (self.system, self.user)]
+        filled = [_PLACE.sub(lambda place: str(values[place[1]]), text) for text in (self.system, self.user)]
         roles: tuple[Role, Role] = ("system", "user")
         return tuple(Message(role, text) for role, text in zip(roles, filled, strict=True) if text)
 
@@ -138,13 +138,15 @@ def _prompts(name: str, data: dict[str, Any]) -> dict[str, Prompt]:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise PromptProblem(f"prompt file {name}.toml has no version: write version = 1 at its top, and count it up")
     schema = _schema(name, data.get("schema"))
-    found = {key: _one(name, version, key, data[key], schema) for key in data if key not in _FIELDS}
-    if not found:
+    prompts = {key: _one(name, version, key, data[key], schema) for key in data if key not in _FIELDS}
+    if not prompts:
         raise PromptProblem(f"prompt file {name}.toml has no text: add a [zh] or an [en] section")
-    if len({frozenset(prompt.places) for prompt in found.values()}) > 1:
-        told = "; ".join(f"{key} has {', '.join(sorted(prompt.places))}" for key, prompt in found.items())
-        raise PromptProblem(f"prompt file {name}.toml has other places in other languages ({told}): make them the same")
-    return found
+    if len({frozenset(prompt.places) for prompt in prompts.values()}) > 1:
+        places = "; ".join(f"{key} has {', '.join(sorted(prompt.places))}" for key, prompt in prompts.items())
+        raise PromptProblem(
+            f"prompt file {name}.toml has other places in other languages ({places}): make them the same"
+        )
+    return prompts
 
 
 def _schema(name: str, text: Any) -> dict[str, Any] | None:
