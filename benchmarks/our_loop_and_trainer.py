@@ -6,8 +6,9 @@ Run: pip install datasets    (the Trainer reads nothing else)
 
 Both train the same student from the same weights towards the same stored vectors: squared distance, AdamW, a linear
 schedule, clipping at 1; in bf16 on a GPU. The rounds alternate. On a CPU its seconds are compared, not the clock, so
-that a busy machine does not decide. Then each is trained twice with dropout: in one go, and stopped half-way and resumed from its checkpoint;
-printed is the largest difference of any weight at the end. Last, whether each notices a checkpoint with a flipped byte.
+that a busy machine does not decide. Then each is trained twice with dropout: in one go, and stopped half-way and
+resumed from its checkpoint; printed is the largest difference of any weight at the end. Last, whether each notices a
+checkpoint with a flipped byte.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +70,15 @@ def ours(student: Any, texts: list[str], targets: np.ndarray, folder: Path, step
     part = Part("query", tower, FrozenTower(targets, side.device), places, places, 1.0)
     task = AlignTask(student.train(), [part], batch, AlignLosses(contrastive=0.0), seed=0)
     done = [0]
-    with RunFolder.open(folder, {}, {}, resume=True) as run:
-        try:
-            optimise(
-                task,
-                run,
-                steps=steps,
-                optimisation=Optimisation(RATE, warmup=0.0),
-                progress=lambda number, total, row: done.__setitem__(0, number),
-                stop=lambda: bool(stop) and done[0] >= stop,
-            )
-        except TrainingStopped:
-            pass
+    with RunFolder.open(folder, {}, {}, resume=True) as run, suppress(TrainingStopped):
+        optimise(
+            task,
+            run,
+            steps=steps,
+            optimisation=Optimisation(RATE, warmup=0.0),
+            progress=lambda number, total, row: done.__setitem__(0, number),
+            stop=lambda: bool(stop) and done[0] >= stop,
+        )
 
 
 class SquaredDistance(torch.nn.Module):
@@ -160,7 +159,7 @@ def damaged(train: Any, student: Any, texts: list[str], targets: np.ndarray, ste
         train(copy.deepcopy(student), texts, targets, folder, steps, batch, steps // 2)
         for extra in folder.glob(f"checkpoint-{steps}"):
             shutil.rmtree(extra)
-        file = max(folder.rglob("*.safetensors"), key=lambda found: found.stat().st_size)
+        file = max(folder.rglob("*.safetensors"), key=lambda each: each.stat().st_size)
         data = bytearray(file.read_bytes())
         data[-5] ^= 0x40
         file.write_bytes(data)

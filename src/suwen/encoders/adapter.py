@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from suwen.durable import write_json
-from suwen.encoders.base_model import Precision, load_base
+from suwen.encoders.base_model import NumberFormat, load_base
 from suwen.encoders.side import ModelError
 from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, sha256_of_files
 
@@ -137,7 +137,7 @@ def apply_adapter(model: Any, folder: Path) -> Any:
 
 
 def load_adapted(
-    root: Path, manifest: Manifest, base: str | Path, *, device: str | None = None, dtype: Precision = "auto"
+    root: Path, manifest: Manifest, base: str | Path, *, device: str | None = None, dtype: NumberFormat = "auto"
 ) -> Any:
     """A pair's document encoder in memory: its base from ``base``, its adapter merged in, as a ``SentenceTransformer``.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from suwen.encoders.adapter import load_adapted
-from suwen.encoders.base_model import Precision
+from suwen.encoders.base_model import NumberFormat
 from suwen.encoders.document import DocumentEncoder, Settings
 from suwen.encoders.probe import verify_probe
 from suwen.encoders.side import ModelError, Side, load_model, no_progress_bar
@@ -51,7 +51,7 @@ def assemble(
     *,
     query: Path | None = None,
     device: str | None = None,
-    dtype: Precision = "auto",
+    dtype: NumberFormat = "auto",
 ) -> Assembled:
     """Write the full pair of a light one; whole or not at all.
 
