@@ -58,7 +58,11 @@ class FusedDecoder:
     """
 
     def __init__(self, model: Any, *, tokens: int | None = None, backend: Any = "inductor") -> None:
-        _refuse_others(model)
+        if not supports(model):
+            raise FuseError(
+                f"{type(model).__name__} cannot be fused: it must be a Qwen2Model or Qwen3Model of full attention "
+                f"whose adapters were merged (merge_and_unload); leave compile off for others"
+            )
         config = model.config
         self.tokens = tokens
         self._embed, self._rotary, self._norm = model.embed_tokens, model.rotary_emb, model.norm.weight.detach()
@@ -106,14 +110,6 @@ def _is_plain(layer: Any) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     parts = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
     return all(type(part) is torch.nn.Linear for part in (*parts, mlp.gate_proj, mlp.up_proj, mlp.down_proj))
-
-
-def _refuse_others(model: Any) -> None:
-    if not supports(model):
-        raise FuseError(
-            f"{type(model).__name__} cannot be fused: it must be a Qwen2Model or Qwen3Model of full attention whose "
-            f"adapters were merged (merge_and_unload); leave compile off for others"
-        )
 
 
 def _fuse_layer(layer: Any) -> _Layer:

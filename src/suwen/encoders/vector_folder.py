@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from suwen.durable import replacing, sync, write_json
+from suwen.durable import replacing, write_json
 from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Space, sha256_of
@@ -72,8 +72,8 @@ def encode_to_folder(
     shards.mkdir(parents=True, exist_ok=True)
     _same_settings(out / "manifest.json", settings)
     total = len(texts) if isinstance(texts, Sized) else 0
-    seen = _Seen(out / "ids.txt.tmp", total, progress)
-    with seen:
+    with replacing(out / "ids.txt") as ids_file:
+        seen = _Seen(ids_file, total, progress)
         todo = seen.unfinished(_cut(texts, shard_size), shards)
         if workers > 1:
             _encode_in_processes(todo, encoder.settings, shards, workers, seen)
@@ -109,20 +109,12 @@ def encode_share(
 class _Seen:
     """What has gone by so far: ids written down, source hashed, shards counted."""
 
-    def __init__(self, ids_file: Path, total: int, progress: Progress | None) -> None:
-        self.ids_file, self.total, self.progress = ids_file, total, progress
+    def __init__(self, ids_file: BinaryIO, total: int, progress: Progress | None) -> None:
+        self.total, self.progress = total, progress
         self.files: list[Path] = []
         self.count = self.done = 0
         self.source = hashlib.sha256()
-
-    def __enter__(self) -> _Seen:
-        self._stream = self.ids_file.open("w", encoding="utf-8")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
+        self._ids_file = ids_file
 
     def unfinished(self, shards: Iterable[_Shard], folder: Path) -> Iterator[_Shard]:
         """Take note of every shard; give only those without a file."""
@@ -147,7 +139,8 @@ class _Seen:
 
     def _note(self, shard: _Shard) -> None:
         for id_, text in zip(shard.ids, shard.texts, strict=True):
-            self._stream.write(f"{id_}\t{hashlib.sha1(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}\n")
+            mark = hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+            self._ids_file.write(f"{id_}\t{mark}\n".encode())
         self.count += len(shard.ids)
         self.source.update(shard.source.encode())
 
@@ -214,17 +207,18 @@ def _already_done(out: Path, texts: Iterable[tuple[str, str]], settings: dict[st
 
 def _finish(out: Path, seen: _Seen, settings: dict[str, Any]) -> Path:
     """Join the shards into one array; the description comes last, so that its presence means that all is there."""
-    header = {"descr": "<f2", "fortran_order": False, "shape": (seen.count, settings["dimension"])}
+    dtype = np.lib.format.dtype_to_descr(np.dtype(np.float16))
+    header = {"descr": dtype, "fortran_order": False, "shape": (seen.count, settings["dimension"])}
     with replacing(out / "vectors.npy") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         for file in seen.files:
-            stream.write(np.load(file, allow_pickle=False).tobytes())
-    sync(seen.ids_file)
-    seen.ids_file.replace(out / "ids.txt")
+            stream.write(np.load(file, allow_pickle=False).data)
     described = {key: value for key, value in settings.items() if key != "shard_size"}
     hashes = {"sha256": sha256_of(out / "vectors.npy"), "source_sha256": seen.source.hexdigest()}
     write_json(out / "vectors.json", {**described, "count": seen.count, **hashes})
     shutil.rmtree(out / "shards")
+    for leftover in out.glob(".*.tmp"):  # of processes that were killed
+        leftover.unlink()
     return out
 
 
