@@ -65,13 +65,13 @@ def save_adapter(
     """
     factors = adapter if isinstance(adapter, Mapping) else read_factors(adapter)
     if rank is not None:
-        factors = {name: cut_rank(half, rank) for name, half in factors.items()}
+        factors = {name: cut_rank(factor, rank) for name, factor in factors.items()}
     if any(folder.glob("*.safetensors")) if folder.is_dir() else folder.exists():
         raise ModelError(f"{folder} holds something already: name a new folder for the adapter")
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value for name in sorted(factors) for key, value in _pack(name, factors[name], bits)}
     files = _write(tensors, folder)
-    widest = max((half.rank for half in factors.values()), default=0)
+    widest = max((factor.rank for factor in factors.values()), default=0)
     said = {
         "format": FORMAT,
         "rank": widest,
@@ -130,13 +130,13 @@ def apply_adapter(model: Any, folder: Path, *, merge: bool = True) -> Any:
 
     root = transformer_of(model)
     factors = load_adapter(folder)
-    targets = {name: _target(root, name, half) for name, half in factors.items()}
+    targets = {name: _target(root, name, factor) for name, factor in factors.items()}
     if not merge:
         return load_lora(model, folder)
     with torch.no_grad():
-        for name, half in factors.items():
+        for name, factor in factors.items():
             weight = targets[name].weight
-            gained = half.up.to(weight.device) @ half.down.to(weight.device)
+            gained = factor.up.to(weight.device) @ factor.down.to(weight.device)
             weight.copy_((weight.float() + gained).to(weight.dtype))
     return model
 
@@ -199,7 +199,7 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
     from peft import LoraConfig, inject_adapter_in_model
 
     root, factors = transformer_of(model), load_adapter(folder)
-    ranks = {name: _rank_for(root, name, half) for name, half in factors.items()}
+    ranks = {name: _rank_for(root, name, factor) for name, factor in factors.items()}
     most = max(ranks.values())
     config = LoraConfig(
         r=most,
@@ -211,11 +211,11 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
     )
     inject_adapter_in_model(config, root)
     with torch.no_grad():
-        for name, half in factors.items():
+        for name, factor in factors.items():
             layer = root.get_submodule(name)
             for matrix, values in (
-                (layer.lora_A["default"].weight, half.down),
-                (layer.lora_B["default"].weight, half.up),
+                (layer.lora_A["default"].weight, factor.down),
+                (layer.lora_B["default"].weight, factor.up),
             ):
                 matrix.copy_(values)
                 matrix.requires_grad_(trainable)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from suwen.durable import replacing, sync, write_json
+from suwen.durable import replacing, write_json
 from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Space, sha256_of
@@ -219,7 +219,6 @@ def _finish(out: Path, seen: _Seen, settings: dict[str, Any]) -> Path:
         np.lib.format.write_array_header_1_0(stream, header)
         for file in seen.files:
             stream.write(np.load(file, allow_pickle=False).tobytes())
-    sync(seen.ids_file)
     seen.ids_file.replace(out / "ids.txt")
     described = {key: value for key, value in settings.items() if key != "shard_size"}
     hashes = {"sha256": sha256_of(out / "vectors.npy"), "source_sha256": seen.source.hexdigest()}
