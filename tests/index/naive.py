@@ -1,77 +1,129 @@
-"""The index as it ought to answer: a dict of documents, searched by brute force. Shares no code with the engine."""
+"""The index as it ought to answer: an engine of dicts, searched by brute force. Shares no code with other engines."""
 
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from suwen.corpora.records import Document, Passage
-from suwen.index.engine import EncodedDocument, Ranking, StoredPassage
+from suwen.index.engine import (
+    Abilities,
+    Backlog,
+    EncodedDocument,
+    Engine,
+    IndexProblem,
+    Known,
+    Outcome,
+    Progress,
+    Ranking,
+    Reencoded,
+    Rows,
+    Scale,
+    Snapshot,
+    Stats,
+    StoredDocument,
+    StoredPassage,
+    Vectors,
+    Waiting,
+    check_documents,
+)
+from suwen.index.filters import Condition, Where, conditions, unknown_field
 from suwen.text.segment import bigrams, words
 
+SPACE = "sp-0123456789abcdef0123"
+TEXTS = ("高血压患者应低盐饮食", "糖尿病足要每天检查双脚", "Stroke needs care within hours", "肾结石多饮水可预防复发")
 K1, B = 1.2, 0.75
 FIELDS = ((words, 1.0), (bigrams, 1.0))
 
 
-@dataclass
-class Kept:
+class Kept(NamedTuple):
     """One passage: what is searched of it, and its vector as the index keeps it."""
 
-    document: str
-    ordinal: int
-    content: str
+    row: int
+    passage: Passage
     vector: np.ndarray
+    encoder: str
     metadata: Mapping[str, Any]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.passage.document_id, self.passage.ordinal
 
 
 @dataclass
 class Naive:
-    """Documents by id, and the words of passages that are deleted but still counted by the lexical statistics."""
+    """What is stored: documents by id, and the words of deleted passages that the lexical statistics still count."""
 
-    documents: dict[str, list[Kept]] = field(default_factory=dict)
-    metadata: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    documents: dict[str, tuple[EncodedDocument, list[Kept]]] = field(default_factory=dict)
     ghosts: list[str] = field(default_factory=list)
+    last_row: int = 0
+    settings: dict[str, str | int] = field(default_factory=dict)
+    blobs: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def add(self, encoded: EncodedDocument) -> None:
-        self.delete(encoded.document.id)
-        self.metadata[encoded.document.id] = encoded.document.metadata
-        self.documents[encoded.document.id] = [
-            Kept(
-                encoded.document.id,
-                passage.ordinal,
-                f"{encoded.document.title}\n{passage.text}",
-                vector.astype(np.float16).astype(np.float32),
-                encoded.document.metadata,
-            )
-            for passage, vector in zip(encoded.passages, encoded.vectors, strict=True)
-        ]
+    def put(self, encoded: EncodedDocument) -> None:
+        self.remove(encoded.document.id)
+        kept = []
+        for passage, vector in zip(encoded.passages, encoded.vectors, strict=True):
+            self.last_row += 1
+            stored = vector.astype(np.float16).astype(np.float32)
+            named = passage._replace(title=encoded.document.title)
+            kept.append(Kept(self.last_row, named, stored, encoded.encoder, encoded.document.metadata))
+        self.documents[encoded.document.id] = (encoded, kept)
 
-    def delete(self, id_: str) -> None:
-        self.metadata.pop(id_, None)
-        self.ghosts += [kept.content for kept in self.documents.pop(id_, [])]
+    def remove(self, id_: str) -> bool:
+        encoded, kept = self.documents.pop(id_, (None, []))
+        self.ghosts += [one.passage.content for one in kept]
+        return encoded is not None
 
-    def passages(self) -> list[Kept]:
-        return [kept for passages in self.documents.values() for kept in passages]
+    def state(self) -> NaiveSnapshot:
+        with self.lock:
+            return NaiveSnapshot(dict(self.documents), list(self.ghosts), self.last_row)
 
-    def admitted(self, where: Mapping[str, Any] | None) -> list[Kept]:
-        return [kept for kept in self.passages() if where is None or admits(where, kept.metadata)]
 
-    def fields(self) -> set[str]:
-        return {key for metadata in self.metadata.values() for key, value in metadata.items() if value != []}
+class NaiveSnapshot(Snapshot):
+    """A copy of what was there."""
 
-    def dense(self, query: np.ndarray, where: Mapping[str, Any] | None = None) -> dict[tuple[str, int], float]:
+    def __init__(
+        self, documents: Mapping[str, tuple[EncodedDocument, list[Kept]]], ghosts: Sequence[str], last_row: int
+    ) -> None:
+        self._documents, self._ghosts, self._last_row = documents, ghosts, last_row
+        self._passages = [one for _, kept in documents.values() for one in kept]
+
+    @property
+    def last_row(self) -> int:
+        return self._last_row
+
+    @property
+    def encoders(self) -> list[str]:
+        return sorted({one.encoder for one in self._passages})
+
+    def fields(self) -> list[str]:
+        every = (encoded.document.metadata for encoded, _ in self._documents.values())
+        return sorted({key for metadata in every for key in metadata if any(True for _ in _values(metadata[key]))})
+
+    def admitted(self, where: Where | None) -> list[Kept]:
+        wanted = conditions(where) if where else []
+        for condition in wanted:
+            if condition.field not in self.fields():
+                raise unknown_field(condition.field, self.fields())
+        return [one for one in self._passages if admits(wanted, one.metadata)]
+
+    def dense_scores(self, query: np.ndarray, where: Where | None = None) -> dict[tuple[str, int], float]:
         """The score of every passage that may come back."""
-        return {(kept.document, kept.ordinal): float(kept.vector @ query) for kept in self.admitted(where)}
+        return {one.key: float(one.vector @ query) for one in self.admitted(where)}
 
-    def lexical(self, query: str, where: Mapping[str, Any] | None = None) -> dict[tuple[str, int], float]:
+    def lexical_scores(self, query: str, where: Where | None = None) -> dict[tuple[str, int], float]:
         """The BM25 score of every passage that shares a term with the query."""
-        live = self.passages()
-        contents = [kept.content for kept in live] + self.ghosts
+        contents = [one.passage.content for one in self._passages] + list(self._ghosts)
         totals = np.zeros(len(contents))
         matched = np.zeros(len(contents), dtype=bool)
         for cut, weight in FIELDS:
@@ -81,12 +133,182 @@ class Naive:
                 counts = np.array([bag[term] for bag in bags], dtype=float)
                 matched |= counts > 0
                 totals += weight * bm25(counts, lengths)
-        chosen = {id(kept) for kept in self.admitted(where)}
-        return {
-            (kept.document, kept.ordinal): float(totals[position])
-            for position, kept in enumerate(live)
-            if matched[position] and id(kept) in chosen
-        }
+        chosen = {one.row for one in self.admitted(where)}
+        scored = zip(self._passages, matched, totals, strict=False)
+        return {one.key: float(total) for one, hit, total in scored if hit and one.row in chosen}
+
+    def _best(self, scores: Mapping[tuple[str, int], float], k: int) -> Ranking:
+        rows = {one.key: one.row for one in self._passages}
+        order = sorted((-round(score, 6), rows[key]) for key, score in scores.items())[:k]
+        return Ranking(
+            np.array([row for _, row in order], dtype=np.int64), np.array([-s for s, _ in order], dtype=np.float32)
+        )
+
+    def dense(
+        self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
+    ) -> Ranking:
+        scores = self.dense_scores(vector, where)
+        for one in self._passages if scales else []:
+            if one.key in scores and (scale := (scales or {}).get(one.encoder)) is not None:
+                scores[one.key] = scale.slope * scores[one.key] + scale.offset
+        return self._best(scores, k)
+
+    def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
+        return self._best(self.lexical_scores(text, where), k)
+
+    def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
+        return [self.dense(vector, k) for vector in vectors]
+
+    def fetch(self, rows: Sequence[int]) -> list[StoredPassage]:
+        by_row = {one.row: one for one in self._passages}
+        return [_stored(by_row[row]) for row in rows]
+
+    def document(self, id_: str) -> StoredDocument | None:
+        if id_ not in self._documents:
+            return None
+        encoded, kept = self._documents[id_]
+        document = encoded.document
+        return StoredDocument(id_, document.title, document.metadata, encoded.digest, [_stored(one) for one in kept])
+
+    def count(self, encoder: str, most: int) -> int:
+        return min(most, sum(one.encoder == encoder for one in self._passages))
+
+    def sample(self, count: int, encoder: str | None = None) -> tuple[Rows, Vectors]:
+        ours = sorted((one.row, one.vector.tolist()) for one in self._passages if encoder in (None, one.encoder))
+        chosen = [ours[place] for place in np.unique(np.linspace(0, len(ours) - 1, count).astype(int))] if ours else []
+        vectors = np.array([vector for _, vector in chosen], dtype=np.float32)
+        return np.array([row for row, _ in chosen], dtype=np.int64), vectors
+
+
+class NaiveEngine(Engine):
+    """A way to what is stored; it lacks upkeep and backups."""
+
+    abilities = Abilities(consistent=True, exact=True)
+
+    def __init__(self, space: str, dimension: int, store: Naive | None = None, *, write: bool = True) -> None:
+        self.address, self.space, self.dimension = "memory", space, dimension
+        self.store = Naive() if store is None else store
+        self._write, self._closed = write, False
+
+    def reopened(self, *, write: bool) -> NaiveEngine:
+        return NaiveEngine(self.space, self.dimension, self.store, write=write)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Naive]:
+        if self._closed:
+            raise IndexProblem("this was closed")
+        if not self._write:
+            raise IndexProblem("this was opened for reading: open it with write=True")
+        with self.store.lock:
+            yield self.store
+
+    @contextmanager
+    def snapshot(self) -> Iterator[NaiveSnapshot]:
+        if self._closed:
+            raise IndexProblem("this was closed")
+        yield self.store.state()
+
+    def add(self, documents: Sequence[EncodedDocument]) -> None:
+        check_documents(documents, self.dimension)
+        with self._writing() as store:
+            for encoded in documents:
+                store.put(encoded)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        with self._writing() as store:
+            return sum(store.remove(id_) for id_ in ids)
+
+    def known(self, ids: Sequence[str]) -> dict[str, Known]:
+        there = {id_: self.store.documents[id_] for id_ in ids if id_ in self.store.documents}
+        return {id_: Known(encoded.digest, encoded.encoder if kept else "") for id_, (encoded, kept) in there.items()}
+
+    def ids(self, after: str = "", limit: int = 10_000, origin: str | None = None) -> list[str]:
+        documents = self.store.documents.items()
+        return sorted(id_ for id_, (one, _) in documents if id_ > after and origin in (None, one.origin))[:limit]
+
+    def stored_vectors(self, id_: str, encoder: str) -> dict[str, Vectors]:
+        _, kept = self.store.documents.get(id_, (None, []))
+        return {one.passage.content: one.vector for one in kept if one.encoder == encoder}
+
+    def _others(self, encoder: str) -> list[tuple[EncodedDocument, list[Kept]]]:
+        waiting = [(one, kept) for one, kept in self.store.documents.values() if kept and one.encoder != encoder]
+        return sorted(waiting, key=lambda found: found[1][0].row)
+
+    def backlog(self, encoder: str) -> Backlog:
+        others = self._others(encoder)
+        return Backlog(len(others), sum(len(kept) for _, kept in others), others[0][0].arrived if others else None)
+
+    def waiting(self, encoder: str, limit: int, skip: Collection[str] = ()) -> list[Waiting]:
+        wanted = [(one, kept) for one, kept in self._others(encoder) if one.document.id not in skip]
+        return [
+            Waiting(one.document.id, one.digest, one.encoder, one.arrived, [part.passage.content for part in kept])
+            for one, kept in wanted[:limit]
+        ]
+
+    def reencode(self, made: Sequence[Reencoded], encoder: str) -> dict[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        fitting = []
+        with self._writing() as store:
+            for one in made:
+                if one.id in outcomes:
+                    raise IndexProblem(f"document {one.id!r} is twice in one call")
+                stored, kept = store.documents.get(one.id, (None, []))
+                if stored is None:
+                    outcomes[one.id] = "gone"
+                elif stored.digest != one.version or len(kept) != len(one.vectors):
+                    outcomes[one.id] = "stale"
+                elif stored.encoder == encoder:
+                    outcomes[one.id] = "done"
+                else:
+                    outcomes[one.id] = "stored"
+                    fitting.append(stored._replace(vectors=one.vectors, encoder=encoder, arrived=None))
+            check_documents(fitting, self.dimension)
+            for encoded in fitting:
+                store.put(encoded)
+        return outcomes
+
+    def stats(self) -> Stats:
+        with self.snapshot() as state:
+            encoders = {name: state.count(name, 10**9) for name in state.encoders}
+            passages, documents = sum(encoders.values()), len(self.store.documents)
+            gone, fields = len(self.store.ghosts), state.fields()
+        return Stats(documents, passages, gone, self.dimension, self.space, encoders, fields, 0, 0, 1)
+
+    def settings(self) -> Mapping[str, str | int]:
+        return dict(self.store.settings)
+
+    def remember(self, **settings: str | int) -> None:
+        with self._writing() as store:
+            store.settings.update(settings)
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        version = self.blob_version(name) or 0
+        self.store.blobs[name] = (version + 1, data)
+
+    def get_blob(self, name: str) -> bytes | None:
+        return self.store.blobs[name][1] if name in self.store.blobs else None
+
+    def blob_version(self, name: str) -> int | None:
+        return self.store.blobs[name][0] if name in self.store.blobs else None
+
+    def verify(self, progress: Progress | None = None) -> list[str]:
+        raise NotImplementedError
+
+    def compact(self, progress: Progress | None = None) -> bool:
+        raise NotImplementedError
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        raise NotImplementedError
+
+    def backup(self, target: Path) -> Path:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._closed = True
+
+
+def _stored(kept: Kept) -> StoredPassage:
+    return StoredPassage(kept.row, kept.passage, dict(kept.metadata), kept.encoder)
 
 
 def bm25(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -98,26 +320,26 @@ def bm25(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.asarray(idf * (K1 + 1) * counts / (counts + K1 * (1 - B + B * lengths / lengths.mean())))
 
 
-def admits(where: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    return all(any(_meets(wanted, value) for value in _values(metadata.get(key))) for key, wanted in where.items())
+def admits(wanted: Sequence[Condition], metadata: Mapping[str, Any]) -> bool:
+    """Whether a document's metadata meet every condition of a filter."""
+    return all(any(_meets(one, value) for value in _values(metadata.get(one.field))) for one in wanted)
 
 
 def _values(value: Any) -> Iterator[Any]:
-    yield from value if isinstance(value, list) else [] if value is None else [value]
+    every = value if isinstance(value, list) else [] if value is None else [value]
+    yield from (one for one in every if one == one)
 
 
-def _meets(wanted: Any, value: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        compare = {"gt": "__gt__", "gte": "__ge__", "lt": "__lt__", "lte": "__le__"}
+def _meets(wanted: Condition, value: Any) -> bool:
+    if wanted.bounds:
         return all(
-            isinstance(value, str) == isinstance(bound, str)
-            and (getattr(str(value), compare[name])(bound) if isinstance(bound, str) else _numeric(value, name, bound))
-            for name, bound in wanted.items()
+            isinstance(value, str) == isinstance(bound, str) and _compares(value, name, bound)
+            for name, bound in wanted.bounds.items()
         )
-    return any(value == one for one in (wanted if isinstance(wanted, list) else [wanted]))
+    return any(value == one and (isinstance(one, str | int) or math.isfinite(one)) for one in wanted.values)
 
 
-def _numeric(value: Any, name: str, bound: float) -> bool:
+def _compares(value: Any, name: str, bound: Any) -> bool:
     return {"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[name]
 
 
@@ -151,3 +373,43 @@ def encoded(
         start += len(part) + 1
     document = Document(id_, text, title, dict(metadata or {}))
     return EncodedDocument(document, passages, np.asarray(vectors, dtype=np.float32), "static", f"digest-{id_}")
+
+
+def some_documents(count: int, dimension: int, seed: int = 5) -> Iterator[list[EncodedDocument]]:
+    """Documents of two passages each, in batches of five."""
+    rng, batch = np.random.default_rng(seed), []
+    for number in range(count):
+        texts = [f"{TEXTS[number % 4]} 编号{number}", f"第二段 number{number} {TEXTS[(number + 1) % 4]}"]
+        metadata = {"year": 2000 + number, "lang": ["zh", "en"][number % 2]}
+        batch.append(encoded(f"d{number}", texts, unit(rng, 2, dimension), metadata))
+    for start in range(0, count, 5):
+        yield batch[start : start + 5]
+
+
+def waiting_document(
+    id_: str, *, version: str = "1", encoder: str = "static", arrived: float | None = None
+) -> EncodedDocument:
+    """A document of two passages that came at a time."""
+    vectors = unit(np.random.default_rng(len(id_)), 2, 16)
+    made = encoded(id_, [f"{id_}的第一段", f"{id_}的第二段"], vectors, {"year": 2020, "odd": float("nan")})
+    return made._replace(digest=version, encoder=encoder, arrived=arrived, origin="index")
+
+
+def new_vectors(id_: str, version: str = "1", passages: int = 2, seed: int = 3) -> Reencoded:
+    """What another encoder made of it."""
+    return Reencoded(id_, version, unit(np.random.default_rng(seed), passages, 16))
+
+
+def waiting_in(engine: Engine) -> Engine:
+    """Two documents that wait, one that does not, added in this order."""
+    engine.add([waiting_document("late", arrived=2000.0)])
+    others = [waiting_document("done", encoder="document"), waiting_document("later", encoder="rough", arrived=3000.0)]
+    engine.add(others)
+    return engine
+
+
+def ids_of(engine: Engine, *, text: str | None = None, k: int = 1000, dimension: int = 16) -> list[str]:
+    """The passages an index gives, by a vector or by words."""
+    with engine.snapshot() as view:
+        ranking = view.lexical(text, k) if text else view.dense(np.ones(dimension, np.float32), k)
+        return [item.passage.id for item in view.fetch(ranking.rows.tolist())]

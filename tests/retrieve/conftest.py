@@ -1,4 +1,4 @@
-"""Small pairs, and an index of ten hand-written notes, made without torch."""
+"""Small pairs, and an index of ten hand-written notes, made without torch; the naive engine is tests/index'."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from in_memory import folder_in_memory
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "index"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from small_pair import NOTES, make_pair

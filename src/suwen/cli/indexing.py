@@ -149,6 +149,7 @@ def delete(
         index, *ids = places
         if not ids:
             raise SuwenError(f"nothing to delete: give the ids of documents after {index}")
+        # By the engine alone: a document can be deleted where its pair is not at hand.
         with closing(open_engine(index, write=True)) as engine:
             known = engine.known(ids)
             removed, missing = engine.delete(ids), [id_ for id_ in ids if id_ not in known]

@@ -29,7 +29,6 @@ Base = Annotated[
 ]
 Dtype = Annotated[Precision, typer.Option("--dtype", help="Of the weights; auto is bf16 on a GPU, fp32 on a CPU.")]
 
-Server = Annotated[str | None, typer.Option("--server", metavar="URL", help="The server's address, http://HOST:PORT.")]
 Key = Annotated[
     str | None, typer.Option("--key", envvar="SUWEN_KEY", help="A key of the server that may write (or SUWEN_KEY).")
 ]

@@ -12,7 +12,8 @@ from rich.text import Text
 from suwen.cli.options import IndexFolder, Json, PairFolder, QueryTier
 from suwen.cli.output import NEGATIVE, err, measuring, out, print_json, show
 from suwen.encoders.pair import Pair
-from suwen.encoders.space import AdapterDocument, DocumentSide, TierDocument, manifest_path
+from suwen.encoders.space import manifest_path
+from suwen.encoders.who_encodes import described
 from suwen.errors import SuwenError
 from suwen.index.filters import parse_where
 from suwen.index.opening import index_exists, open_engine
@@ -21,6 +22,8 @@ from suwen.retrieve.fuse import WEIGHTS
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.results import Hit, Results
 from suwen.retrieve.retriever import Index
+
+_BASE = "; the base is not in the pair, name it with SUWEN_BASE"
 
 
 def search(
@@ -183,7 +186,7 @@ def _about_pair(pair: Pair) -> dict[str, Any]:
         "query prompt": repr(space.prompts.query),
         "document prompt": repr(space.prompts.document),
         "base": space.base.hub_id or space.base.sha256[:12],
-        "documents": f"encoded by {_who_encodes(manifest.document)}",
+        "documents": f"encoded by {described(pair)}" + (_BASE if manifest.document.kind == "adapter" else ""),
         "tiers": [_about_tier(pair, name) for name in pair.tiers],
         "licence": manifest.licence or "not stated",
         "notes": manifest.notes or "none",
@@ -197,12 +200,6 @@ def _about_tier(pair: Pair, name: str) -> str:
     size = sum((pair.path / tier.path / file).stat().st_size for file in tier.files)
     marks = [f"({mark})" for mark in (blend, "default" if name == pair.manifest.default_tier else "") if mark]
     return f"{' '.join([name, *marks])}: {tier.kind} {tier.precision}, {size / 2**20:.1f} MiB"
-
-
-def _who_encodes(side: DocumentSide) -> str:
-    if isinstance(side, AdapterDocument):
-        return f"{side.base} with the pair's adapter; the base is not in the pair, name it with SUWEN_BASE"
-    return f"the tier {side.tier}" if isinstance(side, TierDocument) else side.kind
 
 
 VERBS = (search, info, recall)

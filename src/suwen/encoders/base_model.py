@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, read_weights
-from suwen.encoders.side import ModelError, Side, document_files, no_progress_bar, write_transformer
+from suwen.encoders.side import ModelError, Side, document_files, local_folder, no_progress_bar, write_transformer
 from suwen.encoders.space import sha256_of, sha256_of_files
 
 NumberFormat = Literal["auto", "fp32", "bf16", "fp16"]
-_WANTED = ("*.safetensors", "*.json", "merges.txt", "vocab.txt", "*.model")
+#: Of a model on the hub: the weights as safetensors, and what describes them.
+_WANTED = ["*.safetensors", "*.json", "merges.txt", "vocab.txt", "*.model"]
 
 
 def load_base(
@@ -54,7 +55,7 @@ def load_base(
         if is_gguf(source):
             transformer = _from_gguf(Path(source), weights_dtype, max_length)
         else:
-            transformer = _from_folder(local_folder(source), weights_dtype, max_length)
+            transformer = _from_folder(local_folder(source, _WANTED), weights_dtype, max_length)
     pooling = Pooling(transformer.get_embedding_dimension(), "lasttoken")
     model = SentenceTransformer(modules=[transformer, pooling, Normalize()], device=device)
     _set_end_token(model, end_token, source)
@@ -70,28 +71,13 @@ def base_hash(source: str | Path) -> str:
         if not Path(source).is_file():
             raise ModelError(f"{source} does not exist: download the GGUF file and name it")
         return sha256_of(Path(source))
-    folder = local_folder(source)
+    folder = local_folder(source, _WANTED)
     return sha256_of_files(folder, document_files(folder))
 
 
 def is_gguf(source: str | Path) -> bool:
     """Whether the source names a GGUF file."""
     return str(source).endswith(".gguf")
-
-
-def local_folder(source: str | Path) -> Path:
-    """The folder itself, or the hub's snapshot of the id (weights as safetensors, and what describes them)."""
-    if Path(source).is_dir():
-        return Path(source)
-    try:
-        from huggingface_hub import snapshot_download
-
-        return Path(snapshot_download(str(source), allow_patterns=list(_WANTED)))
-    except Exception as error:  # the hub client has many kinds; all of them mean that the model is not here
-        raise ModelError(
-            f"{source} is neither a folder, nor a .gguf file, nor a model the hub could give "
-            f"({type(error).__name__}): check the name, or download it and give the path"
-        ) from error
 
 
 def torch_dtype(dtype: NumberFormat, device: str) -> Any:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import Manifest
+from suwen.encoders.space import Form, Manifest
 from suwen.encoders.static import unit
 
 
-class BlendedEncoder:
+class BlendedEncoder(Encoder):
     """The weighted mean of encoders of one space, scaled to length one.
 
     Query encoders of one space err partly independently of one another, so their mean is nearer to it than either is.
@@ -24,18 +24,11 @@ class BlendedEncoder:
         self._own, self._others = own, tuple(others)
         self._rest = 1.0 - sum(share for _, share in others)
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of queries."""
-        return self._mixed(lambda encoder: encoder.encode_queries(texts))
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of documents."""
-        return self._mixed(lambda encoder: encoder.encode_documents(texts))
-
-    def _mixed(self, encode: Callable[[Encoder], Vectors]) -> Vectors:
-        mixed = self._rest * encode(self._own)
+    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+        """Encode texts in the form of documents or of queries."""
+        mixed = self._rest * self._own.encode(texts, form=form)
         for encoder, share in self._others:
-            mixed += share * encode(encoder)
+            mixed += share * encoder.encode(texts, form=form)
         return unit(mixed)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

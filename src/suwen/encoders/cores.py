@@ -10,6 +10,7 @@ import numpy as np
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder, Vectors
+from suwen.encoders.space import Form
 
 #: Pieces a core gets of a batch: texts differ in length, and no core should wait long for the last.
 _PIECES = 4
@@ -22,7 +23,7 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-class OnAllCores:
+class OnAllCores(Encoder):
     """An encoder whose documents are shared out among threads. For bulk work: a service that searches keeps its cores.
 
     Args:
@@ -35,16 +36,12 @@ class OnAllCores:
         self._encoder, self._workers = encoder, workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "suwen-encode")
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of queries, by the encoder itself."""
-        return self._encoder.encode_queries(texts)
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of documents."""
+    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+        """Encode texts: documents in pieces, queries by the encoder itself."""
         size = -(-len(texts) // (self._workers * _PIECES))
         pieces = [texts[start : start + size] for start in range(0, len(texts), max(1, size))]
-        if self._workers == 1 or len(pieces) < 2:
-            return self._encoder.encode_documents(texts)
+        if form == "query" or self._workers == 1 or len(pieces) < 2:
+            return self._encoder.encode(texts, form=form)
         return np.concatenate(list(self._pool.map(self._encoder.encode_documents, pieces)))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

@@ -20,11 +20,12 @@ from suwen.encoders import fused
 from suwen.encoders.adapter import load_adapted
 from suwen.encoders.base_model import NumberFormat, base_hash, torch_dtype
 from suwen.encoders.probe import verify_probe
-from suwen.encoders.query import EncoderError, Vectors
-from suwen.encoders.side import Form, ModelError, Side, cast, load_model, mint_space
+from suwen.encoders.query import Encoder, EncoderError, Vectors
+from suwen.encoders.side import ModelError, Side, cast, load_model, mint_space
 from suwen.encoders.space import (
     AdapterDocument,
     ElsewhereDocument,
+    Form,
     Manifest,
     Space,
     TierDocument,
@@ -53,7 +54,7 @@ class EncoderSettings(NamedTuple):
     base: str | None = None
 
 
-class DocumentEncoder:
+class DocumentEncoder(Encoder):
     """Texts to vectors of a space, as its document encoder gives them. Made by :meth:`load`.
 
     Args:
@@ -205,14 +206,6 @@ class DocumentEncoder:
                 positions, arrived = waiting.popleft()
                 yield positions, arrived()
         yield from ((positions, arrived()) for positions, arrived in waiting)
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of documents."""
-        return self.encode(texts, form="document")
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of queries, by the document encoder's own weights."""
-        return self.encode(texts, form="query")
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each whole text has for this encoder, neither cut nor with special tokens."""

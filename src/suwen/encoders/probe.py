@@ -99,10 +99,15 @@ def verify_probe(encoder: Encoder, folder: Path) -> float:
     pair, space = load_manifest(folder), getattr(encoder, "space", None)
     if space is not None and space.dimension != pair.space.dimension:
         raise SpaceMismatch(pair.space.id, space.id, needed_name=pair.name, got_name=encoder.name)
+    return check_probe(encoder, texts, stored, f"{pair.name} ({pair.space.id})")
+
+
+def check_probe(encoder: Encoder, texts: list[str], stored: Vectors, whose: str) -> float:
+    """Check that an encoder gives texts their stored vectors; gives the least cosine, or raises ``ProbeFailed``."""
     least = float(row_cosines(encoder.encode_documents(texts), stored).min())
     if least < LEAST_COSINE:
         raise ProbeFailed(
-            f"{encoder.name} is not the document encoder of {pair.name} ({pair.space.id}): the least cosine over "
+            f"{encoder.name} is not the document encoder of {whose}: the least cosine over "
             f"{len(texts)} probe texts is {least:.4f}, under {LEAST_COSINE}. Check its weights, prompt, pooling and "
             f"end token, or use the base the pair names"
         )

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from suwen.encoders.space import DamagedPair, Tier
+from suwen.encoders.space import DamagedPair, Form, Tier
 from suwen.encoders.tokens import Tokens
 from suwen.errors import SuwenError
 
@@ -29,20 +29,24 @@ class Encoder(Protocol):
     name: str
     dimension: int
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of queries."""
-        ...
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of documents."""
+    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+        """Encode texts in the form of documents or of queries."""
         ...
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each whole text has, neither cut nor with special tokens."""
         ...
 
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Encode texts in the form of queries."""
+        return self.encode(texts, form="query")
 
-class OnnxEncoder:
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """Encode texts in the form of documents."""
+        return self.encode(texts, form="document")
+
+
+class OnnxEncoder(Encoder):
     """A tier of kind ``onnx``: one graph from ids to unit vectors.
 
     Args:
@@ -66,22 +70,17 @@ class OnnxEncoder:
                 f"tier {name!r} gives vectors of {width} dimensions, its space has {dimension}: export the tier again"
             )
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode queries, one per run, so that a query's vector never depends on its neighbours."""
-        return self._encode(texts, self._tier.prompts.query, batch=1)
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Encode documents; int8 runs one by one, fp32 in batches of equal length."""
-        return self._encode(texts, self._tier.prompts.document, batch=_BATCH if self._tier.precision == "fp32" else 1)
-
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each whole text has, neither cut nor with special tokens."""
         return self._tokens.count(texts)
 
-    def _encode(self, texts: Sequence[str], prompt: str, batch: int) -> Vectors:
+    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+        """Encode texts; a query runs alone, so that its vector never depends on its neighbours."""
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        prompt = getattr(self._tier.prompts, form)
         # Dynamic int8 takes its scales from the whole batch, and padding shifts fp32 a little: only texts of equal
         # length may share a run, and under int8 none.
+        batch = _BATCH if form == "document" and self._tier.precision == "fp32" else 1
         by_length: dict[int, list[tuple[int, list[int]]]] = defaultdict(list)
         for position, text in enumerate(texts):
             ids = self._tokens.ids(prompt + text)

@@ -16,7 +16,7 @@ import numpy as np
 
 from suwen.encoders import packed
 from suwen.encoders.packed import Ints
-from suwen.encoders.space import Prompts, Space, sha256_of_files
+from suwen.encoders.space import Form, Prompts, Space, sha256_of_files
 from suwen.encoders.tokens import well_formed
 from suwen.errors import SuwenError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from suwen.encoders.fused import FusedDecoder
 
-Form = Literal["query", "document"]
 _POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _STATIC_STUDENT = "suwen.training.students.static_student.StaticStudent"
@@ -50,7 +49,7 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise ModelError("encoding with torch needs the train extra: pip install 'suwen[train]'") from error
-    folder = _local(path)
+    folder = local_folder(path)
     _refuse_pickles(folder)
     try:
         trust_remote_code = trust_remote_code or _is_own(folder)
@@ -103,13 +102,14 @@ def write_transformer(model: Any, folder: str | Path) -> None:
     save_model(model, str(Path(folder) / "model.safetensors"), metadata={"format": "pt"})
 
 
-def _local(path: str | Path) -> Path:
+def local_folder(path: str | Path, wanted: list[str] | None = None) -> Path:
+    """The folder itself, or the hub's snapshot of an id: all of it, or the files of these patterns."""
     if Path(path).is_dir():
         return Path(path)
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(str(path)))
+        return Path(snapshot_download(str(path), allow_patterns=wanted))
     except Exception as error:  # the hub client has many kinds; all of them mean that the model is not here
         raise ModelError(
             f"{path} is neither a folder nor a model the hub could give ({type(error).__name__}): check the name, or "

@@ -74,6 +74,8 @@ def _stays_inside(value: str) -> str:
     return value
 
 
+#: The two forms of a text: what a query or a document passes on its way to a vector.
+Form = Literal["query", "document"]
 Inside = Annotated[str, AfterValidator(_stays_inside)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 TierName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")]

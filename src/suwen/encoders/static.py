@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from suwen.encoders.query import EncoderError, Vectors
-from suwen.encoders.space import DamagedPair, Tier
+from suwen.encoders.query import Encoder, EncoderError, Vectors
+from suwen.encoders.space import DamagedPair, Form, Tier
 from suwen.encoders.tokens import Tokens
 
 
-class StaticEncoder:
+class StaticEncoder(Encoder):
     """A tier of kind ``static``.
 
     ``embeddings.npy`` holds the rows as int8 ``[vocabulary, dimension]`` and is memory-mapped; ``scales.npy`` holds for
@@ -42,23 +42,17 @@ class StaticEncoder:
                 f"{self._form.shape} do not fit a space of {dimension} dimensions: export the tier again"
             )
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of queries."""
-        return self._encode(texts, self._prompts.query, 0)
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of documents."""
-        return self._encode(texts, self._prompts.document, 1)
-
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each whole text has, neither cut nor with special tokens."""
         return self._tokens.count(texts)
 
-    def _encode(self, texts: Sequence[str], prompt: str, form: int) -> Vectors:
+    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+        """Encode texts in the form of documents or of queries."""
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        prompt, added = getattr(self._prompts, form), self._form[("query", "document").index(form)]
         for position, text in enumerate(texts):
             ids = self._tokens.ids(prompt + text)
-            vectors[position] = self._scales[ids] @ self._rows[ids].astype(np.float32) / len(ids) + self._form[form]
+            vectors[position] = self._scales[ids] @ self._rows[ids].astype(np.float32) / len(ids) + added
         return unit(vectors)
 
 

@@ -68,6 +68,14 @@ def tier_at_once(pair: Pair) -> str:
     return own if own in pair.tiers else pair.default_tier
 
 
+def described(pair: Pair) -> str:
+    """The document encoder of a pair's space in words, whether it can run here or not."""
+    side = pair.manifest.document
+    if isinstance(side, AdapterDocument):
+        return f"{side.base} with the pair's adapter"
+    return f"the tier {side.tier}" if isinstance(side, TierDocument) else side.kind
+
+
 def choose_encoder(
     pair: Pair,
     *,

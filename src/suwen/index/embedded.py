@@ -27,6 +27,7 @@ from suwen.index.engine import (
     Backlog,
     DamagedIndex,
     EncodedDocument,
+    Engine,
     IndexLocked,
     IndexProblem,
     Known,
@@ -51,8 +52,8 @@ SEAL = 1024
 _HEAL_LIMIT = 50_000
 
 
-class EmbeddedEngine:
-    """An index in one folder. See :class:`suwen.index.engine.Engine` for what it promises."""
+class EmbeddedEngine(Engine):
+    """An index in one folder. What each method promises is said by the contract."""
 
     abilities = Abilities(consistent=True, exact=True, upkeep=True, backup=True)
 
@@ -115,7 +116,6 @@ class EmbeddedEngine:
         upkeep.restore(source, Path(folder))
 
     def close(self) -> None:
-        """Let go of files and the lock."""
         with self._mutex:
             self._views.close()
             self._truth.close()
@@ -169,7 +169,6 @@ class EmbeddedEngine:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[EmbeddedSnapshot]:
-        """The newest state, held still until the block ends."""
         for attempt in (1, 2, 3):
             with self._truth.reading() as connection:
                 try:
@@ -183,59 +182,49 @@ class EmbeddedEngine:
                 return
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
-        """Of these documents those that are there, with what they were made from."""
         with self._truth.reading() as connection:
             return lookup.known(connection, ids)
 
     def ids(self, after: str = "", limit: int = 10_000, origin: str | None = None) -> list[str]:
-        """The first ids past ``after``, ascending: of all documents, or of those that came one way."""
         with self._truth.reading() as connection:
             return lookup.ids(connection, after, limit, origin)
 
     def stored_vectors(self, id_: str, encoder: str) -> dict[str, Vectors]:
-        """What one encoder made of a document's passages: vectors by the passages' content."""
         with self._truth.reading() as connection:
             return lookup.vectors_by_content(connection, id_, encoder, self.dimension)
 
     def stats(self) -> Stats:
-        """Counts and sizes; counted again only when the index has changed."""
         with self._truth.reading() as connection:
             truth, derived = sizes(self.folder)
             return self._counts.at(connection)._replace(bytes_truth=truth, bytes_derived=derived)
 
     def backlog(self, encoder: str) -> Backlog:
-        """How much is stored with vectors of other encoders than this one."""
         with self._truth.reading() as connection:
             return self._backlogs.at(connection, encoder)
 
     def waiting(self, encoder: str, limit: int, skip: Collection[str] = ()) -> list[Waiting]:
-        """The oldest documents with vectors of other encoders than this one, without those in ``skip``."""
         with self._truth.reading() as connection:
             return waiting.oldest(connection, encoder, limit, skip)
 
     def settings(self) -> dict[str, str | int]:
-        """What :meth:`remember` was called with, all calls together."""
         with self._truth.reading() as connection:
             return lookup.settings(connection)
 
     # -- what others derive: files of the folder ----------------------------------------------------------------
 
     def put_blob(self, name: str, data: bytes) -> None:
-        """Keep something under the name of a file."""
         try:
             write_bytes(self.folder / name, data)
         except OSError as problem:
             raise not_written(self.folder / name, problem) from problem
 
     def get_blob(self, name: str) -> bytes | None:
-        """What is kept under a name, if anything is."""
         try:
             return (self.folder / name).read_bytes()
         except OSError:
             return None
 
     def blob_version(self, name: str) -> int | None:
-        """When it was kept."""
         try:
             return (self.folder / name).stat().st_mtime_ns
         except OSError:
@@ -244,7 +233,6 @@ class EmbeddedEngine:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def add(self, documents: Sequence[EncodedDocument]) -> None:
-        """Insert or replace whole documents. On return they are durable and searchable."""
         check_documents(documents, self.dimension)
         if not documents:
             return
@@ -252,11 +240,6 @@ class EmbeddedEngine:
             self._put(transaction, documents)
 
     def reencode(self, made: Sequence[Reencoded], encoder: str) -> dict[str, Outcome]:
-        """Replace the vectors of documents that are still the version named; nothing else of them changes.
-
-        Compared and replaced in one transaction: what was posted or deleted meanwhile is never written over, and every
-        search finds the document once, by its old vectors or by its new ones.
-        """
         with self._writing(), self._publishing(), self._truth.writing() as transaction:
             documents, outcomes = waiting.compare(transaction, made, encoder)
             check_documents(documents, self.dimension)
@@ -265,12 +248,10 @@ class EmbeddedEngine:
         return outcomes
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove documents; the number that were there. On return they are gone, durably."""
         with self._writing(), self._truth.writing() as transaction:
             return self._truth.remove(transaction, ids)
 
     def remember(self, **settings: str | int) -> None:
-        """Keep a few small settings with the data, such as the pair that was used."""
         with self._writing(), self._truth.writing() as transaction:
             self._truth.set_meta(transaction, **settings)
 
@@ -333,7 +314,6 @@ class EmbeddedEngine:
     # -- upkeep -------------------------------------------------------------------------------------------------
 
     def compact(self, progress: Progress | None = None) -> bool:
-        """Fold tombstones in and give their space back; whether there was anything to do."""
         with self._truth.reading() as connection:
             view = self._views.at(connection)
             if not len(view.hidden) and not len(view.tail_rows):
@@ -344,11 +324,8 @@ class EmbeddedEngine:
         return True
 
     def rebuild(self, progress: Progress | None = None) -> None:
-        """Derive every file again from the truth, beside the old ones, then switch in one transaction.
-
-        Searches go on meanwhile, and so do writes from other threads of this process: what they add is the new
-        generation's tail.
-        """
+        # Beside the old files, then switched in one transaction. Other threads of this process may write meanwhile:
+        # what they add is the new generation's tail.
         if not self._lock.held:
             raise IndexProblem(f"{self.folder} was opened for reading: open it with write=True to rebuild it")
         try:
@@ -372,11 +349,9 @@ class EmbeddedEngine:
             self._sweep(keep=state["generation"])
 
     def backup(self, target: Path) -> Path:
-        """Copy the truth of the live index to a new folder; opening or rebuilding it there restores the rest."""
         return upkeep.backup(self._truth, target)
 
     def verify(self, progress: Progress | None = None) -> list[str]:
-        """Read everything and compare; the problems in words, none when all is well."""
         with self._truth.reading() as connection:
             if (damage := self._views.damage(connection)) is not None:
                 return [*upkeep.check_truth(connection, self.dimension, progress), str(damage)]

@@ -228,17 +228,12 @@ class Snapshot(Protocol):
 class Engine(Protocol):
     """Stores encoded documents and finds passages; knows one space, and nothing of encoders."""
 
-    @property
-    def address(self) -> str:
-        """Where the index is, as it was opened."""
-
-    @property
-    def abilities(self) -> Abilities:
-        """What it can do beside what every engine can."""
-
-    @property
-    def space(self) -> str:
-        """The id of the space whose vectors it holds."""
+    #: Where the index is, as it was opened.
+    address: str
+    #: What it can do beside what every engine can.
+    abilities: Abilities
+    #: The id of the space whose vectors it holds.
+    space: str
 
     def add(self, documents: Sequence[EncodedDocument]) -> None:
         """Insert or replace whole documents. On return they are durable and searchable."""
@@ -262,7 +257,11 @@ class Engine(Protocol):
         """The oldest documents with vectors of other encoders than this one, without those in ``skip``."""
 
     def reencode(self, made: Sequence[Reencoded], encoder: str) -> dict[str, Outcome]:
-        """Replace the vectors of documents that are still the version named; nothing else of them changes."""
+        """Replace the vectors of documents that are still the version named; nothing else of them changes.
+
+        Compared and replaced in one step: what was posted or deleted meanwhile is never written over, and every search
+        finds a document once, by its old vectors or by its new ones.
+        """
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """The newest state, held still until the context ends where the engine is ``consistent``."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from suwen.index import lookup
-from suwen.index.engine import Progress, Ranking, Rows, Scale, StoredDocument, StoredPassage, Vectors
+from suwen.index.engine import Progress, Ranking, Rows, Scale, Snapshot, StoredDocument, StoredPassage, Vectors
 from suwen.index.filters import Where
 from suwen.index.truth import Truth
 from suwen.index.vectors import best, products
@@ -20,29 +20,23 @@ EXACT_LIMIT = 20_000
 _MARGIN = 32
 
 
-class EmbeddedSnapshot:
-    """The state a ``with engine.snapshot()`` block works on."""
+class EmbeddedSnapshot(Snapshot):
+    """One read transaction of the truth, and the derived files as they were then."""
 
     def __init__(self, view: View, connection: sqlite3.Connection) -> None:
         self._view, self._connection = view, connection
 
     @property
     def last_row(self) -> int:
-        """The highest row given out by this moment: grows with every passage added."""
         return self._view.last_row
 
     @property
     def encoders(self) -> list[str]:
-        """Who encoded anything that is there."""
         return self._view.groups.names
 
     def dense(
         self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
     ) -> Ranking:
-        """The nearest passages by the space's similarity, with exact scores.
-
-        Scores of passages whose encoder is in ``scales`` are mapped by it before the best are chosen.
-        """
         view = self._view
         query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
         admitted = view.admitted(self._connection, where) if where else None
@@ -59,7 +53,6 @@ class EmbeddedSnapshot:
         return best(rows, np.round(scores, 6), k)
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
-        """Exact search for several vectors in one pass over the truth, in bounded memory: the measure of recall."""
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
         after = 0
         while True:
@@ -74,26 +67,21 @@ class EmbeddedSnapshot:
                 progress(after, self._view.last_row)
 
     def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
-        """The best passages by BM25 over words and bigrams."""
         view = self._view
         admitted = view.admitted(self._connection, where) if where else None
         return view.lexical.search(view.searcher, text, k, admitted, view.hidden, view.last_row)
 
     def fetch(self, rows: Sequence[int]) -> list[StoredPassage]:
-        """Whole passages, in the order asked for."""
         return Truth.fetch(self._connection, rows)
 
     def document(self, id_: str) -> StoredDocument | None:
-        """A whole document, if it is there."""
         return lookup.document(self._connection, id_)
 
     def count(self, encoder: str, most: int) -> int:
-        """How many passages one encoder encoded, counted up to ``most``."""
         query = "SELECT count(*) FROM (SELECT 1 FROM passages WHERE encoder = ? LIMIT ?)"
         return int(self._connection.execute(query, (encoder, most)).fetchone()[0])
 
     def sample(self, count: int, encoder: str | None = None) -> tuple[Rows, Vectors]:
-        """About ``count`` live passages, of one encoder or of any, spread evenly over the index."""
         clause, given = ("encoder = ?", (encoder,)) if encoder is not None else ("?", (1,))
         # Each end on its own: of both at once SQLite would look at every row.
         ends = [f"SELECT {end}(row) FROM passages WHERE {clause}" for end in ("min", "max")]

@@ -21,7 +21,7 @@ import numpy as np
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
 from suwen.encoders.who_encodes import own_encoder, tier_at_once
-from suwen.index.engine import Engine, IndexProblem, Ranking, Rows, Scale, Snapshot, StoredPassage, Vectors
+from suwen.index.engine import Engine, IndexProblem, Ranking, Rows, Scale, Snapshot, Vectors
 from suwen.index.filters import Where
 from suwen.retrieve.relevance import MIXED
 
@@ -118,6 +118,10 @@ class Freshness:
         if self.own not in encoders:
             return "+".join(sorted(others))
         return self.own if all(self._load(name)[1] is not None for name in others) else MIXED
+
+    def dense(self, snapshot: Snapshot, vector: Vectors, k: int, where: Where | None = None) -> Ranking:
+        """The nearest passages, their scores made comparable before the best are chosen."""
+        return snapshot.dense(vector, k, where, self.scales(snapshot.encoders, vector))
 
     def due(self, most: int = SAMPLE, *, ahead: bool = False) -> list[str]:
         """The tiers whose fresh passages are compared by no sample, or by one that is too small by now.
@@ -258,33 +262,3 @@ class _Sample:
         packed = io.BytesIO()
         np.savez(packed, rows=self.rows, maker=np.array(maker), **halves)
         return packed.getvalue()
-
-
-class Calibrated:
-    """A snapshot whose dense search gives fresh and encoded passages comparable scores."""
-
-    def __init__(self, snapshot: Snapshot, freshness: Freshness) -> None:
-        self._snapshot, self._freshness = snapshot, freshness
-
-    @property
-    def last_row(self) -> int:
-        """The highest row given out by this moment."""
-        return self._snapshot.last_row
-
-    @property
-    def scale(self) -> str:
-        """Whose scores the dense ones are like."""
-        return self._freshness.scale(self._snapshot.encoders)
-
-    def dense(self, vector: Vectors, k: int, where: Where | None = None) -> Ranking:
-        """The nearest passages, calibrated before the best are chosen."""
-        scales = self._freshness.scales(self._snapshot.encoders, vector)
-        return self._snapshot.dense(vector, k, where, scales)
-
-    def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
-        """The best passages by BM25: words are the same whoever encoded them."""
-        return self._snapshot.lexical(text, k, where)
-
-    def fetch(self, rows: Sequence[int]) -> list[StoredPassage]:
-        """The passages of these rows, in this order."""
-        return self._snapshot.fetch(rows)

@@ -102,9 +102,9 @@ def score_fusion(legs: Sequence[Leg], k: int, depth: int = DEPTH) -> Ranking:
     whole = sum(leg.weight for leg in legs)
     for leg in legs:
         values, missing = relative(leg.ranking, leg.floor, depth)
-        found = np.full(len(every), missing)
-        found[np.searchsorted(every, leg.ranking.rows)] = values
-        scores += leg.weight / whole * found
+        column = np.full(len(every), missing)
+        column[np.searchsorted(every, leg.ranking.rows)] = values
+        scores += leg.weight / whole * column
     return _best(every, scores, k)
 
 

@@ -54,8 +54,8 @@ def matching_terms(query: str) -> list[str]:
 
     Single characters and English words that only join others count where there is nothing else.
     """
-    found = list(dict.fromkeys([*words(query), *bigrams(query)]))[:256]
-    return [term for term in found if len(term) > 1 and term not in _JOINING] or found
+    terms = list(dict.fromkeys([*words(query), *bigrams(query)]))[:256]
+    return [term for term in terms if len(term) > 1 and term not in _JOINING] or terms
 
 
 def _weight(terms: Sequence[str], sentence: str) -> int:

@@ -71,10 +71,10 @@ class ImportedVectors:
 
     def take(self, passages: Sequence[Passage]) -> Vectors:
         """The vectors of these passages, checked for finite values, unit length and changed text."""
-        found = [
+        records = [
             self._ids.execute("SELECT position, digest FROM ids WHERE id = ?", (p.id,)).fetchone() for p in passages
         ]
-        for passage, record in zip(passages, found, strict=True):
+        for passage, record in zip(passages, records, strict=True):
             if record is None:
                 raise IngestError(
                     f"{self._file} has no vector for passage {passage.id!r}: encode the same source with the same "
@@ -84,7 +84,7 @@ class ImportedVectors:
                 raise IngestError(
                     f"the text of passage {passage.id!r} has changed since {self._file} was made: encode again"
                 )
-        vectors = np.asarray(self._matrix[[position for position, _ in found]], dtype=np.float32)
+        vectors = np.asarray(self._matrix[[position for position, _ in records]], dtype=np.float32)
         lengths = np.linalg.norm(vectors, axis=1)
         if not np.isfinite(vectors).all():
             raise IngestError(

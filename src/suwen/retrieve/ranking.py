@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from suwen.errors import SuwenError
-from suwen.index.engine import Ranking, StoredPassage
+from suwen.index.engine import Ranking, Snapshot, StoredPassage
 from suwen.index.filters import Where
-from suwen.retrieve.freshness import Calibrated
+from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, Fusion, fuse_hybrid, relative
 from suwen.retrieve.results import Explanation, Highlight, Hit, Leg
 from suwen.text.clean import clean
@@ -67,12 +67,12 @@ def check_query(
 
 
 def search_legs(
-    snapshot: Calibrated, text: str, vector: Any, mode: str, depth: int, where: Where | None
+    snapshot: Snapshot, freshness: Freshness, text: str, vector: Any, mode: str, depth: int, where: Where | None
 ) -> dict[str, Ranking]:
     """What each leg of a mode finds, down to a depth."""
     legs = {}
     if mode != "lexical":
-        legs["dense"] = snapshot.dense(vector, depth, where)
+        legs["dense"] = freshness.dense(snapshot, vector, depth, where)
     if mode != "dense":
         legs["lexical"] = snapshot.lexical(text, depth, where)
     return legs
@@ -100,7 +100,7 @@ def ranked(read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, floa
 
 
 def cut_page(
-    snapshot: Calibrated, ranked: Iterator[Ranked], offset: int, k: int, per_document: bool
+    snapshot: Snapshot, ranked: Iterator[Ranked], offset: int, k: int, per_document: bool
 ) -> list[tuple[StoredPassage, Ranked]]:
     """The passages from ``offset`` on; with ``per_document``, offsets count documents."""
 

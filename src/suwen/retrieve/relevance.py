@@ -7,11 +7,11 @@ questions from outside medicine (``off_topic.txt``), and a query's best scores a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Null:
     scale: str = MIXED
 
     def fits(self, rows: int, scale: str = MIXED) -> bool:
-        """Whether it still speaks for an index of this size, whose dense scores are on this scale."""
+        """Whether it still fits an index of this size, whose dense scores are on this scale."""
         return self.rows > 0 and rows <= 1.5 * self.rows and scale in (self.scale, MIXED)
 
     def height(self, leg: str, score: float) -> float:
@@ -56,28 +56,32 @@ class Null:
     @classmethod
     def from_json(cls, text: str) -> Null:
         """The reverse of :meth:`to_json`."""
-        found = json.loads(text)
-        scale = str(found.get("scale", MIXED))
-        return cls(tuple(found["dense"]), tuple(found["lexical"]), int(found["rows"]), scale)
+        fields = json.loads(text)
+        scale = str(fields.get("scale", MIXED))
+        return cls(tuple(fields["dense"]), tuple(fields["lexical"]), int(fields["rows"]), scale)
 
 
-class Searched(Protocol):
-    """What can be asked both ways."""
+def measure_null(
+    dense: Callable[[Vectors, int], Ranking],
+    lexical: Callable[[str, int], Ranking],
+    encoder: Encoder,
+    rows: int,
+    scale: str,
+) -> Null:
+    """Ask both legs the off-topic questions, and take the best score of each.
 
-    def dense(self, vector: Vectors, k: int) -> Ranking:
-        """The ``k`` passages nearest to a vector."""
-
-    def lexical(self, text: str, k: int) -> Ranking:
-        """The ``k`` passages with the best BM25 score."""
-
-
-def measure_null(snapshot: Searched, encoder: Encoder, rows: int, scale: str = MIXED) -> Null:
-    """Ask the off-topic questions."""
+    Args:
+        dense: Finds so many passages nearest to a vector.
+        lexical: Finds so many passages with the best BM25 score.
+        encoder: Of the questions.
+        rows: The index's highest row.
+        scale: Whose scores the dense ones are like.
+    """
     probes = off_topic()
     vectors = encoder.encode_queries(probes)
-    dense = [_top(snapshot.dense(vector, 1)) for vector in vectors]
-    lexical = [_top(snapshot.lexical(probe, 1)) for probe in probes]
-    return Null(_summary(dense), _summary(lexical), rows, scale)
+    nearest = [_top(dense(vector, 1)) for vector in vectors]
+    best = [_top(lexical(probe, 1)) for probe in probes]
+    return Null(_summary(nearest), _summary(best), rows, scale)
 
 
 def judge(legs: Mapping[str, Ranking], null: Null) -> tuple[bool, dict[str, float]]:

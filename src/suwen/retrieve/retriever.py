@@ -6,9 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,7 @@ from suwen.index.engine import (
     Engine,
     Outcome,
     Reencoded,
+    Snapshot,
     Stats,
     StoredDocument,
     Waiting,
@@ -31,7 +31,7 @@ from suwen.index.engine import (
 )
 from suwen.index.filters import Where
 from suwen.index.opening import Address, create_engine, index_exists, open_engine
-from suwen.retrieve.freshness import Calibrated, Freshness
+from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import WEIGHTS, Fusion
 from suwen.retrieve.highlight import highlight
 from suwen.retrieve.ingest import (
@@ -233,8 +233,8 @@ class Index:
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
         vector = None if encoder is None else encoder.encode_queries([text])[0]
         encoded = time.perf_counter()
-        with self._moment() as snapshot:
-            read = cache(lambda depth: search_legs(snapshot, text, vector, mode, depth, where))
+        with self.engine.snapshot() as snapshot:
+            read = cache(lambda depth: search_legs(snapshot, self.freshness, text, vector, mode, depth, where))
             page = cut_page(snapshot, ranked(read, weights, fusion), offset, k, per_document)
             searched = time.perf_counter()
             relevant, evidence = judge(read(STEPS[0]), self._null(snapshot, tier or self.pair.default_tier))
@@ -254,23 +254,25 @@ class Index:
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
         return Results(query, hits, mode, encoder.name if encoder else None, relevant, evidence, timings, notes)
 
-    @contextmanager
-    def _moment(self) -> Iterator[Calibrated]:
-        with self.engine.snapshot() as snapshot:
-            yield Calibrated(snapshot, self.freshness)
-
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""
-        with self._moment() as snapshot:
-            of = snapshot.last_row, snapshot.scale
-            self._nulls = {tier: measure_null(snapshot, self.pair.encoder(tier), *of) for tier in self.pair.tiers}
+        with self.engine.snapshot() as snapshot:
+            self._nulls = {tier: self._measured(snapshot, tier) for tier in self.pair.tiers}
         self.engine.remember(**{f"null:{tier}": null.to_json() for tier, null in self._nulls.items()})
 
     def calibrated(self) -> bool:
         """Whether what :meth:`calibrate` measured still fits the index as it is."""
-        with self._moment() as snapshot:
+        with self.engine.snapshot() as snapshot:
             known = [self._known_null(tier) for tier in self.pair.tiers]
-            return all(null is not None and null.fits(snapshot.last_row, snapshot.scale) for null in known)
+            return all(null is not None and null.fits(*self._measure_of(snapshot)) for null in known)
+
+    def _measure_of(self, snapshot: Snapshot) -> tuple[int, str]:
+        """What a measure depends on: how large the index is, and whose scores its dense ones are like."""
+        return snapshot.last_row, self.freshness.scale(snapshot.encoders)
+
+    def _measured(self, snapshot: Snapshot, tier: str) -> Null:
+        dense = partial(self.freshness.dense, snapshot)
+        return measure_null(dense, snapshot.lexical, self.pair.encoder(tier), *self._measure_of(snapshot))
 
     def _known_null(self, tier: str) -> Null | None:
         null = self._nulls.get(tier)
@@ -278,8 +280,8 @@ class Index:
             null = self._nulls[tier] = Null.from_json(str(kept))
         return null
 
-    def _null(self, snapshot: Calibrated, tier: str) -> Null:
-        null, of = self._known_null(tier), (snapshot.last_row, snapshot.scale)
+    def _null(self, snapshot: Snapshot, tier: str) -> Null:
+        null, of = self._known_null(tier), self._measure_of(snapshot)
         if null is not None and null.fits(*of):
             return null
         # One thread measures; the others, where they have an older measure, do not wait for it.
@@ -289,7 +291,7 @@ class Index:
         try:
             null = self._nulls.get(tier)
             if null is None or not null.fits(*of):
-                null = self._nulls[tier] = measure_null(snapshot, self.pair.encoder(tier), *of)
+                null = self._nulls[tier] = self._measured(snapshot, tier)
             return null
         finally:
             self._measuring.release()

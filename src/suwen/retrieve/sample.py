@@ -13,8 +13,8 @@ from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Passage
 from suwen.corpora.sample_collection import sample_passages, sample_path
 from suwen.encoders.pair import Pair
-from suwen.encoders.space import AdapterDocument, SpaceMismatch
-from suwen.encoders.who_encodes import own_encoder, tier_at_once
+from suwen.encoders.space import SpaceMismatch
+from suwen.encoders.who_encodes import described, own_encoder, tier_at_once
 from suwen.errors import SuwenError
 from suwen.retrieve.imported import ImportedVectors
 from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport
@@ -57,8 +57,8 @@ def index_sample(index: Index, *, progress: IngestProgress | None = None) -> Ind
     with closing(ready):
         report = index.add(read_documents(sample_path()), mirror=True, ready=ready, progress=progress)
     said = (
-        f"asymmetric retrieval: documents by the {_document_encoder(pair)}, whose vectors of the sample come with the "
-        f"pair; queries by the tier '{pair.default_tier}'. No torch, no download"
+        f"asymmetric retrieval: documents by the document encoder ({described(pair)}), whose vectors of the sample "
+        f"come with the pair; queries by the tier '{pair.default_tier}'. No torch, no download"
     )
     return IndexedSample(report, said)
 
@@ -84,10 +84,3 @@ def _encoded(index: Index, why: str, progress: IngestProgress | None) -> Indexed
     """By the tier that encodes at once: a larger model would make a demonstration slow."""
     report = index.add(read_documents(sample_path()), mirror=True, progress=progress)
     return IndexedSample(report, f"documents are encoded by the tier '{tier_at_once(index.pair)}': {why}")
-
-
-def _document_encoder(pair: Pair) -> str:
-    side = pair.manifest.document
-    if isinstance(side, AdapterDocument):
-        return f"document encoder ({side.base} with the pair's adapter)"
-    return "pair's document encoder"

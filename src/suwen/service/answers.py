@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from dataclasses import asdict
+from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel, Field
@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from suwen import __version__
 from suwen.encoders.who_encodes import State
-from suwen.retrieve.results import Hit, Results
 
 _STATE = "`encoded` by the document encoder, or `fresh`: encoded by a tier, searchable, and waiting for it."
 
@@ -27,7 +26,7 @@ def json_answer(content: Any) -> Response:
     return Response(body, media_type="application/json")
 
 
-def answered(model: type[Any], said: str, example: Any) -> dict[int | str, dict[str, Any]]:
+def answered(model: type[BaseModel], said: str, example: Any) -> dict[int | str, dict[str, Any]]:
     """The entry of a route's ``responses=`` for success."""
     return {200: {"model": model, "description": said, "content": {"application/json": {"example": example}}}}
 
@@ -38,20 +37,45 @@ class StatusAnswer(BaseModel):
     status: Literal["ok", "ready"]
 
 
-@dataclass(frozen=True)
-class HitShape(Hit):
+class HighlightShape(BaseModel):
+    """A sentence that matches; offsets are into the hit's text."""
+
+    start: int
+    end: int
+    text: str
+    terms: list[tuple[int, int]]
+
+
+class HitShape(BaseModel):
     """One passage found."""
 
-    state: Annotated[State, Field(description=_STATE)] = "encoded"
+    id: str
+    document_id: str
+    score: float
+    title: str
+    text: str
+    start: int
+    end: int
+    metadata: dict[str, Any]
+    highlights: list[HighlightShape]
+    explanation: dict[str, Any] | None
+    encoder: str = Field(description="Who encoded the passage: `document` or a tier's name.")
+    state: State = Field(description=_STATE)
 
 
-@dataclass(frozen=True)
-class SearchAnswer(Results):
-    """The hits of a query, best first; `relevant` is false when they are the nearest there is, and no answers."""
+class SearchAnswer(BaseModel):
+    """The hits of a query, best first."""
 
-    hits: tuple[HitShape, ...]
-    index: str = ""
-    request_id: str = ""
+    query: str
+    hits: list[HitShape]
+    mode: Literal["hybrid", "dense", "lexical"]
+    tier: str | None
+    relevant: bool = Field(description="False when nothing in the index seems to answer: the hits are the nearest.")
+    evidence: dict[str, float]
+    timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`.")
+    notes: list[str]
+    index: str
+    request_id: str
 
 
 class StoredShape(BaseModel):

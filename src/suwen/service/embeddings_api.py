@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
-from suwen.encoders.side import Form
+from suwen.encoders.space import Form
 from suwen.encoders.static import unit
 from suwen.service.answers import json_answer
 from suwen.service.direct_route import DirectRoute

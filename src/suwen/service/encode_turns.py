@@ -13,7 +13,7 @@ import numpy as np
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.side import Form
+from suwen.encoders.space import Form
 from suwen.service.holder import Holder
 from suwen.service.service_metrics import Metrics
 
@@ -90,11 +90,10 @@ def _turn(pair: Pair, texts: Sequence[str], tier: str, form: Form, metrics: Metr
     metrics.waited("encode", began - asked)
     encoder = pair.encoder(tier)
     most = pair.manifest.tiers[tier].max_length
-    encode = encoder.encode_queries if form == "query" else encoder.encode_documents
     vectors: list[Vectors] = []
     tokens = 0
     for text in texts:
-        vectors.append(encode([text]))
+        vectors.append(encoder.encode([text], form=form))
         tokens += tokens_read(encoder, text, most)
         if time.perf_counter() - began >= TURN:
             break

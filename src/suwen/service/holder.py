@@ -185,12 +185,8 @@ class Holder:
             raise Problem(
                 "read_only", "this server only reads: post to the one that writes, or start it without read_only"
             )
+        future = self._submit(self._writer, work, "write")
         self.metrics.writes.inc()
-        try:
-            future = self._submit(self._writer, work, "write")
-        except BaseException:
-            self.metrics.writes.dec()
-            raise
         future.add_done_callback(lambda _: self.metrics.writes.dec())
         async with self.within_time("it is still being done; sending it again does no harm"):
             return await asyncio.shield(asyncio.wrap_future(future))

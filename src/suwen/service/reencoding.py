@@ -1,6 +1,6 @@
 """What a server does in the background: encode fresh documents again, and keep their scores comparable. No HTTP.
 
-Only where a document encoder is configured are documents encoded here; else they wait for a worker. The sample that
+Only where the space's document encoder can run are documents encoded here; else they wait for a worker. The sample that
 makes fresh and encoded scores comparable is made in either case: it needs the tier alone.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -104,19 +103,14 @@ class Reencoder:
     def _made(self, document: Waiting, encoder: Encoder) -> Reencoded | None:
         """A document's new vectors; None when the server stops meanwhile, or for one the encoder fails on."""
         parts = []
-        for part in _slices(document.contents, _PASSAGES):
+        for start in range(0, len(document.contents), _PASSAGES):
             if self._ending.is_set():
                 return None
             try:
-                parts.append(encoder.encode_documents(part))
+                parts.append(encoder.encode_documents(document.contents[start : start + _PASSAGES]))
             except Exception:
                 # The others must not wait behind it.
                 log.exception("a document cannot be encoded again; it stays fresh")
                 self._failed.add(document.id)
                 return None
         return Reencoded(document.id, document.version, np.concatenate(parts))
-
-
-def _slices(texts: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for start in range(0, len(texts), size):
-        yield texts[start : start + size]

@@ -72,11 +72,9 @@ def routes(holder: Holder) -> APIRouter:
 
 def web_files() -> Mapping[str, File]:
     """Every file of the pages by its name, read once: there are few, and they are small."""
-    files = {}
-    for entry in (resources.files("suwen.service") / "web").iterdir():
-        if entry.is_file() and entry.name.rpartition(".")[2] in _KINDS:
-            files[entry.name] = File.of(entry.name, entry.read_bytes())
-    return files
+    entries = (resources.files("suwen.service") / "web").iterdir()
+    wanted = [entry for entry in entries if entry.is_file() and entry.name.rpartition(".")[2] in _KINDS]
+    return {entry.name: File.of(entry.name, entry.read_bytes()) for entry in wanted}
 
 
 def _page(frame: File, main: File, script: str) -> File:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from suwen.encoders.query import Vectors
-from suwen.encoders.side import Form, Side
+from suwen.encoders.side import Side
+from suwen.encoders.space import Form
 from suwen.training.context import Context
 from suwen.training.loop.batches import Ints, tokenise
 from suwen.training.loop.processes import in_first

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from engines import Kind, Making
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import admits, encoded, unit
 
-from suwen.index.embedded import EmbeddedEngine
-from suwen.index.filters import FilterError, parse_where
+from suwen.index.engine import Engine
+from suwen.index.filters import FilterError, conditions, parse_where
 
-Make = Callable[..., EmbeddedEngine]
 RNG = np.random.default_rng(3)
 METADATA: dict[str, dict[str, Any]] = {
     "int": {"v": 7, "w": "x"},
@@ -30,13 +29,13 @@ METADATA: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def engine(made: Make) -> EmbeddedEngine:
-    engine = made(documents=0)
+def engine(make: Making) -> Engine:
+    engine = make(documents=0)
     engine.add([encoded(id_, ["文字"], unit(RNG, 1, 16), metadata) for id_, metadata in METADATA.items()])
     return engine
 
 
-def matching(engine: EmbeddedEngine, where: Any) -> set[str]:
+def matching(engine: Engine, where: Any) -> set[str]:
     with engine.snapshot() as view:
         found = set()
         for ranking in (view.dense(np.ones(16, np.float32), 99, where), view.lexical("文字", 99, where)):
@@ -73,7 +72,7 @@ def matching(engine: EmbeddedEngine, where: Any) -> set[str]:
         (None, set(METADATA)),
     ],
 )
-def test_what_a_filter_admits(engine: EmbeddedEngine, where: Any, wanted: set[str]) -> None:
+def test_what_a_filter_admits(engine: Engine, where: Any, wanted: set[str]) -> None:
     assert matching(engine, where) == wanted
 
 
@@ -95,7 +94,7 @@ def test_what_a_filter_admits(engine: EmbeddedEngine, where: Any, wanted: set[st
         ("v=7", "mapping"),
     ],
 )
-def test_filters_that_are_refused(engine: EmbeddedEngine, where: Any, message: str) -> None:
+def test_filters_that_are_refused(engine: Engine, where: Any, message: str) -> None:
     for search in ("dense", "lexical"):
         query = np.ones(16, np.float32) if search == "dense" else "文字"
         with engine.snapshot() as view, pytest.raises(FilterError, match=message):
@@ -103,14 +102,14 @@ def test_filters_that_are_refused(engine: EmbeddedEngine, where: Any, message: s
     assert engine.stats().documents == len(METADATA)
 
 
-def test_an_index_without_metadata_says_so(made: Make) -> None:
-    engine = made(documents=0)
+def test_an_index_without_metadata_says_so(make: Making) -> None:
+    engine = make(documents=0)
     engine.add([encoded("bare", ["文字"], unit(RNG, 1, 16))])
     with pytest.raises(FilterError, match="no metadata at all"):
         matching(engine, {"v": 1})
 
 
-def test_a_field_goes_with_its_last_document(engine: EmbeddedEngine) -> None:
+def test_a_field_goes_with_its_last_document(engine: Engine) -> None:
     assert matching(engine, {"w": "y"}) == {"list", "none"}
     engine.delete(["none", "list"])
     assert matching(engine, {"w": "y"}) == set()
@@ -119,11 +118,11 @@ def test_a_field_goes_with_its_last_document(engine: EmbeddedEngine) -> None:
         matching(engine, {"w": "y"})
 
 
-def test_any_of_a_great_many(engine: EmbeddedEngine) -> None:
+def test_any_of_a_great_many(engine: Engine) -> None:
     assert matching(engine, {"v": [*range(100, 300_000), 7]}) == {"int", "list"}
 
 
-def test_filters_from_eight_threads_at_once(engine: EmbeddedEngine) -> None:
+def test_filters_from_eight_threads_at_once(engine: Engine) -> None:
     """More different filters than are remembered, so that remembering and forgetting meet."""
     import threading
 
@@ -156,8 +155,8 @@ WHERE = st.dictionaries(
 
 
 @pytest.fixture(scope="module")
-def varied(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    engine = EmbeddedEngine.create(tmp_path_factory.mktemp("varied") / "index", space="sp", dimension=16)
+def varied(kind: Kind) -> Any:
+    engine = kind.create(16)
     values: list[Any] = [-2, 0, 1, 1.0, 0.5, True, False, "", "1", "a", "b", [1, "a"], [True, 2], ["b", "b"]]
     metadata = [{"a": a, "b": b} for a in values for b in values[::3]] + [{"a": 1}, {"b": "a"}, {}]
     engine.add([encoded(f"d{n}", ["文字"], unit(RNG, 1, 16), meta) for n, meta in enumerate(metadata)])
@@ -169,7 +168,7 @@ def varied(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @given(where=WHERE)
 def test_every_filter_admits_what_python_would(varied: Any, where: dict[str, Any]) -> None:
     engine, metadata = varied
-    wanted = {f"d{number}" for number, one in enumerate(metadata) if admits(where, one)}
+    wanted = {f"d{number}" for number, one in enumerate(metadata) if admits(conditions(where), one)}
     with engine.snapshot() as view:
         rows = view.dense(np.ones(16, np.float32), 1000, where).rows
         assert {item.passage.document_id for item in view.fetch(rows.tolist())} == wanted

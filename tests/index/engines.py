@@ -1,0 +1,68 @@
+"""The engines that the contract is held against. Another engine is another class with the methods of ``Kind``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from naive import SPACE, NaiveEngine, some_documents
+
+from suwen.index.embedded import EmbeddedEngine
+from suwen.index.engine import Engine
+
+
+class Kind(Protocol):
+    """How the tests get hold of an engine."""
+
+    def create(self, dimension: int) -> Engine:
+        """A new and empty index, open for writing."""
+
+    def reopen(self, engine: Engine, *, write: bool) -> Engine:
+        """The same index again."""
+
+
+class Embedded:
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._count = folder, 0
+
+    def create(self, dimension: int) -> Engine:
+        self._count += 1
+        # Few passages wait in memory, so that the tests meet both sealed ones and those that wait.
+        return EmbeddedEngine.create(self._folder / f"index{self._count}", space=SPACE, dimension=dimension, seal=8)
+
+    def reopen(self, engine: Engine, *, write: bool) -> Engine:
+        return EmbeddedEngine.open(engine.address, write=write, seal=8)
+
+
+class InMemory:
+    def create(self, dimension: int) -> Engine:
+        return NaiveEngine(SPACE, dimension)
+
+    def reopen(self, engine: Engine, *, write: bool) -> Engine:
+        assert isinstance(engine, NaiveEngine)
+        return engine.reopened(write=write)
+
+
+class Making:
+    """Makes engines of one kind, and closes them all."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._engines: list[Engine] = []
+
+    def __call__(self, documents: int = 12, *, dimension: int = 16) -> Engine:
+        """An index with so many documents of two passages each, open for writing."""
+        engine = self._kind.create(dimension)
+        self._engines.append(engine)
+        for batch in some_documents(documents, dimension):
+            engine.add(batch)
+        return engine
+
+    def again(self, engine: Engine, *, write: bool = False) -> Engine:
+        """The same index, opened again."""
+        self._engines.append(self._kind.reopen(engine, write=write))
+        return self._engines[-1]
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.close()
