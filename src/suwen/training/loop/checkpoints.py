@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from suwen.durable import sync, sync_tree
 from suwen.errors import SuwenError
-from suwen.training.durable import sync, sync_tree
 
 #: One more than one: the newest may turn out to be damaged.
 KEPT = 2

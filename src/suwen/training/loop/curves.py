@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from suwen.training.durable import sync, write_whole
+from suwen.durable import sync, write_bytes
 
 #: Why there is no picture, when there is none.
 NO_MATPLOTLIB = "curves.png was left out: matplotlib is not installed (pip install 'suwen[eval]')"
@@ -67,7 +67,7 @@ class Curves:
             return "curves.png was left out: the stage has no curves"
         if not has_matplotlib():
             return NO_MATPLOTLIB
-        write_whole(self.file.with_suffix(".png"), render(curves_plot(self.file)))
+        write_bytes(self.file.with_suffix(".png"), render(curves_plot(self.file)))
         return None
 
     def _rewrite(self) -> None:
@@ -77,7 +77,7 @@ class Curves:
         # Rows from before a column was there are shorter.
         self._rows = [row + [""] * (len(self._columns) - len(row)) for row in self._rows]
         writer.writerows(self._rows)
-        write_whole(self.file, text.getvalue().encode("utf-8"))
+        write_bytes(self.file, text.getvalue().encode("utf-8"))
 
 
 def _cell(value: float) -> str:

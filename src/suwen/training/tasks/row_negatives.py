@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from suwen.training.loop.batches import Ints
-from suwen.training.recipe.options import Mine
+from suwen.training.recipe.key_groups import Mine
 from suwen.training.tasks.row_tables import PairTable
 
 _AT_ONCE = 1024
