@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from suwen.training.loop.journal import StageReport, TrainingReport
     from suwen.training.recipe.cost_estimate import Estimate
     from suwen.training.recipe.recipe_model import Recipe
-    from suwen.training.recipe_runner import StageProgress
+    from suwen.training.run_context import StageProgress
     from suwen.training.sweep import Outcome
 
 #: What the training extra brings that the base has not.

@@ -6,7 +6,7 @@ import atexit
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -31,10 +31,8 @@ from suwen.training.recipe.stage_identity import digest, identity
 from suwen.training.recipe.stand_in import stand_in, with_builtins
 
 if TYPE_CHECKING:
-    from suwen.training.run_context import RunContext
+    from suwen.training.run_context import RunContext, StageProgress
 
-#: Called with the stage's name, the steps done and in all (0 where the clock decides), and the curves' last values.
-StageProgress = Callable[[str, int, int, Mapping[str, float]], None]
 #: How long a run waits for another that computes the same stage: for as long as it takes.
 _FOR_EVER = float("inf")
 

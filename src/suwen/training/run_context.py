@@ -71,6 +71,7 @@ class RunContext:
     stop: Callable[[], bool] | None = None
     shared: Path | None = None
     loaded: dict[str, Any] = field(default_factory=dict)
+    _drawn: dict[int | None, Texts] = field(default_factory=dict)
 
     def folder_of(self, name: str) -> Path:
         """The folder of a stage."""
@@ -152,15 +153,19 @@ class RunContext:
         if mark.is_file():
             yield None
             return
-        yield self._held_out(Path(path))
+        yield self._held_out
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
-    def _held_out(self, path: Path) -> HeldOut:
-        if "held-out" not in self.loaded:
-            self.loaded["held-out"] = HeldOut.read(path)
-        held_out: HeldOut = self.loaded["held-out"]
-        return held_out
+    @cached_property
+    def _held_out(self) -> HeldOut:
+        return HeldOut.read(Path(str(self.recipe.data.held_out)))
+
+    @cached_property
+    def _all_texts(self) -> Texts:
+        file = Path(self.recipe.data.texts)
+        with self._guarded(file) as held_out:
+            return read_texts(file, held_out)
 
     @cached_property
     def measures(self) -> list[Measured]:
@@ -170,14 +175,9 @@ class RunContext:
 
     def texts(self, limit: int | None = None) -> Texts:
         """The unlabelled texts, or as many of them as asked for; the same ones in every run."""
-        if "texts" not in self.loaded:
-            file = Path(self.recipe.data.texts)
-            with self._guarded(file) as held_out:
-                self.loaded["texts"] = read_texts(file, held_out)
-        if (key := f"texts:{limit}") not in self.loaded:
-            self.loaded[key] = self.loaded["texts"].drawn(limit)
-        texts: Texts = self.loaded[key]
-        return texts
+        if limit not in self._drawn:
+            self._drawn[limit] = self._all_texts.drawn(limit)
+        return self._drawn[limit]
 
     def _results_read(self, stage: Stage) -> dict[str, str]:
         """Hashes of what the stages have left that this one reads: by its keys, or by its student's start."""
