@@ -16,13 +16,14 @@ from pathlib import Path
 from suwen.corpora.collection import Collection
 from suwen.encoders.cores import OnAllCores, cores
 from suwen.encoders.pair import Pair
-from suwen.retrieve.ingest import PassageEncoder, ingest
+from suwen.encoders.query import Encoder
+from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 
 ROUNDS = 3
 
 
-def seconds(collection: Collection, limit: int, pair: Pair, encoder: PassageEncoder) -> float:
+def seconds(collection: Collection, limit: int, pair: Pair, encoder: Encoder) -> float:
     """How long one index takes."""
     scratch = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     with scratch as folder, Index.create(Path(folder) / "index", pair=pair) as index:

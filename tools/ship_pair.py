@@ -44,7 +44,7 @@ from suwen.encoders.space import (
     save_manifest,
     verify_files,
 )
-from suwen.encoders.vectors import encode_to_folder
+from suwen.encoders.vector_folder import encode_to_folder
 from suwen.errors import SuwenError
 
 log = logging.getLogger("ship")

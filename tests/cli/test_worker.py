@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from fresh_side import BigEncoder, Running, make_index, running
 
+from suwen.cli import worker as module
 from suwen.cli.worker import _stopped_by_signals
-from suwen.service import worker as module
 
 Suwen = Callable[..., Any]
 
@@ -39,7 +39,7 @@ def handlers() -> Iterator[None]:
 
 
 def test_what_waits_is_encoded(suwen: Suwen, server: Running, monkeypatch: pytest.MonkeyPatch, handlers: None) -> None:
-    monkeypatch.setattr(module, "load_encoder", lambda *_, **__: BigEncoder(server.holder.index.pair))
+    monkeypatch.setattr(module, "load_document_encoder", lambda *_, **__: BigEncoder(server.holder.index.pair))
     done = suwen("worker", "--server", server.url, "--document-encoder", "big", "--once", "--json")
     assert done.code == 0 and done.json == {"documents": 2, "passages": 2, "stale": 0}
     assert f"working for {server.url} with big" in done.err

@@ -12,7 +12,7 @@ from suwen.corpora.sample import sample_passages
 from suwen.encoders.pair import Pair, default_pair_path
 from suwen.encoders.space import AdapterDocument, sha256_of_files, verify_files
 from suwen.encoders.static import unit
-from suwen.retrieve.encoding import choose_encoder
+from suwen.encoders.who_encodes import choose_encoder
 from suwen.retrieve.sample import FOLDER, stored_vectors
 
 #: What a package may carry: all files together, and any one of them.

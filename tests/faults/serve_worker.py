@@ -20,9 +20,9 @@ from workload import SEAL, Checkpointing
 
 from suwen.index import embedded, snapshot
 from suwen.index.embedded import EmbeddedEngine
-from suwen.service.logs import log_to_stderr
+from suwen.service.request_log import log_to_stderr
+from suwen.service.serve_settings import ServeSettings
 from suwen.service.server import serve
-from suwen.service.settings import ServeSettings
 
 #: The engine's calls behind posts, deletes and the background; a change outside of them counts under ``idle``.
 VERBS = ("add", "delete", "reencode")

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi import checks
 from suwen.encoders.pair import Pair
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from live_server import LiveServer, live_server, make_static_pair, notes

@@ -23,8 +23,8 @@ from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
-from suwen.service.client import Client
 from suwen.service.keys import new_key
+from suwen.service.service_client import Client
 
 COMMAND = [sys.executable, "-c", "from suwen.cli.main import run; run()"]
 #: The same, with a document encoder that never comes back from anything but the probe's 32 texts.

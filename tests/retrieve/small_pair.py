@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from suwen.encoders.query import Encoder
 from suwen.encoders.space import Base, Manifest, Space, Tier, TierDocument, save_manifest, sha256_of
-from suwen.retrieve.ingest import PassageEncoder
 
 #: (id, title, text, metadata): hand-written, each about one thing.
 NOTES = (
@@ -105,7 +105,7 @@ def _tier(folder: Path, name: str, space: Space, vocabulary: list[str], rows: np
 class Counting:
     """An encoder that counts the texts it is given and hands them to a real one."""
 
-    def __init__(self, encoder: PassageEncoder) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         self._encoder, self.name = encoder, encoder.name
         self.texts: list[str] = []
 

@@ -16,9 +16,10 @@ from small_pair import NOTES, Counting, make_pair
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
+from suwen.encoders.who_encodes import own_encoder, state
 from suwen.index.engine import Reencoded
 from suwen.retrieve import freshness
-from suwen.retrieve.freshness import Calibration, Freshness, own_encoder, state
+from suwen.retrieve.freshness import Calibration, Freshness
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 

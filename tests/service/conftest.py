@@ -17,7 +17,7 @@ from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
 
 NOTES = (
     (

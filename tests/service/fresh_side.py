@@ -24,9 +24,9 @@ from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, sav
 from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
-from suwen.service.client import Client
 from suwen.service.holder import Holder
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
+from suwen.service.service_client import Client
 
 
 def make_pair(folder: Path) -> Path:

@@ -14,7 +14,7 @@ import pytest
 from suwen.retrieve.retriever import Index
 from suwen.service.holder import Holder, Shed
 from suwen.service.problems import Problem
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
 
 
 @pytest.fixture

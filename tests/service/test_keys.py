@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.service.keys import Keys, new_key, presented_key
-from suwen.service.settings import SettingsProblem
+from suwen.service.serve_settings import SettingsProblem
 
 
 def test_a_key_is_known_again_and_not_written_down(tmp_path: Path) -> None:

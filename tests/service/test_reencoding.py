@@ -13,15 +13,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fresh_side import BigEncoder, make_index, make_pair, small_pair
+from fresh_side import BigEncoder, make_index
 
+from suwen.encoders import who_encodes
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed
-from suwen.errors import SuwenError
 from suwen.retrieve import freshness
 from suwen.service import reencoding
-from suwen.service.reencoding import document_encoder
-from suwen.service.settings import ServeSettings
 
 Serve = Callable[..., Any]
 
@@ -43,11 +41,11 @@ def big(monkeypatch: pytest.MonkeyPatch) -> list[BigEncoder]:
     """Puts an encoder of the space where a full pair's would be loaded; each one that was."""
     loaded: list[BigEncoder] = []
 
-    def load(path: object, pair: Pair, *, base: str | None = None) -> BigEncoder:
+    def load(pair: Pair, document_encoder: object, *, base: str | None = None) -> BigEncoder:
         loaded.append(BigEncoder(pair))
         return loaded[-1]
 
-    monkeypatch.setattr(reencoding, "load_document_encoder", load)
+    monkeypatch.setattr(who_encodes, "load_document_encoder", load)
     return loaded
 
 
@@ -120,7 +118,7 @@ def test_an_encoder_that_is_not_the_spaces_is_told(
     def refuse(*_: object, **__: object) -> None:
         raise ProbeFailed("the least cosine is 0.2")
 
-    monkeypatch.setattr(reencoding, "load_document_encoder", refuse)
+    monkeypatch.setattr(who_encodes, "load_document_encoder", refuse)
     client, _ = served(make_index(tmp_path / "here", 1), document_encoder="own")
     until(lambda: freshness_of(client)["worker"] == "none")
     assert "the least cosine is 0.2" in caplog.text
@@ -153,37 +151,3 @@ def test_the_sample_for_comparable_scores_is_made_ahead(
     until(lambda: (index / "freshness-static.npz").exists())
     query = holder.index.pair.encoder().encode_queries(["骨折"])[0]
     assert holder.index.freshness.scales(["document", "static"], query)
-
-
-# -- who encodes in process -------------------------------------------------------------------------------------------
-
-
-def test_nobody_is_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SUWEN_BASE", raising=False)
-    pair = Pair.load(make_pair(tmp_path / "pair"))
-    assert document_encoder(ServeSettings(index=tmp_path), pair) is None
-    monkeypatch.setenv("SUWEN_BASE", "somewhere")
-    assert document_encoder(ServeSettings(index=tmp_path), pair) is None, "the pair holds no adapter"
-
-
-def test_a_tier_of_its_own_is_at_hand(tmp_path: Path) -> None:
-    pair = Pair.load(small_pair.make_pair(tmp_path / "pair"))
-    load = document_encoder(ServeSettings(index=tmp_path), pair)
-    assert load is not None and load()(["骨折"]).shape == (1, pair.space.dimension)
-
-
-def test_torch_is_needed_for_what_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reencoding.importlib.util, "find_spec", lambda name: None)
-    pair = Pair.load(make_pair(tmp_path / "pair"))
-    with pytest.raises(SuwenError, match=r"suwen\[train\]"):
-        document_encoder(ServeSettings(index=tmp_path, document_encoder="own"), pair)
-
-
-def test_the_base_of_an_adapter_is_enough(
-    tmp_path: Path, adapter_pair: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SUWEN_BASE", raising=False)
-    pair = Pair.load(adapter_pair)
-    assert document_encoder(ServeSettings(index=tmp_path), pair) is None
-    load = document_encoder(ServeSettings(index=tmp_path, base=str(base_folder)), pair)
-    assert load is not None and load()(["骨折"]).shape == (1, 24)

@@ -16,9 +16,10 @@ import torch
 import torch._dynamo  # an optimiser's first step would load it: seconds in every child, here once for all of them
 from torch import Tensor, nn
 
-from suwen.training.loop.gather import world
-from suwen.training.loop.loop import Optimisation, optimise
+from suwen.training.loop.optimiser import Optimisation
+from suwen.training.loop.processes import world
 from suwen.training.loop.run_folder import RunFolder
+from suwen.training.loop.training_loop import optimise
 
 CONFIG = {"stage": "small", "training": {"learning_rate": 0.01, "steps": 20}}
 INPUTS = {"rows": "a1b2"}

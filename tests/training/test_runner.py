@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
 from suwen.training.loop.journal import read_report
-from suwen.training.loop.loop import TrainingStopped
+from suwen.training.loop.training_loop import TrainingStopped
 from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe

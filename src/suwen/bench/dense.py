@@ -18,9 +18,8 @@ from suwen.bench.systems import Context, Dense, Prompting, Setting, SystemProble
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import TierDocument, sha256_of_files
-from suwen.retrieve.encoding import choose_encoder, document_encoder_at_hand
-from suwen.retrieve.ingest import PassageEncoder
+from suwen.encoders.space import sha256_of_files
+from suwen.encoders.who_encodes import DOCUMENT, Choice, choose_encoder, load_document_encoder, own_encoder
 
 if TYPE_CHECKING:
     from suwen.encoders.document import DocumentEncoder
@@ -96,9 +95,7 @@ class PairSystem:
 
     def __init__(self, spec: str, pair: Pair, tier: str | None) -> None:
         self.spec, self.pair, self.tier = spec, pair, tier
-        stands_in = (
-            None if tier == "document" or isinstance(pair.manifest.document, TierDocument) else self._document_tier
-        )
+        stands_in = None if tier == DOCUMENT or self._documents.name == own_encoder(pair) else self._documents.name
         # Documents by a tier make another system than documents by the document encoder: a report must tell them apart.
         said = "" if stands_in is None else f" (documents by {stands_in})"
         self.name = f"pair:{pair.name}#{tier or 'query'}{said}"
@@ -130,7 +127,7 @@ class PairSystem:
     def side_contract(self, side: Side) -> dict[str, Any]:
         """The contract of a side on any task."""
         space = self.pair.space.id
-        tier = self.tier if side == "query" else self._document_tier
+        tier = self.tier if side == "query" else self._documents.name
         if side == "query" and tier is None:
             files = [path.relative_to(self.pair.path).as_posix() for path in _weights(self.pair.path)]
             return {"space": space, "by": "route", "side": side, "files": sha256_of_files(self.pair.path, files)}
@@ -148,7 +145,7 @@ class PairSystem:
             encoder = self._document_encoder
             return encoder.encode_queries(texts) if side == "query" else encoder.encode_documents(texts)
         if side == "document":
-            return self._documents.encode_documents(texts)
+            return self._documents.encoder.encode_documents(texts)
         if self.tier is None:
             return self._routed(texts)
         return self.pair.encoder(self.tier).encode_queries(texts)
@@ -159,23 +156,13 @@ class PairSystem:
             self.__dict__.pop(name, None)
         self.pair = Pair(self.pair.path, self.pair.manifest)
 
-    @property
-    def _document_tier(self) -> str | None:
-        """The tier that encodes documents; None is the document encoder itself."""
-        document = self.pair.manifest.document
-        if isinstance(document, TierDocument):
-            return document.tier
-        return None if document_encoder_at_hand(self.pair) else self.pair.default_tier
-
     @cached_property
-    def _documents(self) -> PassageEncoder:
-        return choose_encoder(self.pair, tier=self._document_tier).encoder
+    def _documents(self) -> Choice:
+        return choose_encoder(self.pair)
 
     @cached_property
     def _document_encoder(self) -> DocumentEncoder:
-        from suwen.encoders.document import DocumentEncoder
-
-        return DocumentEncoder.load(self.pair.path)
+        return load_document_encoder(self.pair)
 
     @cached_property
     def _router(self) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -85,57 +85,23 @@ def paired_t_test(left: npt.ArrayLike, right: npt.ArrayLike) -> TTest:
 
 
 def two_sided_p(t: float, degrees: float) -> float:
-    """The chance that Student's t with these degrees of freedom lies farther from 0 than `t`.
-
-    It is I_x(degrees / 2, 1 / 2) at x = degrees / (degrees + t^2), I being the regularised incomplete beta function.
-    """
+    """The chance that Student's t with these degrees of freedom lies farther from 0 than `t`."""
     if degrees <= 0 or math.isnan(t):
         raise StatisticsError(f"No p value for t = {t} with {degrees} degrees of freedom; both need real data.")
-    if math.isinf(t):
-        return 0.0
-    squared = t * t / degrees
-    # log x and log(1 - x) come from the ratio itself: x alone would lose the small t of a large sample.
-    log_x = -math.log1p(squared)
-    log_rest = math.log(squared) + log_x if squared > 0 else -math.inf
-    return _incomplete_beta(degrees / 2, 0.5, log_x, log_rest)
+    return float(2 * _students_t().sf(abs(t), degrees))
 
 
-def _incomplete_beta(a: float, b: float, log_x: float, log_rest: float) -> float:
-    """I_x(a, b), given log x and log(1 - x)."""
-    if log_rest == -math.inf:
-        return 1.0
-    if log_x == -math.inf:
-        return 0.0
-    x = math.exp(log_x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * log_x + b * log_rest)
-    # The fraction converges fast on this side of the mean only; on the other, take the complement.
-    if x < (a + 1) / (a + b + 2):
-        return front * _beta_fraction(a, b, x) / a
-    return 1.0 - front * _beta_fraction(b, a, math.exp(log_rest)) / b
+def critical_t(p: float, degrees: float) -> float:
+    """The t whose :func:`two_sided_p` is `p`: an interval of confidence 1 - p reaches so many standard errors."""
+    return float(_students_t().isf(p / 2, degrees))
 
 
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """The continued fraction of the incomplete beta function, by Lentz's method."""
-    tiny = 1e-300
-    c, d = 1.0, 1.0 / _away_from_zero(1.0 - (a + b) * x / (a + 1.0), tiny)
-    value = d
-    # It takes about sqrt(max(a, b)) steps; 10,000 are enough for samples of 10^8.
-    for m in range(1, 10_000):
-        for term in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1.0 / _away_from_zero(1.0 + term * d, tiny)
-            c = _away_from_zero(1.0 + term / c, tiny)
-            step = c * d
-            value *= step
-        if abs(step - 1.0) < 1e-15:
-            return value
-    raise StatisticsError(f"The p value did not converge (a={a}, b={b}, x={x}); compare by the bootstrap interval.")
-
-
-def _away_from_zero(value: float, tiny: float) -> float:
-    return value if abs(value) > tiny else tiny
+def _students_t() -> Any:
+    try:
+        from scipy import stats
+    except ImportError as problem:
+        raise StatisticsError("a test of significance needs scipy: pip install 'suwen[eval]'") from problem
+    return stats.t
 
 
 def paired_bootstrap(

@@ -17,9 +17,9 @@ from suwen.corpora.passages import PassageStream
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair as LoadedPair
+from suwen.encoders.who_encodes import choose_encoder, load_document_encoder
 from suwen.errors import SuwenError
 from suwen.index.truth import FILE
-from suwen.retrieve.encoding import choose_encoder, load_document_encoder
 from suwen.retrieve.imported import ImportedVectors
 from suwen.retrieve.ingest import OVERLAP, SIZE, IngestError, IngestReport, ingest
 from suwen.retrieve.retriever import Index, find_pair
@@ -156,7 +156,7 @@ def delete(
     Example: `suwen delete my-index note-7`, or `suwen delete --server URL note-7`
     """
     if server is not None:
-        from suwen.service.client import Client, delete_documents
+        from suwen.service.service_client import Client, delete_documents
 
         removed, ids, missing = delete_documents(Client(server, key), places), places, None
     else:
@@ -185,7 +185,7 @@ def _delete(index: Path, ids: list[str]) -> tuple[int, list[str]]:
 
 
 def _post(server: str, key: str | None, documents: Iterator[Document], duplicates: Duplicates, json: bool) -> None:
-    from suwen.service.client import Client, add_documents
+    from suwen.service.service_client import Client, add_documents
 
     with counting("sending") as progress:
         told = add_documents(Client(server, key), _once(documents, duplicates), progress)
@@ -244,11 +244,10 @@ def encode(
 
     Example: `suwen encode articles.jsonl --base base.gguf --out vectors/`
     """
-    from suwen.encoders.vectors import encode_to_folder
+    from suwen.encoders.vector_folder import encode_to_folder
 
     serving = LoadedPair.load(pair)
-    named = serving.path if document_encoder in (None, "own") else document_encoder
-    encoder = load_document_encoder(named, serving, dtype, base)  # type: ignore[arg-type]
+    encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)  # type: ignore[arg-type]
     passages = PassageStream(
         lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
         serving.count_tokens,
@@ -313,17 +312,16 @@ def _take(
         if ids is None:
             raise SuwenError("--vectors needs --ids: the file with the passage id of each row")
         ready = ImportedVectors(vectors, ids, opened.pair, space)
-        choice = choose_encoder(opened.pair, tier=opened.pair.default_tier)
-        said = f"vectors come from {vectors}"
+        encoder, said = None, f"vectors come from {vectors}"
     else:
         choice = choose_encoder(opened.pair, tier=tier, document_encoder=document_encoder)
-        said = choice.said
+        encoder, said = choice.encoder, choice.said
     with closing(ready) if ready else nullcontext(), counting("indexing") as progress:
         report = ingest(
             opened,
             documents,
             mirror=mirror,
-            encoder=choice.encoder,
+            encoder=encoder,
             ready=ready,
             size=size,
             overlap=overlap,

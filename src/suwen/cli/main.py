@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from suwen import __version__
-from suwen.cli import demo, indexing, masking, models, searching, serving, training, upkeep, worker
+from suwen.cli import demo, indexing, maintaining, masking, models, searching, serving, training, worker
 from suwen.cli.benchmark import bench_app
 from suwen.cli.curating import curate_app
 from suwen.cli.jury import jury_app
@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     epilog="Example: `suwen index my-index documents/` then `suwen search my-index 肾结石怎么判断酸性还是碱性`",
 )
-for family in (demo, indexing, searching, serving, worker, upkeep, models, masking, training):
+for family in (demo, indexing, searching, serving, worker, maintaining, models, masking, training):
     for verb in family.VERBS:
         app.command()(verb)
 for group in (bench_app, jury_app, curate_app, key_app):

@@ -58,9 +58,9 @@ def serve(
     Example: `suwen serve my-index --port 8000`
     """
     _needs_extra()
-    from suwen.service.logs import log_to_stderr
+    from suwen.service.request_log import log_to_stderr
+    from suwen.service.serve_settings import load_settings
     from suwen.service.server import serve as run
-    from suwen.service.settings import load_settings
 
     given = {
         "host": host,

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from suwen.cli.output import Json, out, print_json, say
+from suwen.encoders.who_encodes import load_document_encoder
 
 Server = Annotated[str, typer.Option("--server", help="The server's address, http://HOST:PORT.")]
 Key = Annotated[
@@ -44,11 +45,11 @@ def worker(
 
     Example: `suwen worker --server http://search:8000 --base base.gguf`
     """
-    from suwen.service.client import Client
-    from suwen.service.worker import Worker, load_encoder
+    from suwen.service.document_worker import Worker
+    from suwen.service.service_client import Client
 
     client = Client(server, key)
-    encoder = load_encoder(document_encoder, pair, base=base, dtype=dtype)
+    encoder = load_document_encoder(pair, document_encoder, base=base, dtype=dtype)  # type: ignore[arg-type]
     stop = _stopped_by_signals()
     working = Worker(client, encoder, most=batch, stop=stop, say=say)
     working.check()

@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -66,6 +67,8 @@ class DocumentEncoder:
     def __init__(self, side: Side, space: Space, *, name: str, settings: Settings) -> None:
         self.space, self.name, self.settings = space, name, settings
         self.dimension = space.dimension
+        self._form: Form = "document"
+        self._token_budget: int | None = None
         self._side = side
         if space.end_token is not None:
             side.require_end_token(space.end_token)
@@ -120,6 +123,14 @@ class DocumentEncoder:
             _check_base(encoder, found, base)
         return encoder
 
+    def in_form(self, form: Form, *, token_budget: int | None = None) -> DocumentEncoder:
+        """The same encoder, whose :meth:`encode` takes another form and budget by default, under a name of its own."""
+        other = copy(self)
+        other._form, other._token_budget = form, token_budget
+        # Vectors of another form are other vectors.
+        other.name = f"{self.name} ({form} form)"
+        return other
+
     def compile(self, tokens: int = _PACKED_BUDGET) -> None:
         """On a GPU, join and compile the layers of a Qwen decoder, to encode many texts; other models stay as they are.
 
@@ -135,7 +146,7 @@ class DocumentEncoder:
         *,
         token_budget: int | None = None,
         progress: Progress | None = None,
-        form: Form = "document",
+        form: Form | None = None,
     ) -> Vectors:
         """Encode texts, many at a time; a text's vector does not depend on its neighbours.
 
@@ -144,16 +155,18 @@ class DocumentEncoder:
             token_budget: The most tokens, padding included, in one batch (a longer single text still runs); by default
                 32,768 where texts run without padding, and 16,384 elsewhere.
             progress: Called with the texts done and the texts in all, after each batch.
-            form: ``query`` puts the space's query prompt before the text: what a query encoder is aligned to.
+            form: ``query`` puts the space's query prompt before the text: what a query encoder is aligned to; the form
+                of a document by default.
         """
         import torch
 
-        prompt = self.space.prompts.query if form == "query" else self.space.prompts.document
+        prompt = getattr(self.space.prompts, form or self._form)
+        batches = self._batches([prompt + text for text in texts], token_budget or self._token_budget)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         done = 0
         with torch.inference_mode():
-            for positions, found in self._run(self._batches([prompt + text for text in texts], token_budget)):
-                vectors[positions] = found
+            for positions, batch in self._run(batches):
+                vectors[positions] = batch
                 done += len(positions)
                 if progress is not None:
                     progress(done, len(texts))
@@ -196,7 +209,7 @@ class DocumentEncoder:
 
     def encode_documents(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in the form of documents."""
-        return self.encode(texts)
+        return self.encode(texts, form="document")
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in the form of queries, by the document encoder's own weights."""

@@ -104,11 +104,15 @@ class Pair:
             DamagedPair: A file of the tier is missing or damaged.
         """
         name = self.default_tier if tier is None else tier
+        self.need_tier(name)
+        with self._lock:
+            return self._shared(name, threads)
+
+    def need_tier(self, name: str) -> None:
+        """Raise :class:`EncoderError` where there is no tier of this name."""
         if name not in self.manifest.tiers:
             known = ", ".join(self.tiers) or "none"
             raise EncoderError(f"pair {self.name} has no tier {name!r}: choose one of {known}")
-        with self._lock:
-            return self._shared(name, threads)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has for the default tier, neither cut nor with special tokens."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from suwen.encoders.query import Vectors
+from suwen.encoders.query import Encoder, Vectors
 from suwen.encoders.space import DamagedPair, SpaceMismatch, load_manifest
 from suwen.errors import SuwenError
 
@@ -56,14 +55,6 @@ class ProbeFailed(SuwenError):
     """An encoder does not give the vectors of the space it claims."""
 
 
-class ProbedEncoder(Protocol):
-    """What a probe needs of an encoder."""
-
-    def encode_documents(self, texts: list[str]) -> Vectors:
-        """Encode texts in the form of documents."""
-        ...
-
-
 def probe_texts() -> list[str]:
     """The 32 texts of the probe: Chinese and English, questions and statements, from two characters to hundreds."""
     return list(_TEXTS)
@@ -78,7 +69,7 @@ def write_probe(folder: Path, vectors: Vectors) -> None:
         np.save(stream, vectors.astype(np.float32))
 
 
-def verify_probe(encoder: ProbedEncoder, folder: Path) -> float:
+def verify_probe(encoder: Encoder, folder: Path) -> float:
     """Check that an encoder gives the vectors stored in a pair's folder.
 
     Returns:

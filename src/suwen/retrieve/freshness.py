@@ -15,14 +15,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 from zipfile import BadZipFile
 
 import numpy as np
 
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
-from suwen.encoders.space import TierDocument
+from suwen.encoders.who_encodes import own_encoder
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Ranking, Rows, Scale, StoredPassage, Vectors
 from suwen.index.filters import Where
@@ -31,7 +30,6 @@ from suwen.index.vectors import products
 from suwen.retrieve.relevance import MIXED
 
 log = logging.getLogger("suwen.retrieve")
-State = Literal["encoded", "fresh"]
 #: Passages in the sample. With half of a collection fresh, their share of the top 10 is off by 2 points at the most;
 #: with a sample of 256 by 3.5, with 100 by 10, with none by 16 to 22 (benchmarks/fresh_documents.py).
 SAMPLE = 1000
@@ -45,17 +43,6 @@ PROBES = 250
 _STEEPEST = 2.0
 _ENCODE_AT_ONCE = 16
 _NO_FILE = -1
-
-
-def own_encoder(pair: Pair) -> str:
-    """The name passages carry once they are encoded for good: the pair's own tier for documents, else ``document``."""
-    side = pair.manifest.document
-    return side.tier if isinstance(side, TierDocument) else "document"
-
-
-def state(pair: Pair, encoder: str) -> State:
-    """``encoded`` for what the space's own document encoder made, ``fresh`` for what a tier stood in for."""
-    return "encoded" if encoder == own_encoder(pair) else "fresh"
 
 
 @dataclass(frozen=True)

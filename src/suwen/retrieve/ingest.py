@@ -15,9 +15,10 @@ import numpy as np
 from suwen.corpora.passages import split_document
 from suwen.corpora.records import Document, Passage
 from suwen.encoders.cores import in_bulk
+from suwen.encoders.query import Encoder
+from suwen.encoders.who_encodes import own_encoder, tier_at_once
 from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Vectors
-from suwen.retrieve.freshness import own_encoder
 from suwen.retrieve.retriever import Index
 
 #: Passage size and overlap in tokens of the pair's query tokenizer.
@@ -34,15 +35,6 @@ IngestProgress = Callable[[int, int], None]
 
 class IngestError(SuwenError):
     """A source that cannot be taken in as it is. What was stored before stays."""
-
-
-class PassageEncoder(Protocol):
-    """Whoever makes the vectors: a tier, the document encoder, or vectors that are ready."""
-
-    name: str
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """One vector for each text, in the form of documents."""
 
 
 class ReadyVectors(Protocol):
@@ -74,7 +66,7 @@ def ingest(
     documents: Iterable[Document],
     *,
     mirror: bool = False,
-    encoder: PassageEncoder | None = None,
+    encoder: Encoder | None = None,
     ready: ReadyVectors | None = None,
     size: int | None = None,
     overlap: int | None = None,
@@ -88,7 +80,7 @@ def ingest(
         index: Open for writing.
         documents: Streamed; memory does not grow with their number.
         mirror: Afterwards, drop the documents of earlier mirror runs that this stream no longer has.
-        encoder: Makes the vectors; the pair's default tier when not given.
+        encoder: Makes the vectors; a tier of the pair when not given.
         ready: Vectors made elsewhere, instead of an encoder.
         size: Tokens of a passage; what the index was built with when not given.
         overlap: Tokens that neighbouring passages share, likewise.
@@ -128,7 +120,7 @@ class _Run:
     def __init__(
         self,
         index: Index,
-        encoder: PassageEncoder | None,
+        encoder: Encoder | None,
         ready: ReadyVectors | None,
         size: int,
         overlap: int,
@@ -138,7 +130,7 @@ class _Run:
     ) -> None:
         self.keep, self.own = keep, own_encoder(index.pair)
         self.index, self.ready, self.size, self.overlap = index, ready, size, overlap
-        self.encoder: PassageEncoder = encoder or in_bulk(index.pair)
+        self.encoder: Encoder = encoder or in_bulk(index.pair, tier_at_once(index.pair))
         self.maker = ready.name if ready else self.encoder.name
         self.origin = "index" if mirror else "add"
         self._progress = progress or (lambda documents, passages: None)

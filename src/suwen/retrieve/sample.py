@@ -13,9 +13,9 @@ from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Passage
 from suwen.corpora.sample import sample_passages, sample_path
 from suwen.encoders.pair import Pair
-from suwen.encoders.space import AdapterDocument, SpaceMismatch, TierDocument
+from suwen.encoders.space import AdapterDocument, SpaceMismatch
+from suwen.encoders.who_encodes import own_encoder, tier_at_once
 from suwen.errors import SuwenError
-from suwen.retrieve.encoding import Choice, choose_encoder
 from suwen.retrieve.imported import ImportedVectors
 from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport, ingest
 from suwen.retrieve.retriever import Index
@@ -43,14 +43,17 @@ def index_sample(index: Index, *, progress: IngestProgress | None = None) -> Ind
     """
     pair, settings = index.pair, index.engine.settings()
     if not (pair.path / FOLDER).is_dir():
-        return _encoded(index, _own_tier(pair), progress)
+        own = tier_at_once(pair) == own_encoder(pair)
+        why = "the pair's own for them" if own else "the pair brings no document vectors of the sample"
+        return _encoded(index, why, progress)
     size, overlap = int(settings.get("size", SIZE)), int(settings.get("overlap", OVERLAP))
     try:
         ready = stored_vectors(pair, sample_passages(pair.count_tokens, size, overlap))
-    except SpaceMismatch as problem:
-        return _encoded(index, _makes_do(pair, f"they are of the space {problem.got}"), progress)
     except SuwenError as problem:
-        return _encoded(index, _makes_do(pair, str(problem).split(": ")[0]), progress)
+        why = str(problem).split(": ")[0]
+        if isinstance(problem, SpaceMismatch):
+            why = f"they are of the space {problem.got}"
+        return _encoded(index, f"the pair's document vectors of the sample do not fit ({why})", progress)
     with closing(ready):
         report = ingest(index, read_documents(sample_path()), mirror=True, ready=ready, progress=progress)
     said = (
@@ -77,24 +80,10 @@ def stored_vectors(pair: Pair, passages: Sequence[Passage]) -> ImportedVectors:
     return ready
 
 
-def _own_tier(pair: Pair) -> Choice:
-    """The tier for a pair that brings no vectors of the sample; a larger model would make a demonstration slow."""
-    if isinstance(pair.manifest.document, TierDocument):
-        return choose_encoder(pair)
-    name = pair.default_tier
-    said = f"documents and queries are encoded by the tier '{name}': the pair brings no document vectors of the sample"
-    return Choice(pair.encoder(name), said)
-
-
-def _makes_do(pair: Pair, why: str) -> Choice:
-    encoder = _own_tier(pair).encoder
-    said = f"documents are encoded by the tier '{encoder.name}': the pair's document vectors of the sample do not fit"
-    return Choice(encoder, f"{said} ({why})")
-
-
-def _encoded(index: Index, choice: Choice, progress: IngestProgress | None) -> IndexedSample:
-    documents = read_documents(sample_path())
-    return IndexedSample(ingest(index, documents, mirror=True, encoder=choice.encoder, progress=progress), choice.said)
+def _encoded(index: Index, why: str, progress: IngestProgress | None) -> IndexedSample:
+    """By the tier that encodes at once: a larger model would make a demonstration slow."""
+    report = ingest(index, read_documents(sample_path()), mirror=True, progress=progress)
+    return IndexedSample(report, f"documents are encoded by the tier '{tier_at_once(index.pair)}': {why}")
 
 
 def _document_encoder(pair: Pair) -> str:

@@ -1,18 +1,33 @@
-"""The shapes of answers, for the API's description alone: what is sent is not validated again."""
+"""Answers: how they are written, and their shapes, for the API's description alone: nothing is validated again."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BaseModel, Field
+from starlette.responses import Response
 
 from suwen import __version__
+from suwen.encoders.who_encodes import State
+from suwen.retrieve.results import Hit, Results
 
-State = Literal["encoded", "fresh"]
 _STATE = "`encoded` by the document encoder, or `fresh`: encoded by a tier, searchable, and waiting for it."
 
 
-def answered(model: type[BaseModel], said: str, example: Any) -> dict[int | str, dict[str, Any]]:
+def json_answer(content: Any) -> Response:
+    """A response of JSON, arrays and all, written by orjson and validated by nobody: it is our own."""
+    try:
+        body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        # Metadata may hold integers over 64 bits, which orjson does not write.
+        body = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
+    return Response(body, media_type="application/json")
+
+
+def answered(model: type[Any], said: str, example: Any) -> dict[int | str, dict[str, Any]]:
     """The entry of a route's ``responses=`` for success."""
     return {200: {"model": model, "description": said, "content": {"application/json": {"example": example}}}}
 
@@ -23,45 +38,20 @@ class StatusAnswer(BaseModel):
     status: Literal["ok", "ready"]
 
 
-class HighlightShape(BaseModel):
-    """A sentence that matches; offsets are into the hit's text."""
-
-    start: int
-    end: int
-    text: str
-    terms: list[tuple[int, int]]
-
-
-class HitShape(BaseModel):
+@dataclass(frozen=True)
+class HitShape(Hit):
     """One passage found."""
 
-    id: str
-    document_id: str
-    score: float
-    title: str
-    text: str
-    start: int
-    end: int
-    metadata: dict[str, Any]
-    highlights: list[HighlightShape]
-    explanation: dict[str, Any] | None
-    encoder: str = Field(description="Who encoded the passage: `document` or a tier's name.")
-    state: State = Field(description=_STATE)
+    state: Annotated[State, Field(description=_STATE)] = "encoded"
 
 
-class SearchAnswer(BaseModel):
-    """The hits of a query, best first."""
+@dataclass(frozen=True)
+class SearchAnswer(Results):
+    """The hits of a query, best first; `relevant` is false when they are the nearest there is, and no answers."""
 
-    query: str
-    hits: list[HitShape]
-    mode: Literal["hybrid", "dense", "lexical"]
-    tier: str | None
-    relevant: bool = Field(description="False when nothing in the index seems to answer: the hits are the nearest.")
-    evidence: dict[str, float]
-    timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`.")
-    notes: list[str]
-    index: str
-    request_id: str
+    hits: tuple[HitShape, ...]
+    index: str = ""
+    request_id: str = ""
 
 
 class StoredShape(BaseModel):

@@ -18,11 +18,11 @@ from starlette.routing import Match
 from suwen import __version__
 from suwen.errors import SuwenError
 from suwen.index.truth import DamagedIndex
-from suwen.service import documents, embeddings, health, pages, rerank, searching, worker_api
+from suwen.service import documents_api, embeddings_api, health_api, rerank_api, search_api, web_pages, worker_api
 from suwen.service.holder import Holder
-from suwen.service.limits import Intake
-from suwen.service.logs import Envelope, note, request_id
 from suwen.service.problems import CODES, Problem, as_problem, error_response
+from suwen.service.request_intake import Intake
+from suwen.service.request_log import Envelope, note, request_id
 
 log = logging.getLogger("suwen.service")
 _ABOUT = """Medical text retrieval over one index. Errors have one shape; `error.code` is stable, `error.message` is for
@@ -54,7 +54,7 @@ def create_app(holder: Holder) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.holder = holder
-    for module in (health, searching, documents, embeddings, rerank, worker_api, pages):
+    for module in (health_api, search_api, documents_api, embeddings_api, rerank_api, worker_api, web_pages):
         # Not include_router: a nested router is matched a second time for every request, a fifth of what one costs.
         app.router.routes.extend(module.routes(holder).routes)
     _tell_errors(app)

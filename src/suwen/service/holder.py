@@ -7,21 +7,22 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import faiss
 
+from suwen.encoders.who_encodes import own_encoder
 from suwen.errors import SuwenError
 from suwen.index.engine import Stats
 from suwen.index.truth import DamagedIndex
-from suwen.retrieve.freshness import own_encoder
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import Keys
-from suwen.service.metrics import Metrics
 from suwen.service.problems import Problem, as_problem
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
+from suwen.service.service_metrics import Metrics
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")
@@ -175,7 +176,8 @@ class Holder:
         """
         future = self._submit(self._readers, work, kind)
         # Work that has not begun when the time is up never begins.
-        return await self._within_time(asyncio.wrap_future(future), "ask for less, or try again later")
+        async with self.within_time("ask for less, or try again later"):
+            return await asyncio.wrap_future(future)
 
     async def write(self, work: Callable[[Index], T]) -> T:
         """Change the index, one at a time in the writer's thread; what was accepted is done, whoever has left.
@@ -195,8 +197,8 @@ class Holder:
             self.metrics.writes.dec()
             raise
         future.add_done_callback(lambda _: self.metrics.writes.dec())
-        fix = "it is still being done; sending it again does no harm"
-        return await self._within_time(asyncio.shield(asyncio.wrap_future(future)), fix)
+        async with self.within_time("it is still being done; sending it again does no harm"):
+            return await asyncio.shield(asyncio.wrap_future(future))
 
     def background(self, work: Callable[[Index], T]) -> Future[T]:
         """Change the index between the writes of requests, without taking one of their places."""
@@ -221,10 +223,12 @@ class Holder:
         future.add_done_callback(lambda _: self.slots.give())
         return future
 
-    async def _within_time(self, future: asyncio.Future[T], fix: str) -> T:
+    @asynccontextmanager
+    async def within_time(self, fix: str) -> AsyncIterator[None]:
+        """End the block with the problem ``timeout`` when it takes longer than a request may."""
         try:
             async with asyncio.timeout(self.settings.seconds):
-                return await future
+                yield
         except TimeoutError:
             message = f"the request took longer than {self.settings.seconds:g} seconds: {fix}"
             raise Problem("timeout", message, headers={"Retry-After": "1"}) from None

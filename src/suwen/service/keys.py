@@ -15,8 +15,9 @@ from typing import Literal, NamedTuple, get_args
 
 from starlette.requests import Request
 
+from suwen.durable import replacing
 from suwen.service.problems import Problem
-from suwen.service.settings import SettingsProblem
+from suwen.service.serve_settings import SettingsProblem
 
 Role = Literal["read", "write"]
 _NAME = re.compile(r"[\w][\w.@-]{0,63}")
@@ -50,8 +51,8 @@ class Keys:
         if not presented:
             return None
         # All are compared, also after a match: the time must not tell which one it was.
-        found = [key for key in self._keys if key.matches(presented)]
-        return found[0] if found else None
+        matching = [key for key in self._keys if key.matches(presented)]
+        return matching[0] if matching else None
 
     @classmethod
     def load(cls, file: Path | None) -> Keys:
@@ -69,7 +70,7 @@ class Keys:
             ) from None
         for key in keys:
             if key.role not in get_args(Role) or not re.fullmatch("[0-9a-f]{64}", str(key.hash)):
-                raise SettingsProblem(f"{file}: the key {key.name!r} is damaged: drop it and make it anew")
+                raise SettingsProblem(f"{file}: the key {key.name!r} is damaged: drop it and make it again")
         if not keys:
             raise SettingsProblem(f"{file} holds no key: make one with 'suwen key new --file {file}'")
         return cls(keys)
@@ -90,22 +91,14 @@ def new_key(file: Path, name: str, role: Role) -> str:
     key, salt = f"suwen_{secrets.token_urlsafe(32)}", secrets.token_hex(16)
     record = {"name": name, "role": role, "salt": salt, "hash": _hashed(salt, key.encode())}
     lines = [f"{field} = {json.dumps(value, ensure_ascii=False)}" for field, value in record.items()]
-    _replace(file, known + ("\n" if known else "") + "\n".join(["[[keys]]", *lines]) + "\n")
-    return key
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write the file so that it is whole at every moment, and nobody else's to read."""
-    fresh = file.with_name(file.name + ".new")
+    text = known + ("\n" if known else "") + "\n".join(["[[keys]]", *lines]) + "\n"
     try:
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(file)
+        with replacing(file) as stream:
+            os.fchmod(stream.fileno(), 0o600)  # nobody else's to read
+            stream.write(text.encode())
     except OSError as problem:
         raise SettingsProblem(f"{file} cannot be written ({problem.strerror}): choose another --file") from problem
+    return key
 
 
 def presented_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
@@ -122,7 +115,7 @@ def presented_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 def needs(role: Role) -> Callable[[Request], Awaitable[None]]:
     """A dependency that lets a request through only with a key of the role; a key that may write may read.
 
-    ``Depends(needs("read"))``. Who asks was found out on the way in, see :class:`suwen.service.limits.Intake`.
+    ``Depends(needs("read"))``. Who asks was found out on the way in, see :class:`suwen.service.request_intake.Intake`.
     """
 
     async def check(request: Request) -> None:

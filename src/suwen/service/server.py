@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
-from suwen.service.settings import LOOPBACK, ServeSettings, SettingsProblem
+from suwen.service.serve_settings import LOOPBACK, ServeSettings, SettingsProblem
 
 #: The longest head of a request; no client of ours needs a tenth of it.
 _LONGEST_HEAD = 64 * 1024

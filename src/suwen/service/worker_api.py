@@ -14,21 +14,21 @@ from typing import Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from suwen.encoders.space import Space
 from suwen.index.engine import Reencoded, Vectors, Waiting
 from suwen.retrieve.retriever import Index
-from suwen.service.answers import answered
-from suwen.service.documents import LONGEST_ID
+from suwen.service.answers import answered, json_answer
+from suwen.service.documents_api import LONGEST_ID
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.leases import Leases
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
 from suwen.service.reencoding import Reencoder
-from suwen.service.searching import json_answer
+from suwen.service.request_checks import Asked, check_count
+from suwen.service.request_log import note
 
 #: Characters in one lease: a worker should have something to send back well before its lease ends.
 _CHARACTERS = 400_000
@@ -43,11 +43,7 @@ _LEASED = {
 }
 
 
-class _Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class LeaseAsked(_Asked):
+class LeaseAsked(Asked):
     """A worker that wants something to do."""
 
     space: str = Field(description="The space of the worker's document encoder; must be the index's.")
@@ -56,7 +52,7 @@ class LeaseAsked(_Asked):
     skip: list[str] = Field(default_factory=list, max_length=256, description="Ids it cannot do.")
 
 
-class Result(_Asked):
+class Result(Asked):
     """The vectors of one document."""
 
     id: str = Field(min_length=1, max_length=LONGEST_ID)
@@ -65,7 +61,7 @@ class Result(_Asked):
     dtype: Literal["float16", "float32"] = "float16"
 
 
-class ResultsGiven(_Asked):
+class ResultsGiven(Asked):
     """What a worker has done."""
 
     space: str = Field(description="The space of the worker's document encoder; must be the index's.")
@@ -73,7 +69,7 @@ class ResultsGiven(_Asked):
     results: list[Result] = Field(min_length=1)
 
 
-class Released(_Asked):
+class Released(Asked):
     """A lease that will not be worked on."""
 
     lease: str
@@ -241,8 +237,7 @@ def _check_space(index: Index, space: str) -> None:
 
 def _decoded(results: list[Result], space: Space, most: int) -> list[Reencoded]:
     """The vectors of a request, checked: nothing of it is stored when one of them is wrong."""
-    if len(results) > most:
-        raise Problem("too_many", f"{len(results)} results in one request, at most {most} are taken", param="results")
+    check_count(len(results), most, "results")
     seen: set[str] = set()
     made = []
     for number, one in enumerate(results):

@@ -73,7 +73,7 @@ def train(
         RecipeError: data that are not named, or an unknown name in ``only``.
         EstimateError: too little room on the disk.
     """
-    from suwen.training.loop.loop import TrainingStopped
+    from suwen.training.loop.training_loop import TrainingStopped
 
     device = _join_processes(device)
     recipe, root = _prepared(recipe, Path(root), dry_run=dry_run)
@@ -115,7 +115,7 @@ class _Run:
         device: str,
         progress: StageProgress | None,
     ) -> None:
-        from suwen.training.loop.gather import world
+        from suwen.training.loop.processes import world
         from suwen.training.run_context import RunContext
 
         self.recipe, self.root, self.seed, self.resume, self.stop = recipe, root, seed, resume, stop
@@ -210,7 +210,7 @@ class _Run:
         if not self.first:
             yield
             return
-        from suwen.training.loop.loop import TrainingStopped
+        from suwen.training.loop.training_loop import TrainingStopped
 
         lock = FileLock(self.root / ".locks" / key)
         lock.path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,9 @@ from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
 from suwen.training.development_measure import Measured, load_measures
-from suwen.training.loop.loop import Optimisation, optimise
+from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.run_folder import RunFolder
+from suwen.training.loop.training_loop import optimise
 from suwen.training.recipe.key_groups import Training
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage

@@ -15,7 +15,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.bench.statistics import Spread, over_seeds
+from suwen.bench.statistics import Spread, critical_t, over_seeds
 from suwen.errors import SuwenError
 from suwen.training.loop.journal import read_report
 from suwen.training.recipe.recipe_errors import RecipeError
@@ -152,9 +152,7 @@ def half_width(spread: Spread) -> float | None:
     """Half the width of the 95% interval of a mean over seeds (Student's t); None for one seed."""
     if spread.deviation is None:
         return None
-    from scipy.stats import t
-
-    return float(t.ppf((1 + _CONFIDENCE) / 2, spread.seeds - 1)) * spread.deviation / math.sqrt(spread.seeds)
+    return critical_t(1 - _CONFIDENCE, spread.seeds - 1) * spread.deviation / math.sqrt(spread.seeds)
 
 
 def jobs_of(table: int, seeds: Mapping[str | None, int] | int) -> list[Job]:

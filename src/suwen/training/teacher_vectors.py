@@ -17,10 +17,9 @@ from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Form
 from suwen.encoders.space import SpaceMismatch
-from suwen.encoders.vectors import encode_share, encode_to_folder
+from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
-from suwen.training.loop.gather import world
-from suwen.training.loop.processes import in_first, wait_for_all
+from suwen.training.loop.processes import in_first, wait_for_all, world
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_negatives import nearest_documents
 from suwen.training.tasks.row_tables import DataError, PairTable
@@ -34,26 +33,6 @@ _SHARD = 50_000
 TOKENS = "tokens"
 
 
-class FormEncoder:
-    """A document encoder that always encodes in one form, as :func:`encode_to_folder` wants it.
-
-    Args:
-        encoder: The document encoder.
-        form: The form.
-        token_budget: Tokens per forward pass.
-    """
-
-    def __init__(self, encoder: DocumentEncoder, form: Form, token_budget: int) -> None:
-        self._encoder, self._form, self._token_budget = encoder, form, token_budget
-        self.space, self.settings = encoder.space, encoder.settings
-        # Vectors of another form are other vectors.
-        self.name = f"{encoder.name} ({form} form)"
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Encode in the form."""
-        return self._encoder.encode(texts, form=self._form, token_budget=self._token_budget)
-
-
 def encode_texts(
     context: RunContext, encoder: DocumentEncoder, out: Path, form: Form, texts: Sequence[str], stage: VectorsStage
 ) -> None:
@@ -64,7 +43,7 @@ def encode_texts(
             context.progress(f"{stage.name}/{out.name}", done, total, {})
 
     pairs = [(str(number), text) for number, text in enumerate(texts)]
-    form_encoder = FormEncoder(encoder, form, stage.token_budget)
+    form_encoder = encoder.in_form(form, token_budget=stage.token_budget)
     rank, size = world()
     if size > 1:  # each process encodes its share of the shards; the first makes one array of them
         encode_share(pairs, form_encoder, out, rank, size, shard_size=_SHARD)

@@ -15,7 +15,7 @@ from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
 from suwen.service.keys import new_key
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import Browser, Tab

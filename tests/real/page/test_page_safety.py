@@ -12,7 +12,7 @@ import httpx
 
 from suwen.jury.folder import Folder
 from suwen.jury.review import Reviews
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from visiting import ATTACK, DOCUMENTS, WEB, serving, visit

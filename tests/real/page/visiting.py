@@ -23,7 +23,7 @@ import suwen
 from suwen.corpora.records import Document
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from browser import Tab

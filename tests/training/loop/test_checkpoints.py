@@ -1,16 +1,14 @@
-"""Checkpoints on the disk: what comes back, what is kept, what is swept; the random generators."""
+"""Checkpoints on the disk: what comes back, what is kept, what is swept."""
 
 from __future__ import annotations
 
-import json
-import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from suwen.training.loop.checkpoints import Checkpoint, CheckpointError, Checkpoints, random_state, restore_random_state
+from suwen.training.loop.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from suwen.training.loop.random_state import random_state
 
 
 def some(step: int) -> Checkpoint:
@@ -67,16 +65,3 @@ def test_no_checkpoints_are_no_problem(tmp_path: Path) -> None:
     checkpoints.clear()
     checkpoints.discard(3)
     assert checkpoints.steps() == []
-
-
-def test_random_generators_go_on_where_they_were() -> None:
-    def draw() -> list[float]:
-        drawn = [random.random(), random.gauss(0, 1), float(np.random.rand()), float(np.random.randn())]
-        return [*drawn, float(torch.rand(())), float(torch.randn(()))]
-
-    draw()
-    state = json.loads(json.dumps(random_state()))
-    expected = draw()
-    assert draw() != expected
-    restore_random_state(state)
-    assert draw() == expected

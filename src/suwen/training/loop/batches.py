@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from suwen.durable import replacing
 from suwen.encoders.side import Side
 from suwen.errors import SuwenError
 
@@ -26,7 +26,7 @@ class BatchError(SuwenError):
 
 
 @dataclass(frozen=True)
-class Tokens:
+class FlatTokens:
     """The token ids of many texts, end to end. ``offsets`` has one entry more than there are texts."""
 
     ids: npt.NDArray[np.int32]
@@ -37,8 +37,8 @@ class Tokens:
 
     def lengths(self, rows: Ints) -> Ints:
         """How many tokens each of these texts has."""
-        found: Ints = self.offsets[rows + 1] - self.offsets[rows]
-        return found
+        lengths: Ints = self.offsets[rows + 1] - self.offsets[rows]
+        return lengths
 
     def take(self, rows: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
         """The ids of these texts, end to end, and their lengths."""
@@ -55,7 +55,7 @@ def tokenise(
     prompt: str | None = None,
     max_length: int | None = None,
     cache: Path | None = None,
-) -> Tokens:
+) -> FlatTokens:
     """Tokenise texts once, with the side's prompt before each (or another), cut to the length.
 
     Args:
@@ -73,25 +73,26 @@ def tokenise(
     file = None if cache is None else cache / f"tokens-{_key(side, texts, before, limit)}.npz"
     if file is not None and file.is_file():
         with np.load(file, allow_pickle=False) as stored:
-            return Tokens(stored["ids"], stored["offsets"])
+            return FlatTokens(stored["ids"], stored["offsets"])
     parts: list[npt.NDArray[np.int32]] = []
     first: list[int] = []
     alike = True
     lengths = np.zeros(len(texts) + 1, np.int64)
     for start in range(0, len(texts), _SLICE):
-        found = side.ids([before + text for text in texts[start : start + _SLICE]], max_length=limit)
-        first = first or found[0]
-        alike = alike and all(row == first for row in found)
-        lengths[start + 1 : start + 1 + len(found)] = [len(row) for row in found]
-        parts.append(np.fromiter(chain.from_iterable(found), np.int32))
+        rows = side.ids([before + text for text in texts[start : start + _SLICE]], max_length=limit)
+        first = first or rows[0]
+        alike = alike and all(row == first for row in rows)
+        lengths[start + 1 : start + 1 + len(rows)] = [len(row) for row in rows]
+        parts.append(np.fromiter(chain.from_iterable(rows), np.int32))
     if alike and len(first) == limit and len(set(texts)) > 1:
         raise BatchError(
             f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
             "shorten the prompt, or raise the length"
         )
-    tokens = Tokens(np.concatenate(parts) if parts else np.zeros(0, np.int32), np.cumsum(lengths))
+    tokens = FlatTokens(np.concatenate(parts) if parts else np.zeros(0, np.int32), np.cumsum(lengths))
     if file is not None:
-        _store(file, tokens)
+        with replacing(file) as stream:
+            np.savez(stream, ids=tokens.ids, offsets=tokens.offsets)
     return tokens
 
 
@@ -100,19 +101,6 @@ def _key(side: Side, texts: Sequence[str], prompt: str, limit: int) -> str:
     for text in texts:
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()[:20]
-
-
-def _store(file: Path, tokens: Tokens) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{os.getpid()}-{file.name}")
-    np.savez(temporary, ids=tokens.ids, offsets=tokens.offsets)
-    temporary.replace(file)
-
-
-def embed(side: Side, tokens: Tokens, rows: Ints) -> Any:
-    """The side's vectors of these texts, differentiable."""
-    flat, lengths = tokens.take(rows)
-    return side.embed_flat(flat, lengths)
 
 
 def chunks(lengths: Ints, token_budget: int | None, most: int | None = None) -> list[slice]:
@@ -157,8 +145,8 @@ class Shuffled:
         epoch, place = divmod(step, self.per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self._count)
-        found: Ints = self._order[place * self.batch : (place + 1) * self.batch]
-        return found
+        positions: Ints = self._order[place * self.batch : (place + 1) * self.batch]
+        return positions
 
 
 class RowBatch(NamedTuple):
@@ -206,13 +194,10 @@ class OneSourceBatches:
 
     def _share(self, name: str) -> int:
         size = self._sizes[name]
-        wanted = min(size, self._limit or size) * self._weights.get(name, 1.0)
-        return int(wanted)
+        return int(min(size, self._limit or size) * self._weights.get(name, 1.0))
 
     def _make(self, epoch: int) -> list[RowBatch]:
-        plan: list[RowBatch] = []
-        for number, name in enumerate(self._sizes):
-            plan += list(self._of(number, name, epoch))
+        plan = [batch for number, name in enumerate(self._sizes) for batch in self._of(number, name, epoch)]
         order = np.random.default_rng((self._seed, epoch, 1)).permutation(len(plan))
         return [plan[position] for position in order]
 

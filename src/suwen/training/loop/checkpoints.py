@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
-import random
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from suwen.durable import sync, sync_tree
+from suwen.durable import new_folder
 from suwen.errors import SuwenError
 
 #: One more than one: the newest may turn out to be damaged.
@@ -43,7 +39,7 @@ class Checkpoint:
     state: dict[str, Tensor]
     #: ``<tensor name>/exp_avg`` and so on.
     optimiser: dict[str, Tensor] = field(default_factory=dict)
-    #: The random generators, one entry for each process; see :func:`random_state`.
+    #: The random generators, one entry for each process; see ``random_state.py``.
     random: list[dict[str, Any]] = field(default_factory=list)
     #: Anything else that JSON can hold.
     extra: dict[str, Any] = field(default_factory=dict)
@@ -66,16 +62,13 @@ class Checkpoints:
         Raises:
             CheckpointError: It could not be written (a full disk); the older ones are still there.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.sweep()
-        temporary = self.path / f".{_name(checkpoint.step)}.{os.getpid()}.tmp"
+        # What killed processes left behind.
+        for entry in self.path.glob(".step-*.tmp*"):
+            shutil.rmtree(entry, ignore_errors=True)
         try:
-            _write(temporary, checkpoint)
-            self.discard(checkpoint.step)
-            temporary.rename(self.path / _name(checkpoint.step))
-            sync(self.path)
+            with new_folder(self.path / _name(checkpoint.step)) as folder:
+                _write(folder, checkpoint)
         except (OSError, SafetensorError) as problem:
-            shutil.rmtree(temporary, ignore_errors=True)
             left = self.steps()
             last = f"the one of step {left[0]} is untouched" if left else "there is no older one"
             raise CheckpointError(
@@ -127,11 +120,6 @@ class Checkpoints:
             folder.rename(doomed)
             shutil.rmtree(doomed, ignore_errors=True)
 
-    def sweep(self) -> None:
-        """Delete what killed processes left behind."""
-        for entry in self.path.glob(".step-*.tmp*"):
-            shutil.rmtree(entry, ignore_errors=True)
-
     def clear(self) -> None:
         """Delete all checkpoints: the run is finished."""
         shutil.rmtree(self.path, ignore_errors=True)
@@ -156,46 +144,11 @@ class Checkpoints:
             )
 
 
-def random_state() -> dict[str, Any]:
-    """The state of the random generators of Python, numpy, torch and every GPU, as JSON can hold it."""
-    kind, numbers, place, has_gauss, gauss = np.random.get_state(legacy=True)
-    used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    gpus = torch.cuda.get_rng_state_all() if used else []
-    version, words, spare = random.getstate()
-    return {
-        "python": [version, list(words), spare],
-        "numpy": [kind, np.asarray(numbers).tolist(), int(place), int(has_gauss), float(gauss)],
-        "torch": _text(torch.get_rng_state()),
-        "cuda": [_text(state) for state in gpus],
-    }
-
-
-def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Set the random generators as :func:`random_state` found them."""
-    version, words, spare = state["python"]
-    random.setstate((version, tuple(words), spare))
-    kind, numbers, place, has_gauss, gauss = state["numpy"]
-    np.random.set_state((kind, np.asarray(numbers, dtype=np.uint32), place, has_gauss, gauss))
-    torch.set_rng_state(_bytes(state["torch"]))
-    if torch.cuda.is_available():
-        for number, text in enumerate(state["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(_bytes(text), number)
-
-
-def _text(state: Tensor) -> str:
-    return base64.b64encode(state.cpu().numpy().tobytes()).decode("ascii")
-
-
-def _bytes(text: str) -> Tensor:
-    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8)
-
-
 def _name(step: int) -> str:
     return f"step-{step:09d}"
 
 
 def _write(folder: Path, checkpoint: Checkpoint) -> None:
-    folder.mkdir()
     hashes = {}
     for name, tensors in ((_STATE, checkpoint.state), (_OPTIMISER, checkpoint.optimiser)):
         save_file(dict(_apart(tensors)), folder / name)
@@ -207,9 +160,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
         "extra": checkpoint.extra,
         "sha256": hashes,
     }
-    sealed = {**rest, "seal": _seal(rest)}
-    (folder / _REST).write_text(json.dumps(sealed) + "\n", encoding="utf-8")
-    sync_tree(folder)
+    (folder / _REST).write_text(json.dumps({**rest, "seal": _seal(rest)}) + "\n", encoding="utf-8")
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

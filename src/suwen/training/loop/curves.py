@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from suwen.durable import sync, write_bytes
+from suwen.durable import sync, write_bytes, write_text
 
 #: Why there is no picture, when there is none.
 NO_MATPLOTLIB = "curves.png was left out: matplotlib is not installed (pip install 'suwen[eval]')"
@@ -77,7 +77,7 @@ class Curves:
         # Rows from before a column was there are shorter.
         self._rows = [row + [""] * (len(self._columns) - len(row)) for row in self._rows]
         writer.writerows(self._rows)
-        write_bytes(self.file, text.getvalue().encode("utf-8"))
+        write_text(self.file, text.getvalue())
 
 
 def _cell(value: float) -> str:

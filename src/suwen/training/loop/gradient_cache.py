@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from suwen.errors import SuwenError
+from suwen.training.loop.random_state import restore_torch_random_state, torch_random_state
 
 
 class GradientCacheError(SuwenError):
@@ -41,7 +41,7 @@ def cached_backward(chunks: Sequence[Callable[[], Tensor]], loss: Callable[[list
         >>> import torch
         >>> encoder = torch.nn.Linear(3, 2, bias=False)
         >>> texts = torch.eye(3).split(2)
-        >>> found = cached_backward([lambda part=part: encoder(part) for part in texts], lambda v: torch.cat(v).sum())
+        >>> loss = cached_backward([lambda part=part: encoder(part) for part in texts], lambda v: torch.cat(v).sum())
         >>> torch.equal(encoder.weight.grad, torch.ones(2, 3))
         True
 
@@ -72,30 +72,11 @@ def cached_backward(chunks: Sequence[Callable[[], Tensor]], loss: Callable[[list
     return value.detach()
 
 
-@dataclass(frozen=True)
-class _Random:
-    """Where the random numbers of the CPU and of every GPU stand."""
-
-    cpu: Tensor
-    gpus: list[Tensor]
-
-    @classmethod
-    def now(cls) -> _Random:
-        # Without the question, asking would start CUDA in a process that uses the CPU alone.
-        gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-        return cls(torch.get_rng_state(), gpus)
-
-    def restore(self) -> None:
-        torch.set_rng_state(self.cpu)
-        if self.gpus:
-            torch.cuda.set_rng_state_all(self.gpus)
-
-
-def _without_graph(chunks: Sequence[Callable[[], Tensor]]) -> tuple[list[Tensor], list[_Random]]:
+def _without_graph(chunks: Sequence[Callable[[], Tensor]]) -> tuple[list[Tensor], list[list[Tensor]]]:
     vectors, states = [], []
     with torch.no_grad():
         for chunk in chunks:
-            states.append(_Random.now())
+            states.append(torch_random_state())
             vectors.append(chunk().detach().requires_grad_())
     # Autocast keeps low-precision copies of the weights, and one made without a graph would cut the second pass off.
     # torch 2.11 and 2.13 were seen to keep the two kinds apart; nothing promises it for older ones.
@@ -103,15 +84,15 @@ def _without_graph(chunks: Sequence[Callable[[], Tensor]]) -> tuple[list[Tensor]
     return vectors, states
 
 
-def _with_graph(chunks: Sequence[Callable[[], Tensor]], vectors: list[Tensor], states: list[_Random]) -> bool:
+def _with_graph(chunks: Sequence[Callable[[], Tensor]], vectors: list[Tensor], states: list[list[Tensor]]) -> bool:
     """Encode chunks once more and send their vectors' gradients back; whether any of them learns."""
     trained = False
-    after = _Random.now()
+    after = torch_random_state()
     try:
         for index, chunk in enumerate(chunks):
             if vectors[index].grad is None:
                 continue
-            states[index].restore()
+            restore_torch_random_state(states[index])
             again = chunk()
             if again.shape != vectors[index].shape:
                 raise GradientCacheError(
@@ -120,7 +101,7 @@ def _with_graph(chunks: Sequence[Callable[[], Tensor]], vectors: list[Tensor], s
                 )
             trained |= _send_back(again, vectors[index])
     finally:
-        after.restore()
+        restore_torch_random_state(after)
     return trained
 
 

@@ -26,8 +26,6 @@ class Optimisation:
         warmup: The part of the training in which the learning rate climbs.
         schedule: What follows the climb.
         clip: The largest global norm of the gradients, or None.
-        betas: AdamW's.
-        fused: Whether to take the fused kernel where all parameters are on a GPU.
     """
 
     learning_rate: float
@@ -35,8 +33,6 @@ class Optimisation:
     warmup: float = 0.05
     schedule: Schedule = "linear"
     clip: float | None = 1.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    fused: bool = True
 
     def factor(self, fraction: float) -> float:
         """The part of the learning rate to use when a fraction of the training is done.
@@ -60,10 +56,8 @@ def adamw(groups: list[dict[str, Any]], settings: Optimisation) -> torch.optim.A
     everything = [one for group in ready for one in group["params"]]
     if not everything:
         raise RunError("the task has nothing to train: its groups hold no parameters")
-    fused = settings.fused and all(one.is_cuda for one in everything)
-    return torch.optim.AdamW(
-        ready, lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay, fused=fused or None
-    )
+    fused = all(one.is_cuda for one in everything) or None
+    return torch.optim.AdamW(ready, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
 
 
 def names_of(parameters: list[Tensor], state: Mapping[str, Tensor]) -> list[str]:
@@ -81,12 +75,12 @@ def names_of(parameters: list[Tensor], state: Mapping[str, Tensor]) -> list[str]
 
 def load_moments(optimiser: torch.optim.AdamW, names: list[str], saved: Mapping[str, Tensor]) -> None:
     """Give an optimiser back what :func:`moments` took from it."""
-    found = {
+    remembered = {
         place: {moment: saved[f"{name}/{moment}"] for moment in _MOMENTS}
         for place, name in enumerate(names)
         if f"{name}/{_MOMENTS[0]}" in saved
     }
-    optimiser.load_state_dict({"state": found, "param_groups": optimiser.state_dict()["param_groups"]})
+    optimiser.load_state_dict({"state": remembered, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
 def moments(optimiser: torch.optim.AdamW, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:

@@ -27,9 +27,8 @@ from suwen.durable import FileLock, Locked, new_folder, write_json
 from suwen.errors import SuwenError
 from suwen.training.loop.checkpoints import Checkpoints
 from suwen.training.loop.curves import Curves
-from suwen.training.loop.gather import world
 from suwen.training.loop.journal import differences
-from suwen.training.loop.processes import agree, in_first
+from suwen.training.loop.processes import agree, in_first, world
 
 _PACKAGES = (
     "torch",

@@ -1,9 +1,7 @@
-"""The contrastive loss of both CARE stages, and its mask by text. Gathering over processes is in ``gather.py``."""
+"""The contrastive loss of both CARE stages, and its mask by text. Gathering over processes is in ``processes.py``."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,17 +23,14 @@ class InfoNCE:
               {e^{s_{i,p(i)}/\tau} + \sum_{j \notin M_i} e^{s_{ij}/\tau}}, \quad s_{ij} = q_i^\top d_j
 
     :math:`p(i)` is the column of query i's positive; every other column, in-batch or mined, is a negative unless it
-    is in :math:`M_i`: its text equals the positive's, or the teacher scores it too near the positive (the false
-    negatives; ``mask_share`` is the TopK-PercPos rule of NV-Retriever). Masking goes by text, never by the student's
-    own similarity, which would hide exactly the negatives it has yet to learn.
+    is in :math:`M_i`: its text equals the positive's. Masking goes by text, never by the student's own similarity,
+    which would hide exactly the negatives it has yet to learn.
 
     The similarity is the cosine **if the caller normalised the vectors**: nothing is normalised here. Vectors of
     half precision, under autocast too, are scored in fp32: at tau 0.02 a bf16 cosine is off by 0.2 in the exponent.
 
     Args:
         temperature: tau. A tensor that requires a gradient makes it learnable (CARE, appendix C.1.1).
-        mask_margin: drop negatives whose teacher score is above the positive's less this.
-        mask_share: drop negatives whose teacher score is above this share of the positive's, such as 0.95.
 
     Example:
         >>> import torch
@@ -45,30 +40,20 @@ class InfoNCE:
         >>> loss = InfoNCE(temperature=0.1)
         >>> round(loss(queries, documents, positives).item(), 3)
         0.347
-        >>> round(loss(queries, documents, positives, text_mask(["咳嗽", "发热", "咳嗽"], positives)).item(), 3)
+        >>> texts = torch.tensor([0, 1, 0])  # a number for each text
+        >>> round(loss(queries, documents, positives, text_mask(texts, positives)).item(), 3)
         0.0
     """
 
     temperature: float | Tensor = 0.02
-    mask_margin: float | None = None
-    mask_share: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings without a meaning."""
+        """Refuse a temperature that is not above 0."""
         if not isinstance(self.temperature, Tensor) and not self.temperature > 0:
             raise LossError(f"temperature is {self.temperature}: set it above 0, such as 0.02")
-        if self.mask_margin is not None and self.mask_share is not None:
-            raise LossError("mask_margin and mask_share are both set: keep one, they answer the same question")
-        if self.mask_share is not None and not 0 < self.mask_share <= 1:
-            raise LossError(f"mask_share is {self.mask_share}: set it above 0 and at most 1, such as 0.95")
 
     def __call__(
-        self,
-        queries: Tensor,
-        documents: Tensor,
-        positives: Tensor,
-        same_text: Tensor | None = None,
-        teacher_scores: Tensor | None = None,
+        self, queries: Tensor, documents: Tensor, positives: Tensor, same_text: Tensor | None = None
     ) -> Tensor:
         """The mean loss over the queries.
 
@@ -78,15 +63,14 @@ class InfoNCE:
             positives: for each query, the column of its positive.
             same_text: B x N, true where a document's text equals the query's positive (``text_mask``). The positive
                 itself may be true: it is never masked.
-            teacher_scores: B x N, read only if a margin or a share is set.
 
         Raises:
-            LossError: the shapes do not fit, or a mask was asked for without teacher scores.
+            LossError: the shapes do not fit.
         """
-        _check(queries, documents, positives)
+        _check(queries, documents, positives, same_text)
         logits = similarities(queries, documents) / self.temperature
-        masked = self._masked(logits.shape, positives, same_text, teacher_scores)
-        if masked is not None:
+        if same_text is not None:
+            masked = same_text.to(torch.bool).scatter(1, positives[:, None], False)
             # After the temperature: a learnable one would get the gradient 0 x -inf.
             logits = logits.masked_fill(masked, float("-inf"))
         return functional.cross_entropy(logits, positives)
@@ -115,39 +99,10 @@ class InfoNCE:
         Raises:
             LossError: the shapes do not fit.
         """
-        _check(queries, documents, positives)
+        _check(queries, documents, positives, same_text)
         rows = torch.arange(len(queries), device=queries.device)[own or slice(None)]
-        if same_text is not None:
-            _check_table("same_text", same_text, (len(queries), len(documents)))
-            same_text = same_text[rows][:, positives]
-        found = InfoNCE(self.temperature)
-        return found(documents[positives[rows]], queries, rows, same_text)
-
-    def _masked(
-        self, shape: torch.Size, positives: Tensor, same_text: Tensor | None, teacher: Tensor | None
-    ) -> Tensor | None:
-        masked = None
-        if same_text is not None:
-            _check_table("same_text", same_text, shape)
-            masked = same_text.to(torch.bool)
-        if self.mask_margin is not None or self.mask_share is not None:
-            if teacher is None:
-                raise LossError(
-                    "masking by the teacher needs teacher_scores: pass them, or unset mask_margin/mask_share"
-                )
-            _check_table("teacher_scores", teacher, shape)
-            false_negative = self._too_near(teacher, positives)
-            masked = false_negative if masked is None else masked | false_negative
-        if masked is None:
-            return None
-        return masked.scatter(1, positives[:, None], False)
-
-    def _too_near(self, teacher: Tensor, positives: Tensor) -> Tensor:
-        positive = teacher.gather(1, positives[:, None])
-        if self.mask_margin is not None:
-            return teacher > positive - self.mask_margin
-        # By the distance, so that a share of a negative score still lies below it.
-        return teacher > positive - (1 - (self.mask_share or 0)) * positive.abs()
+        among_queries = None if same_text is None else same_text[rows][:, positives]
+        return self(documents[positives[rows]], queries, rows, among_queries)
 
 
 def similarities(queries: Tensor, documents: Tensor) -> Tensor:
@@ -169,36 +124,21 @@ def full_precision(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
     return left.to(wide), right.to(wide)
 
 
-def text_mask(ids: Sequence[Hashable] | Tensor, positives: Sequence[int] | Tensor) -> Tensor:
+def text_mask(texts: Tensor, positives: Tensor) -> Tensor:
     """Which documents carry the text of each query's positive, the positive included: B x N, bool.
 
     Args:
-        ids: for each document, its text, or anything equal exactly where the texts are (see ``text_ids``).
-        positives: for each query, the column of its positive; the mask is made on its device.
+        texts: for each document, a number that is equal exactly where the texts are.
+        positives: for each query, the column of its positive.
 
-    >>> text_mask(["头痛", "头疼", "头痛"], [0, 1]).tolist()
+    >>> import torch
+    >>> text_mask(torch.tensor([7, 8, 7]), torch.tensor([0, 1])).tolist()
     [[True, False, True], [False, True, False]]
     """
-    columns = torch.as_tensor(positives, dtype=torch.long)
-    if not isinstance(ids, Tensor):
-        numbers: dict[Hashable, int] = {}
-        ids = torch.tensor([numbers.setdefault(one, len(numbers)) for one in ids], dtype=torch.long)
-    ids = ids.to(columns.device)
-    return ids[columns][:, None] == ids[None, :]
+    return texts[positives][:, None] == texts[None, :]
 
 
-def text_ids(texts: Sequence[str]) -> Tensor:
-    """A 64-bit number for each text, the same in every process, so that it can be gathered like the vectors.
-
-    >>> ids = text_ids(["头痛", "头疼", "头痛"])
-    >>> bool(ids[0] == ids[2]), bool(ids[0] == ids[1])
-    (True, False)
-    """
-    digests = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts]
-    return torch.tensor([int.from_bytes(digest, "big", signed=True) for digest in digests], dtype=torch.long)
-
-
-def _check(queries: Tensor, documents: Tensor, positives: Tensor) -> None:
+def _check(queries: Tensor, documents: Tensor, positives: Tensor, same_text: Tensor | None) -> None:
     if queries.ndim != 2 or documents.ndim != 2 or not len(queries):
         raise LossError(
             f"queries are {tuple(queries.shape)} and documents {tuple(documents.shape)}: pass one vector a row, "
@@ -219,9 +159,8 @@ def _check(queries: Tensor, documents: Tensor, positives: Tensor) -> None:
             f"a positive lies outside the {len(documents)} documents: pass columns of `documents`, "
             f"offset by rank x documents a process after a gather"
         )
-
-
-def _check_table(name: str, table: Tensor, shape: Sequence[int]) -> None:
-    if tuple(table.shape) != tuple(shape):
-        raise LossError(f"{name} is {tuple(table.shape)}: pass a row for each query, a column for each document, "
-                        f"{tuple(shape)}")  # fmt: skip
+    if same_text is not None and same_text.shape != (len(queries), len(documents)):
+        raise LossError(
+            f"same_text is {tuple(same_text.shape)}: pass a row for each query, a column for each document, "
+            f"{(len(queries), len(documents))}"
+        )

@@ -56,10 +56,7 @@ class Matryoshka:
         if widest > width:
             raise LossError(f"vectors have {width} dimensions: take {widest} out of the Matryoshka dimensions")
         losses = [loss(cut(queries, m), cut(documents, m), **others) for m in self.dimensions]
-        total = losses[0]
-        for one in losses[1:]:
-            total = total + one
-        return total / len(losses)
+        return sum(losses[1:], start=losses[0]) / len(losses)
 
 
 def cut(vectors: Tensor, dimension: int) -> Tensor:

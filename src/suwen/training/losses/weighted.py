@@ -34,8 +34,8 @@ class Weighted:
     Example:
         >>> import torch
         >>> stage_1 = Weighted({"contrastive": 1.0, "squared_l2": 0.5})
-        >>> found = stage_1({"contrastive": torch.tensor(2.0), "squared_l2": lambda: torch.tensor(4.0)})
-        >>> found.total.item(), {name: part.item() for name, part in found.parts.items()}
+        >>> loss = stage_1({"contrastive": torch.tensor(2.0), "squared_l2": lambda: torch.tensor(4.0)})
+        >>> loss.total.item(), {name: part.item() for name, part in loss.parts.items()}
         (4.0, {'contrastive': 2.0, 'squared_l2': 4.0})
     """
 
@@ -64,7 +64,4 @@ class Weighted:
             )
         values = {name: loss() if callable(loss) else loss for name, loss in losses.items() if name in used}
         terms = [used[name] * value for name, value in values.items()]
-        total = terms[0]
-        for term in terms[1:]:
-            total = total + term
-        return WeightedSum(total, {name: value.detach() for name, value in values.items()})
+        return WeightedSum(sum(terms[1:], start=terms[0]), {name: value.detach() for name, value in values.items()})

@@ -8,7 +8,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 #: What a text is: query, answer, title, sentence, span, name, pattern… as the file of texts says.
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=32)]
-Precision = Literal["fp32", "bf16", "fp16"]
 Schedule = Literal["linear", "cosine", "constant"]
 Faithful = Literal["paper", "code", "fixed"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
@@ -57,7 +56,9 @@ class Training(KeyGroup):
     warmup: float = Field(default=0.05, ge=0, lt=1, description="share of the steps that warm up")
     schedule: Schedule = Field(default="linear", description="what follows the warm-up")
     clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null clips nothing")
-    precision: Precision = Field(default="fp32", description="number format of the forward and backward pass")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="number format of the forward and backward pass"
+    )
     gradient_checkpointing: bool = Field(default=False, description="recompute activations: less memory, more time")
     chunk: int | None = Field(default=None, ge=1, description="texts per piece of the gradient cache; null = off")
     token_budget: int | None = Field(default=None, ge=1, description="padded tokens per forward pass; null = no limit")

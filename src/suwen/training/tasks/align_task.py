@@ -12,20 +12,19 @@ import torch
 
 from suwen.encoders.packed import to_device
 from suwen.training.loop.batches import Ints, Shuffled
-from suwen.training.loop.gather import gather, world
-from suwen.training.loop.gradient_cache import cached_backward
+from suwen.training.loop.processes import gather, own_share, world
 from suwen.training.losses.distil_kl import DistilKL
-from suwen.training.losses.info_nce import InfoNCE, similarities
+from suwen.training.losses.info_nce import InfoNCE, similarities, text_mask
 from suwen.training.losses.leaf import Leaf
 from suwen.training.losses.squared_l2 import SquaredL2
 from suwen.training.losses.weighted import Weighted, WeightedSum
 from suwen.training.tasks.towers import (
     FrozenTower,
     TrainedTower,
+    backward_through,
     load_trainable,
     parameter_groups,
     trainable_state,
-    vectors_of,
 )
 
 
@@ -66,7 +65,7 @@ class AlignLosses:
 
 
 class AlignTask:
-    """Optimised by :func:`suwen.training.loop.loop.optimise`; Stage II, too, may keep it in the mix.
+    """Optimised by :func:`suwen.training.loop.training_loop.optimise`; Stage II, too, may keep it in the mix.
 
     Args:
         model: The student.
@@ -99,15 +98,8 @@ class AlignTask:
             for number, (part, size) in enumerate(zip(parts, sizes, strict=True))
         ]
         self.per_epoch = max(1, round(sum(len(part.places) for part in parts) / sum(o.batch for o in self._orders)))
-        self._sum = Weighted(
-            {
-                "contrastive": losses.contrastive,
-                "squared_l2": losses.squared_l2,
-                "distil": losses.distil,
-                "leaf": losses.leaf,
-                "ranking": losses.ranking,
-            }
-        )
+        weights = ("contrastive", "squared_l2", "distil", "leaf", "ranking")
+        self._sum = Weighted({name: getattr(losses, name) for name in weights})
         self.scaler: Any = None
 
     def groups(self) -> list[dict[str, Any]]:
@@ -155,20 +147,16 @@ class AlignTask:
             ``loss``, not scaled, and what it is the sum of.
         """
         drawn = [order.rows(number) for order in self._orders]
+        values: dict[str, torch.Tensor] = {}
+
+        def loss(student: torch.Tensor) -> torch.Tensor:
+            summed = self._loss(student, drawn)
+            values.update({"loss": summed.total.detach(), **summed.parts})
+            return summed.total if scale is None else scale(summed.total)
+
         asked = [(part.tower, own_share(whole)) for part, whole in zip(self.parts, drawn, strict=True)]
-        told: dict[str, torch.Tensor] = {}
-
-        def loss(vectors: list[torch.Tensor]) -> torch.Tensor:
-            found = self._loss(torch.cat(vectors), drawn)
-            told.update({"loss": found.total.detach(), **found.parts})
-            return found.total if scale is None else scale(found.total)
-
-        pieces = [piece for tower, rows in asked for piece in tower.pieces(rows)]
-        if len(pieces) > len(asked):
-            cached_backward(pieces, loss)
-        else:
-            loss([vectors_of(asked)]).backward()  # type: ignore[no-untyped-call]
-        return told
+        backward_through(asked, loss, together=True)
+        return values
 
     def _loss(self, student: torch.Tensor, drawn: Sequence[Ints]) -> WeightedSum:
         teachers, texts = [], []
@@ -176,14 +164,15 @@ class AlignTask:
             rows = own_share(whole)
             teachers.append(part.targets.vectors(part.places[rows]))
             texts.append(part.texts[rows])
-        teacher, ids = torch.cat(teachers), to_device(np.concatenate(texts), student.device)
-        every, every_id = gather(teacher), gather(ids)
+        teacher = torch.cat(teachers)
+        every, every_text = gather(teacher), gather(to_device(np.concatenate(texts), student.device))
         rank, _ = world()
         positives = torch.arange(len(student), device=student.device) + rank * len(student)
-        same = ids[:, None] == every_id[None, :]
         return self._sum(
             {
-                "contrastive": lambda: InfoNCE(self.losses.temperature)(student, every, positives, same),
+                "contrastive": lambda: InfoNCE(self.losses.temperature)(
+                    student, every, positives, text_mask(every_text, positives)
+                ),
                 "squared_l2": lambda: SquaredL2()(student, teacher),
                 "distil": lambda: DistilKL(self.losses.temperature)(
                     similarities(student, every), similarities(teacher, every)
@@ -210,13 +199,6 @@ class AlignTask:
         documents = self._bank.vectors(np.unique(np.concatenate(near)).astype(np.int64))
         mine, its = (similarities(side[torch.cat(ranked)], documents) for side in (student, teacher))
         return DistilKL(self.losses.temperature)(mine, its)
-
-
-def own_share(rows: Ints) -> Ints:
-    """This process's share of a batch."""
-    rank, size = world()
-    each = len(rows) // size
-    return rows[rank * each : (rank + 1) * each] if size > 1 else rows
 
 
 def _part_of(module: torch.nn.Module) -> str:

@@ -28,9 +28,9 @@ def mask_tokens(ordinary: Tensor, ratio: float, generator: torch.Generator) -> T
     Args:
         ordinary: ``[texts, tokens]``, true where a token is neither special nor padding.
         ratio: The share to hide.
-        generator: Decides alone: the same state, the same mask.
+        generator: On the same device; decides alone: the same state, the same mask.
     """
-    dice = torch.rand(ordinary.shape, generator=generator, device=generator.device).to(ordinary.device)
+    dice = torch.rand(ordinary.shape, generator=generator, device=generator.device)
     order = dice.masked_fill(~ordinary, 2.0).argsort(dim=1).argsort(dim=1)
     # Short texts would often hide nothing, and the mean of nothing is NaN.
     count = (ordinary.sum(dim=1, keepdim=True) * ratio).round().clamp_min(1).long()
@@ -38,12 +38,12 @@ def mask_tokens(ordinary: Tensor, ratio: float, generator: torch.Generator) -> T
 
 
 def visible_to_decoder(ordinary: Tensor, ratio: float, generator: torch.Generator) -> Tensor:
-    """What each position may look at, ``[texts, tokens, tokens]``: others, drawn anew for each, and place 0.
+    """What each position may look at, ``[texts, tokens, tokens]``: others, drawn for each by itself, and place 0.
 
     Place 0 holds the sentence vector. No position sees itself.
     """
     texts, length = ordinary.shape
-    dice = torch.rand((texts, length, length), generator=generator, device=generator.device).to(ordinary.device)
+    dice = torch.rand((texts, length, length), generator=generator, device=generator.device)
     seen = (dice >= ratio) & ordinary[:, None, :] & ~torch.eye(length, dtype=torch.bool, device=ordinary.device)
     seen[:, :, 0] = True
     return seen
@@ -70,8 +70,8 @@ class DecoderLayer(nn.Module):
         """Answer at each position of ``asked`` from what it may see of ``read``."""
         query = self._split(self.query(self.before_query(asked)))
         key, value = map(self._split, self.key_value(self.before_key(read)).chunk(2, dim=-1))
-        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible[:, None])
-        asked = asked + self.output(found.transpose(1, 2).flatten(2))
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible[:, None])
+        asked = asked + self.output(attended.transpose(1, 2).flatten(2))
         answer: Tensor = asked + self.forward_out(functional.gelu(self.forward_in(self.before_forward(asked))))
         return answer
 
@@ -112,7 +112,7 @@ class RetroMAE(nn.Module):
     random half of the other tokens.
 
     Args:
-        student: A ``SentenceTransformer`` that begins with a transformer, or that transformer module.
+        student: A ``SentenceTransformer`` that begins with a transformer.
         encoder_mask: The share of tokens hidden from the encoder.
         decoder_mask: The share of the other tokens hidden from each position of the decoder.
         seed: Of the decoder's weights.
@@ -125,7 +125,7 @@ class RetroMAE(nn.Module):
 
     def __init__(self, student: Any, *, encoder_mask: float = 0.3, decoder_mask: float = 0.5, seed: int = 0) -> None:
         super().__init__()
-        transformer = student if type(student).__name__ == "Transformer" else next(iter(student))
+        transformer = next(iter(student))
         if not hasattr(transformer, "model") or not hasattr(transformer.model, "embeddings"):
             raise RetroMAEError("masked auto-encoding needs a transformer encoder: a static student cannot be masked")
         tokenizer, config = transformer.tokenizer, transformer.model.config
@@ -146,9 +146,7 @@ class RetroMAE(nn.Module):
         self.to(self.encoder.device)
 
     def loss(self, input_ids: Tensor, attention_mask: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """The loss of a padded batch.
-
-        Ids on the CPU are masked there and copied, so that the GPU is never waited for.
+        """The loss of a padded batch, which is where the model is, as the generator is.
 
         Args:
             input_ids: ``[texts, tokens]``, ``[CLS]`` first.
@@ -158,19 +156,13 @@ class RetroMAE(nn.Module):
         Returns:
             ``loss`` = ``encoder`` + ``decoder``, each the mean over its predicted tokens.
         """
-        ordinary = attention_mask.bool() & ~torch.isin(input_ids, self.special.to(input_ids.device))
+        ordinary = attention_mask.bool() & ~torch.isin(input_ids, self.special)
         masked = mask_tokens(ordinary, self.encoder_mask, generator)
-        hidden_places, all_places = (found.flatten().nonzero()[:, 0] for found in (masked, ordinary))
-        device = self.encoder.device
-        ids, attention, masked, ordinary, hidden_places, all_places = (
-            found.to(device, non_blocking=True)
-            for found in (input_ids, attention_mask, masked, ordinary, hidden_places, all_places)
-        )
-        states = self.encode(ids.masked_fill(masked, self._mask_id), attention)
-        encoder = self._predicted(self.encoder_head, states, ids, hidden_places)
-        visible = visible_to_decoder(ordinary, self.decoder_mask, self._on_device(generator))
-        decoded = self.decode(self._sentence(states, attention), ids, visible)
-        decoder = self._predicted(self.decoder_head, decoded, ids, all_places)
+        states = self.encode(input_ids.masked_fill(masked, self._mask_id), attention_mask)
+        encoder = self._predicted(self.encoder_head, states, input_ids, masked)
+        visible = visible_to_decoder(ordinary, self.decoder_mask, generator)
+        decoded = self.decode(self._sentence(states, attention_mask), input_ids, visible)
+        decoder = self._predicted(self.decoder_head, decoded, input_ids, ordinary)
         return {"loss": encoder + decoder, "encoder": encoder, "decoder": decoder}
 
     def _sentence(self, states: Tensor, attention: Tensor) -> Tensor:
@@ -182,24 +174,16 @@ class RetroMAE(nn.Module):
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Hidden states of the last layer, ``[texts, tokens, width]``."""
-        found: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        return found
+        states: Tensor = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        return states
 
     def decode(self, sentence: Tensor, input_ids: Tensor, visible: Tensor) -> Tensor:
         """What the decoder makes of the sentence vectors ``[texts, width]`` and the visible tokens."""
         tokens = self.encoder.embeddings(input_ids=input_ids)
         read = torch.cat([sentence[:, None].to(tokens.dtype), tokens[:, 1:]], dim=1)
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
-        found: Tensor = self.last(self.layer(sentence[:, None] + self.positions(places)[None], read, visible))
-        return found
+        states: Tensor = self.last(self.layer(sentence[:, None] + self.positions(places)[None], read, visible))
+        return states
 
-    def _predicted(self, head: VocabularyHead, states: Tensor, ids: Tensor, places: Tensor) -> Tensor:
-        table = self.encoder.get_input_embeddings().weight
-        return head.loss(states.flatten(0, 1)[places], ids.flatten()[places], table)
-
-    def _on_device(self, generator: torch.Generator) -> torch.Generator:
-        """A generator where the model is, seeded by the given one: a mask per pair of tokens is too much to copy."""
-        if generator.device == self.encoder.device:
-            return generator
-        seed = int(torch.randint(1 << 62, (), generator=generator, device=generator.device))
-        return torch.Generator(self.encoder.device).manual_seed(seed)
+    def _predicted(self, head: VocabularyHead, states: Tensor, ids: Tensor, wanted: Tensor) -> Tensor:
+        return head.loss(states[wanted], ids[wanted], self.encoder.get_input_embeddings().weight)

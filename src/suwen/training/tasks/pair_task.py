@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,21 @@ import torch
 
 from suwen.encoders.packed import to_device
 from suwen.training.loop.batches import Ints, OneSourceBatches
-from suwen.training.loop.gather import gather, world
-from suwen.training.loop.gradient_cache import cached_backward
+from suwen.training.loop.processes import gather, own_share, world
 from suwen.training.losses.distil_kl import DistilKL
 from suwen.training.losses.info_nce import InfoNCE, similarities
 from suwen.training.losses.matryoshka import Matryoshka
 from suwen.training.tasks.align_task import AlignTask
 from suwen.training.tasks.merged_lora import MergedLora
 from suwen.training.tasks.row_tables import PairTable
-from suwen.training.tasks.towers import FrozenTower, Tower, load_trainable, parameter_groups, trainable_state
+from suwen.training.tasks.towers import (
+    FrozenTower,
+    Tower,
+    backward_through,
+    load_trainable,
+    parameter_groups,
+    trainable_state,
+)
 
 
 @dataclass(frozen=True)
@@ -112,10 +119,10 @@ class PairTask:
 
     def state(self) -> dict[str, torch.Tensor]:
         """All that is trained."""
-        found = {"log_temperature": self._log_temperature.detach()}
+        state = {"log_temperature": self._log_temperature.detach()}
         for number, (module, _) in enumerate(self._modules):
-            found |= trainable_state(module, f"{number}.")
-        return found
+            state |= trainable_state(module, f"{number}.")
+        return state
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Put it back."""
@@ -138,18 +145,14 @@ class PairTask:
         for adapter in self._merged:
             adapter.merge()
 
-        def scaled(found: torch.Tensor) -> torch.Tensor:
-            return found if self.scaler is None else self.scaler.scale(found)
+        def scaled(total: torch.Tensor) -> torch.Tensor:
+            return total if self.scaler is None else self.scaler.scale(total)
 
-        def loss(vectors: list[torch.Tensor], asked: int) -> torch.Tensor:
-            return scaled(self._loss(torch.cat(vectors[:asked]), torch.cat(vectors[asked:]), batch))
+        def loss(vectors: torch.Tensor) -> torch.Tensor:
+            count = len(batch.queries)
+            return scaled(self._loss(vectors[:count], vectors[count:], batch))
 
-        left, right = self.queries.pieces(batch.queries), self.documents.pieces(batch.documents)
-        if len(left) + len(right) > 2:  # a batch that fits whole need not be encoded twice
-            total = cached_backward([*left, *right], lambda vectors: loss(vectors, len(left)))
-        else:
-            total = loss([self.queries.vectors(batch.queries), self.documents.vectors(batch.documents)], 1)
-            total.backward()  # type: ignore[no-untyped-call]
+        total = backward_through([(self.queries, batch.queries), (self.documents, batch.documents)], loss)
         if self._alignment is not None and self.losses.keep_alignment:
             weight = self.losses.keep_alignment
             kept = self._alignment.backward(number, scale=lambda loss: scaled(weight * loss))
@@ -157,7 +160,7 @@ class PairTask:
         for adapter in self._merged:
             adapter.split()
         scale = 1.0 if self.scaler is None else float(self.scaler.get_scale())
-        curves["loss"] = total.detach() / scale
+        curves["loss"] = total / scale
         if self.losses.learn_temperature:
             curves["temperature"] = self._log_temperature.detach().exp()
         return curves
@@ -166,10 +169,8 @@ class PairTask:
         """The texts of step ``number``, this process's share of them."""
         chosen = self.batches.rows(number)
         rank, size = world()
-        each = len(chosen.positions) // size
-        mine = chosen.positions[rank * each : (rank + 1) * each] if size > 1 else chosen.positions
         rng = np.random.default_rng((self.seed, number, rank, 7))
-        rows = [self.table.sources[chosen.source][place] for place in mine]
+        rows = [self.table.sources[chosen.source][place] for place in own_share(chosen.positions)]
         queries = np.array([row[0] for row in rows], np.int64)
         right = [row[1][int(rng.integers(len(row[1])))] for row in rows]
         wrong = [_some(row[2], self.negatives, rng) for row in rows]
@@ -187,10 +188,9 @@ class PairTask:
         positives = to_device(batch.positives + rank * len(documents), device)
         same = to_device(right_columns(self.table, batch.queries, ids), device)
         nce = InfoNCE(self._log_temperature.exp() if self.losses.learn_temperature else self.losses.temperature)
-        forward: Callable[..., torch.Tensor] = nce
-        total = self._nested(forward, queries, every, positives, same)
+        total = self._nested(nce, queries, every, positives, same)
         if self.losses.backward_weight:
-            total = total + self.losses.backward_weight * self._backward(nce, queries, every, positives, same, size)
+            total = total + self.losses.backward_weight * self._backward(nce, queries, every, positives, same)
         if self.losses.distil and self._teacher is not None:
             candidates = gather(self._teacher.documents.vectors(batch.documents))
             taught = similarities(self._teacher.queries.vectors(batch.queries), candidates)
@@ -210,23 +210,17 @@ class PairTask:
         return Matryoshka(self.losses.dimensions)(loss, queries, documents, positives=positives, same_text=same)
 
     def _backward(
-        self, nce: InfoNCE, queries: torch.Tensor, documents: torch.Tensor, positives: Any, same: Any, size: int
+        self, nce: InfoNCE, queries: torch.Tensor, documents: torch.Tensor, positives: Any, same: Any
     ) -> torch.Tensor:
         """Each document finds its query; over several processes the queries are gathered too."""
-        rank, _ = world()
-        count = len(queries)
-        own = slice(rank * count, (rank + 1) * count) if size > 1 else None
-        all_queries, all_positives, all_same = gather(queries), gather(positives), gather(same)
-
-        def reverse(left: torch.Tensor, right: torch.Tensor, positives: Any, same_text: Any) -> torch.Tensor:
-            return nce.reverse(left, right, positives, same_text, own=own)
-
-        return self._nested(reverse, all_queries, documents, all_positives, all_same)
+        first = world()[0] * len(queries)
+        reverse = partial(nce.reverse, own=slice(first, first + len(queries)))
+        return self._nested(reverse, gather(queries), documents, gather(positives), gather(same))
 
 
 def right_columns(table: PairTable, queries: Ints, documents: Ints) -> npt.NDArray[np.bool_]:
     """Which documents of a batch are right for each query, by any of its rows: none of them is a negative."""
-    found = np.zeros((len(queries), len(documents)), np.bool_)
+    right = np.zeros((len(queries), len(documents)), np.bool_)
     order = np.argsort(documents, kind="stable")
     ordered = documents[order]
     owners = [table.right[int(query)] for query in queries]
@@ -235,8 +229,8 @@ def right_columns(table: PairTable, queries: Ints, documents: Ints) -> npt.NDArr
     first, last = np.searchsorted(ordered, ids, "left"), np.searchsorted(ordered, ids, "right")
     counts = last - first
     flat = np.repeat(first, counts) + np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    found[np.repeat(rows, counts), order[flat]] = True
-    return found
+    right[np.repeat(rows, counts), order[flat]] = True
+    return right
 
 
 def _some(ids: list[int], count: int, rng: np.random.Generator) -> list[int]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from suwen.training.loop.batches import Shuffled, Tokens
-from suwen.training.tasks.align_task import own_share
+from suwen.training.loop.batches import FlatTokens, Shuffled
+from suwen.training.loop.processes import own_share
 from suwen.training.tasks.masked_autoencoder import RetroMAE
 from suwen.training.tasks.towers import Precision, autocast, load_trainable, parameter_groups, trainable_state
 
@@ -26,7 +26,7 @@ class RetromaeTask:
     """
 
     def __init__(
-        self, auto: RetroMAE, tokens: Tokens, pad: int, batch: int, *, seed: int, precision: Precision
+        self, auto: RetroMAE, tokens: FlatTokens, pad: int, batch: int, *, seed: int, precision: Precision
     ) -> None:
         self.auto, self.tokens, self.pad, self.seed, self.precision = auto, tokens, pad, seed, precision
         self.order = Shuffled(len(tokens), batch, seed)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
-import numpy.typing as npt
 
+from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
 from suwen.errors import SuwenError
+from suwen.training.loop.batches import Ints
 
-Ints = npt.NDArray[np.int64]
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
 
@@ -77,10 +75,10 @@ def rows_folder_sources(folder: Path) -> dict[str, Path]:
     """The row files of a folder by source name."""
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder: name that of the rows in data.rows, or its parent in data.root")
-    found = {file.name.split(".")[0]: file for file in sorted(folder.iterdir()) if file.name.endswith(_SUFFIXES)}
-    if not found:
+    files = {file.name.split(".")[0]: file for file in sorted(folder.iterdir()) if file.name.endswith(_SUFFIXES)}
+    if not files:
         raise DataError(f"{folder} holds no training rows (*.jsonl or *.jsonl.gz): name the folder in data.rows")
-    return found
+    return files
 
 
 def source_files(folder: Path, names: Sequence[str] | None, *, unsupervised: bool = False) -> dict[str, Path]:
@@ -131,8 +129,10 @@ def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> 
 
 def read_texts(path: Path, held_out: HeldOut | None) -> Texts:
     """Read unlabelled texts (JSON lines with ``text`` and ``kind``), and refuse those of the held-out set."""
+    if not path.is_file():
+        raise DataError(f"{path} does not exist: name the file of unlabelled texts in data.texts")
     texts, kinds = [], []
-    with _opened(path) as stream:
+    with open_text(path) as stream:
         for number, line in enumerate(stream, 1):
             try:
                 record = json.loads(line)
@@ -157,11 +157,3 @@ def fingerprint(texts: Iterable[str]) -> str:
     for text in texts:
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()
-
-
-def _opened(path: Path) -> TextIO:
-    if not path.is_file():
-        raise DataError(f"{path} does not exist: name the file of unlabelled texts in data.texts")
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from suwen.encoders.base_model import torch_dtype
 from suwen.encoders.packed import to_device
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
 from suwen.errors import SuwenError
-from suwen.training.loop.batches import Ints, Tokens, chunks, embed
+from suwen.training.loop.batches import FlatTokens, Ints, chunks
+from suwen.training.loop.gradient_cache import cached_backward
 
 Precision = Literal["fp32", "bf16", "fp16"]
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Tower(Protocol):
@@ -49,7 +50,7 @@ class TrainedTower:
     def __init__(
         self,
         side: Side,
-        tokens: Tokens,
+        tokens: FlatTokens,
         *,
         precision: Precision = "fp32",
         token_budget: int | None = None,
@@ -63,13 +64,13 @@ class TrainedTower:
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts, with the gradients of the side."""
         with autocast(self.side.device, self.precision):
-            found = embed(self.side, self.tokens, rows)
+            embedded = self.side.embed_flat(*self.tokens.take(rows))
         with torch.no_grad():
             others = [tower.vectors(rows) for tower, _ in self.blend]
-        return self._blended(found, others)
+        return self._blended(embedded, others)
 
-    def _blended(self, found: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
-        own = torch.nn.functional.normalize(found.float()[:, : self.dimension], dim=-1)
+    def _blended(self, embedded: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
+        own = torch.nn.functional.normalize(embedded.float()[:, : self.dimension], dim=-1)
         if not self.blend:
             return own
         shares = [share for _, share in self.blend]
@@ -105,7 +106,7 @@ def vectors_of(pieces: Sequence[tuple[Tower, Ints]]) -> torch.Tensor:
     towers = [tower for tower, _ in pieces if isinstance(tower, TrainedTower)]
     taken = [tower.tokens.take(rows) for tower, (_, rows) in zip(towers, pieces, strict=True)]
     with autocast(first.side.device, first.precision):
-        found = first.side.embed_flat(
+        embedded = first.side.embed_flat(
             np.concatenate([flat for flat, _ in taken]), np.concatenate([lengths for _, lengths in taken])
         )
     with torch.no_grad():
@@ -113,7 +114,30 @@ def vectors_of(pieces: Sequence[tuple[Tower, Ints]]) -> torch.Tensor:
             vectors_of([(tower.blend[place][0], rows) for tower, (_, rows) in zip(towers, pieces, strict=True)])
             for place in range(len(first.blend))
         ]
-    return first._blended(found, others)
+    return first._blended(embedded, others)
+
+
+def backward_through(
+    asked: Sequence[tuple[Tower, Ints]], loss: Callable[[torch.Tensor], torch.Tensor], *, together: bool = False
+) -> torch.Tensor:
+    """Forward and backward of a step, in the pieces the towers make where they make several.
+
+    Args:
+        asked: The towers, and the texts each is to encode.
+        loss: The loss of all their vectors, one after the other.
+        together: Encode in one pass where the towers are one model; see :func:`vectors_of`.
+
+    Returns:
+        The loss, detached.
+    """
+    pieces = [piece for tower, rows in asked for piece in tower.pieces(rows)]
+    if len(pieces) > len(asked):
+        return cached_backward(pieces, lambda vectors: loss(torch.cat(vectors)))
+    # A batch that fits whole need not be encoded twice.
+    whole = vectors_of(asked) if together else torch.cat([tower.vectors(rows) for tower, rows in asked])
+    value = loss(whole)
+    value.backward()  # type: ignore[no-untyped-call]
+    return value.detach()
 
 
 class FrozenTower:
@@ -121,18 +145,14 @@ class FrozenTower:
 
     Args:
         vectors: A row per text; may be memory-mapped.
-        device: Where to hand them out; they are kept there whole when ``resident``.
-        resident: Keep all of them on the device.
+        device: Where to hand them out; all of them are kept there where they fit.
     """
 
-    def __init__(
-        self, vectors: Vectors | npt.NDArray[np.float16], device: Any, *, resident: bool | None = None
-    ) -> None:
+    def __init__(self, vectors: Vectors | npt.NDArray[np.float16], device: Any) -> None:
         self._device = torch.device(device)
         self._stored = vectors
-        if resident is None:
-            resident = _fits(vectors.nbytes, self._device)
-        self._resident = torch.from_numpy(np.array(vectors)).to(self._device) if resident else None
+        fits = _fits(vectors.nbytes, self._device)
+        self._resident = torch.from_numpy(np.array(vectors)).to(self._device) if fits else None
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts; no gradient."""
@@ -147,9 +167,7 @@ class FrozenTower:
 
 def _fits(size: int, device: torch.device) -> bool:
     """Whether that many bytes take less than a quarter of the device's free memory; a CPU reads the file itself."""
-    if device.type != "cuda":
-        return False
-    return size * 4 < torch.cuda.mem_get_info(device)[0]
+    return device.type == "cuda" and size * 4 < torch.cuda.mem_get_info(device)[0]
 
 
 def recompute_layers(model: Any, wanted: bool) -> None:
@@ -175,7 +193,8 @@ def autocast(device: Any, precision: Precision) -> AbstractContextManager[Any]:
     """Mixed precision for a forward pass, where it is asked for."""
     if precision == "fp32":
         return nullcontext()
-    return torch.autocast(torch.device(device).type, dtype=_DTYPES[precision])
+    kind = torch.device(device).type
+    return torch.autocast(kind, dtype=torch_dtype(precision, kind))
 
 
 def parameter_groups(modules: Sequence[torch.nn.Module], *, rate: float = 1.0) -> list[dict[str, Any]]:

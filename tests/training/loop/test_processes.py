@@ -18,16 +18,16 @@ from torch import Tensor, distributed, nn
 from torch.nn import functional
 
 import suwen
-from suwen.training.loop.gather import GatherError, average_gradients, gather, world
 from suwen.training.loop.gradient_cache import cached_backward
-from suwen.training.losses.info_nce import InfoNCE, text_ids, text_mask
+from suwen.training.loop.processes import ProcessError, average_gradients, gather, world
+from suwen.training.losses.info_nce import InfoNCE, text_mask
 from suwen.training.losses.matryoshka import Matryoshka
 from suwen.training.losses.squared_l2 import SquaredL2
 
 QUERIES, DOCUMENTS, SIZE = 6, 15, 2
 WIDTH = 12
 #: A positive of one process stands among the documents of the other: found only if texts are gathered too.
-TEXTS = [f"文{number}" for number in range(2 * DOCUMENTS)]
+TEXTS = list(range(2 * DOCUMENTS))
 TEXTS[DOCUMENTS + 8 : DOCUMENTS + 14] = TEXTS[:6]
 TEXTS[9:12] = TEXTS[DOCUMENTS : DOCUMENTS + 3]
 TEXTS[4] = TEXTS[DOCUMENTS]
@@ -47,14 +47,14 @@ def whole_batch() -> tuple[Tensor, Tensor, Tensor]:
     return queries, documents, functional.normalize(teacher, dim=-1)
 
 
-def objective(queries: Tensor, documents: Tensor, teacher: Tensor, texts: list[str]) -> Tensor:
+def objective(queries: Tensor, documents: Tensor, teacher: Tensor, texts: list[int]) -> Tensor:
     """Both directions over two widths, and the alignment: whatever a process needs of the others is gathered here."""
     rank, _ = world()
     queries, documents = functional.normalize(queries, dim=-1), functional.normalize(documents, dim=-1)
     per_process = len(documents) // (len(queries) // QUERIES)  # one process holds the whole batch, two hold halves
     rows = torch.arange(len(queries))
     positives = rank * len(documents) + rows % QUERIES + rows // QUERIES * per_process
-    everyone, ids = gather(documents), gather(text_ids(texts))
+    everyone, ids = gather(documents), gather(torch.tensor(texts))
     loss, widths = InfoNCE(0.2), Matryoshka((6, WIDTH))
     forward = widths(loss, queries, everyone, positives=positives, same_text=text_mask(ids, positives))
     every_positive = gather(positives)
@@ -91,7 +91,7 @@ def run(model: nn.ModuleDict, chunk: int | None, rank: int, size: int) -> Tensor
 def refusal(tensor: Tensor) -> str:
     try:
         gather(tensor)
-    except GatherError as error:
+    except ProcessError as error:
         return str(error)
     return ""
 
@@ -172,7 +172,7 @@ def test_the_comparison_needs_the_other_processes_documents_and_texts() -> None:
     assert sum(halves) / SIZE != pytest.approx(whole, rel=1e-3)
     model = towers()
     queries, documents, teacher = whole_batch()
-    apart = [str(number) for number in range(len(TEXTS))]
+    apart = list(range(len(TEXTS)))
     unmasked = objective(model["query"](queries), model["document"](documents), teacher, apart).item()
     assert unmasked != pytest.approx(whole, rel=1e-3)
 

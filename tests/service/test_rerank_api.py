@@ -16,8 +16,8 @@ from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
-from suwen.service.rerank import ordered, similarities
-from suwen.service.settings import ServeSettings
+from suwen.service.rerank_api import ordered, similarities
+from suwen.service.serve_settings import ServeSettings
 
 QUERY = "肾结石要多喝水吗"
 DOCUMENTS = [

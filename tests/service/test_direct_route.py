@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from suwen.service.direct import DirectRoute
+from suwen.service.direct_route import DirectRoute
 
 
 class Asked(BaseModel):

@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_task import CONFIG, INPUTS, SmallTask, train, train_together
 
 from suwen.training.loop.checkpoints import CheckpointError, Checkpoints
-from suwen.training.loop.loop import Optimisation, TrainingDiverged, TrainingStopped, optimise
+from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.run_folder import RunError, RunFolder
+from suwen.training.loop.training_loop import TrainingDiverged, TrainingStopped, optimise
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -208,19 +209,10 @@ def test_a_disk_without_room_is_refused_before_the_first_step(tmp_path: Path) ->
     checkpoints.need_room(10)
 
 
-def test_the_time_limit_stops_and_counts_over_resumes(tmp_path: Path) -> None:
-    with pytest.raises(TrainingStopped, match="the time limit of 0 seconds is reached"):
-        train(SmallTask(), tmp_path / "run", time_limit=0.0)
-    stop_after(SmallTask(), tmp_path / "other", 5)
-    spent = Checkpoints(tmp_path / "other" / "checkpoints").load(5).elapsed
-    with pytest.raises(TrainingStopped, match=r"after step 5 .* time limit"):
-        train(SmallTask(), tmp_path / "other", resume=True, time_limit=spent)
-
-
-def test_the_time_limit_may_finish_instead(tmp_path: Path) -> None:
+def test_a_budget_of_seconds_counts_over_resumes(tmp_path: Path) -> None:
     stop_after(SmallTask(), tmp_path / "run", 5)
     spent = Checkpoints(tmp_path / "run" / "checkpoints").load(5).elapsed
-    task = train(SmallTask(), tmp_path / "run", resume=True, time_limit=spent, on_time_limit="finish")
+    task = train(SmallTask(), tmp_path / "run", resume=True, budget_seconds=spent)
     assert [row["step"] for row in curves(tmp_path / "run")] == [4, 5]
     assert task.weights() != SmallTask().weights()
 

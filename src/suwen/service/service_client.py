@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from suwen.corpora.records import Document
 from suwen.errors import SuwenError
-from suwen.service.settings import LOOPBACK
+from suwen.service.serve_settings import LOOPBACK
 
 _LONGEST_WAIT = 30.0
 #: Small batches wait for the disk too often, large ones keep others waiting; and a tier that is a transformer encodes

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.service.holder import Holder
-from suwen.service.limits import Intake, check_json, nested_within
 from suwen.service.problems import Problem
-from suwen.service.settings import ServeSettings
+from suwen.service.request_intake import Intake, check_json, nested_within
+from suwen.service.serve_settings import ServeSettings
 
 
 def depth_of(value: object) -> int:

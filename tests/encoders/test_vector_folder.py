@@ -13,7 +13,7 @@ import pytest
 
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.space import sha256_of
-from suwen.encoders.vectors import VectorsError, encode_share, encode_to_folder
+from suwen.encoders.vector_folder import VectorsError, encode_share, encode_to_folder
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(encoder, decoder_folder
     script = f"""
 import sys
 from suwen.encoders.document import DocumentEncoder
-from suwen.encoders.vectors import encode_to_folder
+from suwen.encoders.vector_folder import encode_to_folder
 def texts():
     for number, row in enumerate({rows!r}):
         if number == 15:  # shards of 5: two are written, the third is in hand

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from suwen.service.settings import ServeSettings, SettingsProblem, load_settings
+from suwen.service.serve_settings import ServeSettings, SettingsProblem, load_settings
 
 
 def test_later_sources_win(tmp_path: Path) -> None:

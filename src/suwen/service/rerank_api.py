@@ -13,13 +13,16 @@ from starlette.responses import Response
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.static import unit
-from suwen.service.direct import DirectRoute
-from suwen.service.embeddings import Usage
+from suwen.service.answers import json_answer
+from suwen.service.direct_route import DirectRoute
+from suwen.service.embeddings_api import Usage
+from suwen.service.encode_turns import Encoding
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
-from suwen.service.turns import ALIAS, Encoding, answer, checked, tier_of
+from suwen.service.request_checks import ALIAS, check_length, cleaned, tier_of
+from suwen.service.request_log import note
+from suwen.text.clean import clean
 
 #: Digits of a score. Documents are ordered by what is left after rounding: equal texts must keep their order, and a
 #: matrix product may give equal rows scores that differ in the last bit.
@@ -103,15 +106,17 @@ def routes(holder: Holder) -> APIRouter:
         """Order documents by how near the pair puts each to the query: the cosine of their vectors."""
         pair, settings = holder.index.pair, holder.settings
         tier = tier_of(pair, asked.model)
-        query = checked_query(asked.query, settings.query_characters)
+        if not any(character.isalnum() for character in asked.query):
+            raise Problem("empty_query", "the query holds no letter or digit: type a word or a question", param="query")
+        check_length(asked.query, settings.query_characters, "query")
         texts = [document if isinstance(document, str) else document.text for document in asked.documents]
-        cleaned = checked(texts, "documents", settings.rerank_documents, settings.text_characters)
-        documents, tokens = await encoding.encode(cleaned, tier, "document")
-        vector, query_tokens = await encoding.encode([query], tier, "query")
+        texts = cleaned(texts, "documents", settings.rerank_documents, settings.text_characters)
+        documents, tokens = await encoding.encode(texts, tier, "document")
+        vector, query_tokens = await encoding.encode([clean(asked.query)], tier, "query")
         tokens += query_tokens
-        note(request, texts=len(cleaned), tokens=tokens, tier=tier)
+        note(request, texts=len(texts), tokens=tokens, tier=tier)
         best = ordered(similarities(vector[0], documents, pair.space.similarity), asked.top_n)
-        return answer(
+        return json_answer(
             {
                 "id": str(uuid.uuid4()),
                 "model": tier,
@@ -122,16 +127,6 @@ def routes(holder: Holder) -> APIRouter:
         )
 
     return router
-
-
-def checked_query(query: str, longest: int) -> str:
-    """The query as it is encoded, or what is wrong with it."""
-    if not any(character.isalnum() for character in query):
-        raise Problem("empty_query", "the query holds no letter or digit: type a word or a question", param="query")
-    if len(query) > longest:
-        message = f"the query has {len(query)} characters, and {longest} are taken: shorten it"
-        raise Problem("text_too_long", message, param="query")
-    return checked([query], "query", 1, longest)[0]
 
 
 def similarities(query: Vectors, documents: Vectors, similarity: str) -> list[float]:

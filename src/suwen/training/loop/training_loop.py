@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -18,20 +18,27 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from suwen.errors import SuwenError
-from suwen.training.loop.checkpoints import Checkpoint, random_state, restore_random_state
-from suwen.training.loop.gather import average_gradients, world
+from suwen.training.loop.checkpoints import Checkpoint
 from suwen.training.loop.optimiser import Optimisation, adamw, checkpoint_size, load_moments, moments, names_of
-from suwen.training.loop.processes import agree, average, gather_bytes, in_first, share_from_first
+from suwen.training.loop.processes import (
+    agree,
+    average,
+    average_gradients,
+    gather_bytes,
+    in_first,
+    share_from_first,
+    world,
+)
+from suwen.training.loop.random_state import random_state, restore_random_state
 from suwen.training.loop.run_folder import RunError, RunFolder
 
-#: Told of every step: steps done, steps in all (0 where the clock decides), the newest row of the curves.
+#: Called after every step with the steps done, the steps in all (0 where the clock decides), the curves' newest row.
 Progress = Callable[[int, int, Mapping[str, float]], None]
 #: A loss scale under this means that every step overflows, and that nothing has been learnt for a while.
 _SMALLEST_SCALE = 1e-4
 #: All kernels of attention but cuDNN's: with a mask, at 64 tokens more than a multiple of 128, its gradients may be NaN
 #: on Hopper (torch's issue 196678, in 2.11 to 2.13).
 _SOUND_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-__all__ = ["Optimisation", "Progress", "Task", "TrainingDiverged", "TrainingStopped", "optimise"]
 
 
 class TrainingDiverged(SuwenError):
@@ -77,8 +84,6 @@ class _Plan:
     budget: float | None
     checkpoint_every: int
     log_every: int
-    time_limit: float | None
-    on_time_limit: Literal["stop", "finish"]
 
     def __post_init__(self) -> None:
         if self.budget is None and self.steps is None:
@@ -94,15 +99,8 @@ class _Plan:
 
     def over(self, done: int, elapsed: float) -> bool:
         """Whether the training has come to its end."""
-        return (
-            (self.steps is not None and done >= self.steps)
-            or (self.budget is not None and elapsed >= self.budget)
-            or (self.on_time_limit == "finish" and self.time_limit is not None and elapsed >= self.time_limit)
-        )
-
-    def out_of_time(self, elapsed: float) -> bool:
-        """Whether the training has to stop before its end."""
-        return self.on_time_limit == "stop" and self.time_limit is not None and elapsed >= self.time_limit
+        out_of_steps = self.steps is not None and done >= self.steps
+        return out_of_steps or (self.budget is not None and elapsed >= self.budget)
 
 
 def optimise(
@@ -115,8 +113,6 @@ def optimise(
     log_every: int = 10,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
-    time_limit: float | None = None,
-    on_time_limit: Literal["stop", "finish"] = "stop",
     budget_seconds: float | None = None,
 ) -> int:
     """Train a task to its end, from the folder's newest checkpoint if it has one.
@@ -132,11 +128,8 @@ def optimise(
         checkpoint_every: Steps between checkpoints; 0 for only those at a stop and at the end.
         log_every: Steps between rows of the curves, which hold means over those steps. NaN is noticed then too, and
             before each checkpoint.
-        progress: Told of every step.
+        progress: Called after every step.
         stop: Asked before every step (every ``log_every`` steps with several processes); true stops the training.
-        time_limit: Seconds of training, those before a resume included.
-        on_time_limit: ``stop`` raises :class:`TrainingStopped`; ``finish`` takes the weights as they are, without the
-            rest of the schedule.
         budget_seconds: The schedule follows the clock, and the training ends with the budget (or with ``steps``,
             whichever is first). For a GPU that is rented by the hour; two such runs never are the same bit for bit.
 
@@ -145,11 +138,11 @@ def optimise(
 
     Raises:
         TrainingDiverged: A loss, a gradient or a weight is not finite; the last checkpoint is from before that.
-        TrainingStopped: ``stop``, the time limit, or a signal (INT, TERM, HUP); a checkpoint was written.
+        TrainingStopped: ``stop``, or a signal (INT, TERM, HUP); a checkpoint was written.
         CheckpointError: The disk has no room for checkpoints, or none of those that are there can be read.
         RunError: The task or the plan makes no sense.
     """
-    plan = _Plan(steps, budget_seconds, checkpoint_every, log_every, time_limit, on_time_limit)
+    plan = _Plan(steps, budget_seconds, checkpoint_every, log_every)
     loop = _Loop(task, folder, optimisation, plan, progress)
     with _caught_signals() as caught, sdpa_kernel(_SOUND_ATTENTION):
         loop.run(lambda: (caught[0] if caught else "") or ("it was asked to" if stop is not None and stop() else ""))
@@ -188,9 +181,7 @@ class _Loop:
         in_first(lambda: self.folder.curves.truncate(checkpoint.step if checkpoint else 0))
         if checkpoint is not None:
             self._go_on_from(checkpoint)
-        before = checkpoint.elapsed if checkpoint else 0.0
-        self.started = time.monotonic() - before
-        self.elapsed = before
+        self.started = time.monotonic() - self.elapsed
 
     def run(self, asked: Callable[[], str]) -> None:
         """Step until the end."""
@@ -215,14 +206,10 @@ class _Loop:
 
     def _look_around(self, asked: Callable[[], str]) -> str:
         """Read the clock and hear why to stop, if at all; several processes do so together, and less often."""
-        several = world()[1] > 1
-        if several and self.done % self.plan.log_every:
+        if world()[1] > 1 and self.done % self.plan.log_every:
             return ""
         why = asked()
-        elapsed = time.monotonic() - self.started
-        self.elapsed, stopped = agree([elapsed, float(bool(why))]) if several else (elapsed, float(bool(why)))
-        if self.plan.out_of_time(self.elapsed):
-            return f"the time limit of {self.plan.time_limit:g} seconds is reached"
+        self.elapsed, stopped = agree([time.monotonic() - self.started, float(bool(why))])
         return why or ("another process was asked to" if stopped else "")
 
     def _step(self) -> None:
@@ -259,15 +246,18 @@ class _Loop:
 
     def _read_window(self) -> list[dict[str, float]]:
         """The values of the steps since the last row, as numbers, and known to be good."""
-        read = _over_processes([{name: float(value) for name, value in values.items()} for values in self.window])
+        own = [{name: float(value) for name, value in values.items()} for values in self.window]
+        # Each process has taken its loss over its own share of the batch.
+        means = iter(average([value for row in own for value in row.values()]))
+        read = [{name: next(means) for name in row} for row in own]
         # A GradScaler takes an overflow of the gradients in its stride: it leaves the step out and scales less.
         watched = ("loss",) if self.scaler is not None else ("loss", "gradient_norm")
         start = self.done - len(read)
         bad = next((place for place, row in enumerate(read) if any(not math.isfinite(row[key]) for key in watched)), -1)
-        found = int(agree([float(start + bad + 1 if bad >= 0 else 0)])[0])
-        if found:
-            shown = read[min(found - 1 - start, len(read) - 1)]
-            self._diverge(found - 1, ", ".join(f"{key} {shown[key]:g}" for key in watched))
+        first_bad = int(agree([float(start + bad if bad >= 0 else -1)])[0])
+        if first_bad >= 0:
+            shown = read[min(first_bad - start, len(read) - 1)]
+            self._diverge(first_bad, ", ".join(f"{key} {shown[key]:g}" for key in watched))
         if self.scaler is not None and self.scaler.get_scale() < _SMALLEST_SCALE:
             self._diverge(self.done - 1, "the gradients overflow at every loss scale")
         self.window = [dict[str, float | Tensor](row) for row in read]
@@ -329,18 +319,18 @@ class _Loop:
         self.saved = self.done
 
     def _newest_checkpoint(self) -> Checkpoint | None:
-        found = in_first(self._choose_checkpoint)
-        step = int(agree([float(found.step if found else -1)])[0])
-        return found if self.first or step < 0 else self.folder.checkpoints.load(step)
+        chosen = in_first(self._choose_checkpoint)
+        step = int(agree([float(chosen.step if chosen else -1)])[0])
+        return chosen if self.first or step < 0 else self.folder.checkpoints.load(step)
 
     def _choose_checkpoint(self) -> Checkpoint | None:
-        found, damaged = self.folder.checkpoints.load_newest()
+        checkpoint, damaged = self.folder.checkpoints.load_newest()
         for what in damaged:
-            self.folder.event(event="damaged checkpoint", what=what, taken=found.step if found else None)
+            self.folder.event(event="damaged checkpoint", what=what, taken=checkpoint.step if checkpoint else None)
         for step in self.folder.checkpoints.steps():
-            if found is not None and step > found.step:
+            if checkpoint is not None and step > checkpoint.step:
                 self.folder.checkpoints.discard(step)
-        return found
+        return checkpoint
 
     def _go_on_from(self, checkpoint: Checkpoint) -> None:
         rank, size = world()
@@ -350,20 +340,13 @@ class _Loop:
                 f" is a run of {size}: resume with as many as before, or train into another root"
             )
         self.done = self.saved = checkpoint.step
+        self.elapsed = checkpoint.elapsed
         self.window = [dict(row) for row in checkpoint.extra["window"]]
         load_moments(self.optimiser, self.names, checkpoint.optimiser)
         if self.scaler is not None and checkpoint.extra["scaler"] is not None:
             self.scaler.load_state_dict(checkpoint.extra["scaler"])
         # Last, so that nothing above has drawn from them.
         restore_random_state(checkpoint.random[rank])
-
-
-def _over_processes(rows: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Rows of values as means over the processes: each has taken its loss over its own share of the batch."""
-    if not rows:
-        return rows
-    values = iter(average([value for row in rows for value in row.values()]))
-    return [{name: next(values) for name in row} for row in rows]
 
 
 def _mean(values: Iterator[float]) -> float | None:

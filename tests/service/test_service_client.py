@@ -18,8 +18,8 @@ from fresh_side import make_index, running
 
 from suwen.corpora.records import Document
 from suwen.errors import SuwenError
-from suwen.service.client import Client, ServerAway, ServerError, add_documents, delete_documents, patiently
 from suwen.service.keys import new_key
+from suwen.service.service_client import Client, ServerAway, ServerError, add_documents, delete_documents, patiently
 
 
 def test_documents_go_through_the_server(tmp_path: Path) -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from suwen.encoders.pair import Pair
-from suwen.retrieve.freshness import state
+from suwen.encoders.who_encodes import state
 from suwen.retrieve.retriever import Index, Mode
-from suwen.service.answers import SEARCHED, SearchAnswer, answered
-from suwen.service.direct import DirectRoute
+from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
+from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note, request_id
 from suwen.service.problems import Problem, documented
+from suwen.service.request_checks import Asked, check_index, check_length, check_tier
+from suwen.service.request_log import note, request_id
 
 Scalar = str | int | float | bool
 Values = Annotated[list[Scalar], Field(max_length=10_000)]
@@ -37,10 +34,10 @@ _EXAMPLES: list[Any] = [
 ]
 
 
-class Search(BaseModel):
+class Search(Asked):
     """A query and how to search for it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": _EXAMPLES})
+    model_config = ConfigDict(json_schema_extra={"examples": _EXAMPLES})
 
     query: str = Field(description="What the user typed, in Chinese or English.")
     k: int = Field(default=10, ge=1, description="How many hits.")
@@ -68,40 +65,16 @@ def routes(holder: Holder) -> APIRouter:
     @router.post("/search", response_class=Response, responses=answers, summary="Search the index")
     async def search(asked: Search, request: Request) -> Response:
         """Find the passages that answer a query; `relevant` is false when nothing in the index seems to."""
-        check_index(holder, asked.index)
+        check_index(holder.settings, asked.index)
         _check(holder, asked)
-        found = await holder.read(lambda index: _search(index, asked), "search")
-        holder.metrics.searched(found["mode"], found["tier"], found["timings"])
-        note(request, hits=len(found["hits"]), mode=found["mode"], tier=found["tier"], relevant=found["relevant"])
+        answer = await holder.read(lambda index: _search(index, asked), "search")
+        holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
+        note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
         if holder.settings.log_queries:
             note(request, query=asked.query)
-        return json_answer({**found, "index": holder.settings.name, "request_id": request_id(request)})
+        return json_answer({**answer, "index": holder.settings.name, "request_id": request_id(request)})
 
     return router
-
-
-def json_answer(content: Any) -> Response:
-    """A response of JSON, written by orjson and validated by nobody: it is our own."""
-    try:
-        body = orjson.dumps(content)
-    except TypeError:
-        # Metadata may hold integers over 64 bits, which orjson does not write.
-        body = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
-    return Response(body, media_type="application/json")
-
-
-def check_index(holder: Holder, name: str | None) -> None:
-    """Raise ``unknown_index`` for the name of another index."""
-    if name is not None and name != holder.settings.name:
-        message = f"this server has no index {name!r}: it serves {holder.settings.name!r}"
-        raise Problem("unknown_index", message, param="index")
-
-
-def check_tier(pair: Pair, tier: str | None) -> None:
-    """Raise ``unknown_tier`` for a tier the pair does not have."""
-    if tier is not None and tier not in pair.tiers:
-        message = f"the pair {pair.name} has no tier {tier!r}: choose one of {', '.join(pair.tiers)}"
-        raise Problem("unknown_tier", message, param="tier")
 
 
 def _check(holder: Holder, asked: Search) -> None:
@@ -110,11 +83,7 @@ def _check(holder: Holder, asked: Search) -> None:
     if asked.k > settings.most_hits:
         message = f"k is {asked.k}, and this server gives at most {settings.most_hits} hits at once: page with offset"
         raise Problem("too_many", message, param="k")
-    if len(asked.query) > settings.query_characters:
-        message = (
-            f"the query has {len(asked.query)} characters, at most {settings.query_characters} are taken: shorten it"
-        )
-        raise Problem("text_too_long", message, param="query")
+    check_length(asked.query, settings.query_characters, "query")
 
 
 def _search(index: Index, asked: Search) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 from unicodedata import category
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.corpora.records import Document
+from suwen.encoders.who_encodes import state, tier_at_once
 from suwen.index.snapshot import EmbeddedSnapshot, StoredDocument
-from suwen.retrieve.freshness import own_encoder, state
-from suwen.retrieve.ingest import PassageEncoder, ingest
+from suwen.retrieve.ingest import ingest
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import (
     DOCUMENT,
@@ -22,12 +22,14 @@ from suwen.service.answers import (
     IdsAnswer,
     PostAnswer,
     answered,
+    json_answer,
 )
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
-from suwen.service.searching import Scalar, Values, check_index, json_answer
+from suwen.service.request_checks import Asked, check_count, check_index, check_length
+from suwen.service.request_log import note
+from suwen.service.search_api import Scalar, Values
 
 LONGEST_ID = 512
 Id = Annotated[str, Path(description="The document's id, percent-encoded.")]
@@ -48,10 +50,8 @@ _WRITES = ("read_only", "disk_full")
 _POST_PROBLEMS = ("empty_document", "bad_document", "duplicate_id", "too_many", "text_too_long")
 
 
-class Posted(BaseModel):
+class Posted(Asked):
     """One document."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str = Field(min_length=1, max_length=LONGEST_ID, description="Replaces the document that has this id.")
     text: str = Field(description="Plain text; long ones are cut into passages.")
@@ -63,19 +63,19 @@ class Posted(BaseModel):
     )
 
 
-class Post(BaseModel):
+class Post(Asked):
     """Documents to store."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": _POST})
+    model_config = ConfigDict(json_schema_extra={"examples": _POST})
 
     documents: list[Posted] = Field(min_length=1, max_length=10_000)
     index: str | None = None
 
 
-class Delete(BaseModel):
+class Delete(Asked):
     """Ids of documents to drop."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"ids": ["note-7"]}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["note-7"]}]})
 
     ids: list[str] = Field(min_length=1, max_length=10_000)
     index: str | None = None
@@ -103,7 +103,7 @@ def _add_post(router: APIRouter, holder: Holder) -> None:
     )
     async def post(asked: Post, request: Request) -> Response:
         """Insert or replace documents, all of them or none. They are durable and searchable on the answer."""
-        check_index(holder, asked.index)
+        check_index(holder.settings, asked.index)
         _check_batch(holder, asked.documents)
         told = await holder.write(lambda index: _store(index, asked.documents))
         note(request, documents=len(asked.documents), passages=told["passages"])
@@ -168,24 +168,16 @@ def _add_deleting(router: APIRouter, holder: Holder) -> None:
     )
     async def delete(asked: Delete, request: Request) -> Response:
         """Delete documents by their ids; those that are not there are passed over."""
-        check_index(holder, asked.index)
-        _check_count(holder, len(asked.ids), "ids")
+        check_index(holder.settings, asked.index)
+        check_count(len(asked.ids), holder.settings.batch_documents, "ids")
         deleted = await holder.write(lambda index: index.engine.delete(asked.ids))
         note(request, documents=deleted)
         return json_answer({"deleted": deleted})
 
 
-def _check_count(holder: Holder, count: int, param: str) -> None:
-    most = holder.settings.batch_documents
-    if count > most:
-        raise Problem(
-            "too_many", f"{count} {param} in one request, at most {most} are taken: send several", param=param
-        )
-
-
 def _check_batch(holder: Holder, documents: list[Posted]) -> None:
     """Everything that can be wrong with a batch, before any of it is stored."""
-    _check_count(holder, len(documents), "documents")
+    check_count(len(documents), holder.settings.batch_documents, "documents")
     longest = holder.settings.text_characters
     seen: dict[str, int] = {}
     for number, document in enumerate(documents):
@@ -201,22 +193,12 @@ def _check_batch(holder: Holder, documents: list[Posted]) -> None:
         if not document.text.strip():
             message = f"document {document.id!r} has no text: give it some, or leave it out"
             raise Problem("empty_document", message, param=f"{param}.text")
-        if len(document.text) > longest:
-            message = (
-                f"the text of document {document.id!r} has {len(document.text)} characters, at most {longest} are taken"
-            )
-            raise Problem("text_too_long", f"{message}: split it into several documents", param=f"{param}.text")
-
-
-def fresh_encoder(index: Index) -> PassageEncoder:
-    """Who encodes a document at once: the tier that is the pair's own for documents, else the default one."""
-    own = own_encoder(index.pair)
-    return index.pair.encoder(own if own in index.pair.tiers else None)
+        check_length(document.text, longest, f"{param}.text")
 
 
 def _store(index: Index, documents: list[Posted]) -> dict[str, Any]:
     records = [Document(one.id, one.text, one.title, one.metadata) for one in documents]
-    report = ingest(index, records, encoder=fresh_encoder(index))
+    report = ingest(index, records, encoder=index.pair.encoder(tier_at_once(index.pair)))
     with index.engine.snapshot() as snapshot:
         stored = [_there(snapshot, one.id) for one in documents]
     return {

@@ -20,10 +20,10 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.space import Space, load_manifest, save_manifest
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
-from suwen.service.embeddings import cut, width_of, written
+from suwen.service.embeddings_api import cut, width_of, written
 from suwen.service.holder import Holder
 from suwen.service.problems import Problem
-from suwen.service.settings import ServeSettings
+from suwen.service.serve_settings import ServeSettings
 
 TEXTS = ["肾结石患者每天应饮水两升以上。", "Ibuprofen may harm the kidney.", "房颤要不要抗凝"]
 

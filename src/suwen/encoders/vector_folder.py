@@ -7,11 +7,11 @@ import json
 import multiprocessing
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,18 +27,6 @@ class VectorsError(SuwenError):
     """A folder of vectors that belongs to other texts, another space or other settings."""
 
 
-class FolderEncoder(Protocol):
-    """What :func:`encode_to_folder` needs of an encoder; :class:`~suwen.encoders.document.DocumentEncoder` is one."""
-
-    space: Space
-    name: str
-    settings: Settings
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of documents."""
-        ...
-
-
 class _Shard(NamedTuple):
     number: int
     ids: list[str]
@@ -52,7 +40,7 @@ class _Shard(NamedTuple):
 
 def encode_to_folder(
     texts: Iterable[tuple[str, str]],
-    encoder: FolderEncoder,
+    encoder: DocumentEncoder,
     out: Path,
     *,
     shard_size: int = 10_000,
@@ -96,7 +84,7 @@ def encode_to_folder(
 
 
 def encode_share(
-    texts: Iterable[tuple[str, str]], encoder: FolderEncoder, out: Path, rank: int, size: int, *, shard_size: int
+    texts: Iterable[tuple[str, str]], encoder: DocumentEncoder, out: Path, rank: int, size: int, *, shard_size: int
 ) -> None:
     """Encode one of ``size`` shares of the shards; :func:`encode_to_folder` finds them done, once all shares are.
 

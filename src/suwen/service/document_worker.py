@@ -7,66 +7,29 @@ a result only for the very version of a document it was made of.
 from __future__ import annotations
 
 import base64
-import importlib.util
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from suwen.encoders.pair import Pair
 from suwen.encoders.probe import LEAST_COSINE, ProbeFailed, row_cosines
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import ElsewhereDocument, Space, SpaceMismatch, TierDocument
+from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
-from suwen.retrieve.encoding import load_document_encoder
-from suwen.service.client import Client, ServerAway, ServerError, patiently
+from suwen.service.service_client import Client, ServerAway, ServerError, patiently
+
+if TYPE_CHECKING:
+    from suwen.encoders.document import DocumentEncoder
 
 #: Passages encoded between two looks at whether to stop; a GPU wants many at once.
 _PASSAGES = 512
 #: Seconds between two questions for work.
 _PAUSE = 2.0
-
-
-class DocumentEncoder(Protocol):
-    """What a worker needs of an encoder."""
-
-    space: Space
-    name: str
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """One vector for each text, in the form of documents."""
-
-
-def load_encoder(
-    document_encoder: str | None, pair: Path | None, *, base: str | None = None, dtype: str = "auto"
-) -> DocumentEncoder:
-    """Load a document encoder; whether it is the one a server needs, :meth:`Worker.check` says.
-
-    Args:
-        document_encoder: A full pair, a sentence-transformers model, or an adapter pair.
-        pair: The pair of the index: where it holds the document encoder, and whose probe that must pass; where neither
-            is named, ``SUWEN_PAIR`` or the default pair.
-        base: The base of an adapter; ``SUWEN_BASE`` by default.
-        dtype: The precision to load it in.
-    """
-    if importlib.util.find_spec("sentence_transformers") is None:
-        raise SuwenError("a document encoder needs torch: install it with pip install 'suwen[train]'")
-    from suwen.encoders import document
-
-    if pair is not None or document_encoder is None:
-        serving = Pair.load(pair)
-        if document_encoder is None and isinstance(serving.manifest.document, TierDocument | ElsewhereDocument):
-            raise SuwenError(
-                f"pair {serving.name} holds no document encoder: give --document-encoder, or --pair with one that does"
-            )
-        return load_document_encoder(document_encoder or serving.path, serving, dtype, base)  # type: ignore[arg-type]
-    return document.DocumentEncoder.load(str(document_encoder), dtype=dtype, base=base)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import orjson
-from starlette.responses import Response
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder, Vectors
+from suwen.encoders.side import Form
 from suwen.service.holder import Holder
-from suwen.service.metrics import Metrics
-from suwen.service.problems import Problem
-from suwen.text.clean import clean
+from suwen.service.service_metrics import Metrics
 
-Form = Literal["query", "document"]
-#: The model name every service answers to, whatever its pair is called.
-ALIAS = "suwen"
 #: Seconds one turn may keep a thread. A text is never split: the longest takes a third of a second at 6 layers.
 TURN = 0.05
 #: Characters that a static tier, once loaded, looks up on the spot: the way to another thread and back takes longer.
@@ -67,14 +60,11 @@ class Encoding:
             Shed: The server has as much work as it takes.
             Problem: It took longer than a request may, or there is no pair to encode with.
         """
-        pair, seconds = self._holder.index.pair, self._holder.settings.seconds
+        pair = self._holder.index.pair
         self._holder.slots.take()
         try:
-            async with asyncio.timeout(seconds):
+            async with self._holder.within_time("send fewer texts at once, or try again later"):
                 return await self._in_turns(pair, texts, tier, form)
-        except TimeoutError:
-            message = f"the batch took longer than {seconds:g} seconds: send fewer texts at once, or try again later"
-            raise Problem("timeout", message, headers={"Retry-After": "1"}) from None
         finally:
             self._holder.slots.give()
 
@@ -121,48 +111,3 @@ def tokens_read(encoder: Encoder, text: str, most: int) -> int:
         if count >= most or size >= len(text):
             return min(count, most)
         size *= 4
-
-
-def tier_of(pair: Pair, model: str) -> str:
-    """The tier a model name stands for: its own name, or the default one's for ``suwen`` and the pair's name."""
-    if model in pair.manifest.tiers:
-        return model
-    if model in (ALIAS, pair.name):
-        return pair.default_tier
-    known = ", ".join([ALIAS, *pair.tiers])
-    raise Problem("unknown_model", f"no model is called {model!r}: use one of {known}", param="model")
-
-
-def checked(texts: Sequence[str], field: str, most: int, longest: int) -> list[str]:
-    """The texts as they are encoded (clean, as in searches and in the index), or the problem with one of them.
-
-    Args:
-        texts: What was sent.
-        field: The field it was sent in.
-        most: How many may be sent.
-        longest: How many characters each may have.
-    """
-    if not texts:
-        raise Problem("invalid_request", f"{field} is empty: send at least one text", param=field)
-    if len(texts) > most:
-        message = f"{field} holds {len(texts)} texts, and {most} are taken at once: send them in several requests"
-        raise Problem("too_many", message, param=field)
-    cleaned = []
-    for place, text in enumerate(texts):
-        if len(text) > longest:
-            message = f"{field}[{place}] has {len(text)} characters, and {longest} are taken: cut it or split it"
-            raise Problem("text_too_long", message, param=f"{field}[{place}]")
-        cleaned.append(clean(text))
-        if not cleaned[-1]:
-            message = f"{field}[{place}] has no text: leave it out, nothing can be said about it"
-            raise Problem("invalid_request", message, param=f"{field}[{place}]")
-    return cleaned
-
-
-def answer(content: Any) -> Response:
-    """A JSON response, arrays and all."""
-    try:
-        body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    except TypeError:  # half a character or an endless number, sent by the caller and echoed
-        body = json.dumps(content).encode()
-    return Response(body, media_type="application/json")

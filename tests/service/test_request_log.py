@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from suwen.service.logs import POLICY, JsonLines
+from suwen.service.request_log import POLICY, JsonLines
 
 
 @pytest.fixture

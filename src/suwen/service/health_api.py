@@ -7,27 +7,27 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen import __version__
 from suwen.errors import SuwenError
 from suwen.index.upkeep import recall
 from suwen.retrieve.retriever import Index, Mode
-from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered
+from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered, json_answer
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.metrics import CONTENT_TYPE
 from suwen.service.problems import documented
-from suwen.service.searching import json_answer
+from suwen.service.request_checks import Asked
+from suwen.service.service_metrics import CONTENT_TYPE
 
 _OPEN = ("forbidden_host", "internal")
 
 
-class Sample(BaseModel):
+class Sample(Asked):
     """How much to look at."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"sample": 100}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"sample": 100}]})
 
     sample: int = Field(default=100, ge=1, le=500, description="How many passages serve as queries.")
 

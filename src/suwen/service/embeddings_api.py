@@ -12,13 +12,16 @@ from starlette.responses import Response
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
+from suwen.encoders.side import Form
 from suwen.encoders.static import unit
-from suwen.service.direct import DirectRoute
+from suwen.service.answers import json_answer
+from suwen.service.direct_route import DirectRoute
+from suwen.service.encode_turns import Encoding
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.logs import note
 from suwen.service.problems import Problem, documented
-from suwen.service.turns import ALIAS, Encoding, Form, answer, checked, tier_of
+from suwen.service.request_checks import ALIAS, cleaned, tier_of
+from suwen.service.request_log import note
 
 _TEXT_PROBLEMS = ("unknown_model", "too_many", "text_too_long")
 
@@ -113,10 +116,10 @@ def routes(holder: Holder) -> APIRouter:
         pair, settings = holder.index.pair, holder.settings
         tier, width = tier_of(pair, asked.model), width_of(pair, asked.dimensions)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
-        cleaned = checked(texts, "input", settings.embedding_inputs, settings.text_characters)
-        vectors, tokens = await encoding.encode(cleaned, tier, asked.input_type)
-        note(request, texts=len(cleaned), tokens=tokens, tier=tier, input_type=asked.input_type)
-        return answer(
+        texts = cleaned(texts, "input", settings.embedding_inputs, settings.text_characters)
+        vectors, tokens = await encoding.encode(texts, tier, asked.input_type)
+        note(request, texts=len(texts), tokens=tokens, tier=tier, input_type=asked.input_type)
+        return json_answer(
             {
                 "object": "list",
                 "model": tier,
@@ -132,12 +135,12 @@ def routes(holder: Holder) -> APIRouter:
     async def models() -> Response:
         """What can be named as ``model``: ``suwen`` for the default tier, or a tier by its name."""
         pair = holder.index.pair
-        return answer({"object": "list", "data": [described(pair, name) for name in (ALIAS, *pair.tiers)]})
+        return json_answer({"object": "list", "data": [described(pair, name) for name in (ALIAS, *pair.tiers)]})
 
     @router.get("/models/{model:path}", summary="One tier", response_model=Model, responses=documented("unknown_model"))
     async def model(model: str) -> Response:
         """One of the models."""
-        return answer(described(holder.index.pair, model))
+        return json_answer(described(holder.index.pair, model))
 
     return router
 

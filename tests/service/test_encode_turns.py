@@ -11,11 +11,11 @@ import pytest
 
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
-from suwen.service import turns
+from suwen.service import encode_turns
+from suwen.service.encode_turns import Encoded, Encoding, tokens_read
 from suwen.service.holder import Holder, Shed
 from suwen.service.problems import Problem
-from suwen.service.settings import ServeSettings
-from suwen.service.turns import Encoded, Encoding, tokens_read
+from suwen.service.serve_settings import ServeSettings
 
 TEXTS = [f"肾结石患者第{number}天应饮水两升以上。" for number in range(60)]
 
@@ -49,7 +49,7 @@ async def stopped(holder: Holder, work: object) -> object:
 def test_turns_change_nothing_about_the_vectors(
     holding: Callable[..., Holder], pair: Pair, monkeypatch: pytest.MonkeyPatch, turn: float
 ) -> None:
-    monkeypatch.setattr(turns, "TURN", turn)
+    monkeypatch.setattr(encode_turns, "TURN", turn)
     holder = holding()
     found = asyncio.run(stopped(holder, Encoding(holder).encode(TEXTS, "static", "document")))
     np.testing.assert_array_equal(found.vectors, pair.encoder().encode_documents(TEXTS))
@@ -61,14 +61,14 @@ def test_short_texts_come_back_whole_too(
     holding: Callable[..., Holder], pair: Pair, monkeypatch: pytest.MonkeyPatch, turn: float
 ) -> None:
     """The first batch loads the tier, the second is looked up on the spot."""
-    monkeypatch.setattr(turns, "TURN", turn)
+    monkeypatch.setattr(encode_turns, "TURN", turn)
     holder = holding()
     encoding = Encoding(holder)
 
     async def twice() -> list[Encoded]:
         return [await encoding.encode(TEXTS[:3], "static", "query") for _ in range(2)]
 
-    assert sum(map(len, TEXTS[:3])) <= turns.AT_ONCE
+    assert sum(map(len, TEXTS[:3])) <= encode_turns.AT_ONCE
     for found in asyncio.run(stopped(holder, twice())):
         np.testing.assert_array_equal(found.vectors, pair.encoder().encode_queries(TEXTS[:3]))
 
@@ -76,7 +76,7 @@ def test_short_texts_come_back_whole_too(
 def test_searches_and_short_batches_do_not_wait_for_a_long_one(
     holding: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN", 0.0)
+    monkeypatch.setattr(encode_turns, "TURN", 0.0)
     holder = holding(readers=1)
     encoding = Encoding(holder)
     ended: list[str] = []
@@ -115,7 +115,7 @@ def test_a_batch_takes_a_place_and_gives_it_back(holding: Callable[..., Holder])
 def test_a_batch_ends_with_the_time_of_a_request(
     holding: Callable[..., Holder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN", 0.0)
+    monkeypatch.setattr(encode_turns, "TURN", 0.0)
     holder = holding(seconds=0.001)
     with pytest.raises(Problem) as problem:
         asyncio.run(stopped(holder, Encoding(holder).encode(TEXTS * 50, "static", "document")))

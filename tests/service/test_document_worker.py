@@ -18,9 +18,8 @@ from fresh_side import BigEncoder, Running, make_index, running
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed, probe_texts, write_probe
 from suwen.encoders.space import Space, SpaceMismatch
-from suwen.errors import SuwenError
-from suwen.service import worker as module
-from suwen.service.worker import Worker, load_encoder
+from suwen.service import document_worker as module
+from suwen.service.document_worker import Worker
 
 
 def encoder_for(server: Running) -> BigEncoder:
@@ -160,29 +159,3 @@ def test_an_encoder_that_fails_the_probe_is_refused(tmp_path: Path) -> None:
 
         with pytest.raises(ProbeFailed, match=r"under 0\.995"):
             Worker(server.client(), Other(pair)).check()
-
-
-def test_something_must_be_named(static_pair: Path, adapter_pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SUWEN_BASE", raising=False)
-    monkeypatch.setenv("SUWEN_PAIR", str(static_pair))
-    with pytest.raises(SuwenError, match="holds no document encoder: give --document-encoder"):
-        load_encoder(None, None)
-    monkeypatch.setenv("SUWEN_PAIR", str(adapter_pair))
-    with pytest.raises(SuwenError, match=r"holds an adapter over org/base.*--base or SUWEN_BASE"):
-        load_encoder(None, None)
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SuwenError, match=r"suwen\[train\]"):
-        load_encoder("full-pair", None)
-
-
-def test_a_full_pair_and_an_adapter_pair(router_folder: Path, adapter_pair: Path, base_folder: Path) -> None:
-    assert load_encoder(str(router_folder), None).space == Pair.load(router_folder).space
-    assert load_encoder(None, adapter_pair, base=str(base_folder)).space == Pair.load(adapter_pair).space
-
-
-def test_the_pair_of_the_installation_needs_no_naming(
-    adapter_pair: Path, base_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SUWEN_PAIR", str(adapter_pair))
-    monkeypatch.setenv("SUWEN_BASE", str(base_folder))
-    assert load_encoder(None, None).space == Pair.load(adapter_pair).space
