@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from small_task import events
+
 from suwen.training.loop.checkpoints import Checkpoint
 from suwen.training.loop.run_folder import RunError, RunFolder, versions
 
@@ -48,7 +52,7 @@ def test_a_finished_run_is_found_again(tmp_path: Path) -> None:
         assert again.finished and again.metrics == {"ndcg": 0.5, "steps": 2}
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "run" / "checkpoints").exists()
-    assert [event["event"] for event in again.events()] == ["begun", "finished"]
+    assert [event["event"] for event in events(again.path)] == ["begun", "finished"]
 
 
 def test_an_unfinished_run_goes_on_only_when_asked_to(tmp_path: Path) -> None:
@@ -57,8 +61,8 @@ def test_an_unfinished_run_goes_on_only_when_asked_to(tmp_path: Path) -> None:
         RunFolder.open(tmp_path / "run", CONFIG, INPUTS)
     with RunFolder.open(tmp_path / "run", CONFIG, INPUTS, resume=True) as folder:
         assert not folder.finished
-        assert folder.events()[-1]["event"] == "opened again"
-        assert folder.events()[-1]["versions_changed"] == {}
+        assert events(folder.path)[-1]["event"] == "opened again"
+        assert events(folder.path)[-1]["versions_changed"] == {}
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -84,7 +88,7 @@ def test_settings_that_have_changed_are_written_down_when_it_goes_on(tmp_path: P
     RunFolder.open(tmp_path / "run", CONFIG, INPUTS).close()
     more = changed(steps=30)
     with RunFolder.open(tmp_path / "run", more, INPUTS, resume=True) as folder:
-        assert folder.events()[-1]["config_changed"] == {"training.steps": "20 -> 30"}
+        assert events(folder.path)[-1]["config_changed"] == {"training.steps": "20 -> 30"}
         assert folder.config["training"]["steps"] == 30
 
 
@@ -131,9 +135,9 @@ def test_a_forgotten_folder_does_not_stay_locked(tmp_path: Path) -> None:
 
 
 def test_a_model_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    def save(folder: Path) -> None:
+    def save(folder: Path, text: str = "first") -> None:
         (folder / "deep").mkdir()
-        (folder / "deep" / "weights").write_text("whole")
+        (folder / "deep" / "weights").write_text(text)
 
     def break_off(folder: Path) -> None:
         save(folder)
@@ -145,7 +149,11 @@ def test_a_model_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
         assert not folder.model.exists()
         measured = folder.leave(save, lambda: {"weights": len((folder.model / "deep" / "weights").read_text())})
         assert measured == {"weights": 5}
-        assert folder.leave(break_off) == {}, "a model that is there is not written again"
+        with pytest.raises(InterruptedError):
+            folder.leave(break_off)
+        assert (folder.model / "deep" / "weights").read_text() == "first"
+        folder.leave(lambda new: save(new, "second"))
+        assert (folder.model / "deep" / "weights").read_text() == "second"
         assert [one.name for one in folder.path.iterdir() if one.name.startswith(".")] == []
 
 
@@ -154,8 +162,8 @@ def test_events_survive_a_torn_line(tmp_path: Path) -> None:
         with (folder.path / "events.jsonl").open("a") as stream:
             stream.write('{"time": "2026-01-01T0')
         folder.event(event="after", 词="高血压")
-        assert [event["event"] for event in folder.events()] == ["begun", "after"]
-        assert folder.events()[-1]["词"] == "高血压"
+        assert [event["event"] for event in events(folder.path)] == ["begun", "after"]
+        assert events(folder.path)[-1]["词"] == "高血压"
 
 
 def test_metrics_that_are_no_numbers_end_no_run(tmp_path: Path) -> None:

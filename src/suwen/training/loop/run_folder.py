@@ -163,14 +163,14 @@ class RunFolder:
         """Write the model, whole or not at all, and measure it, in the first process; the others wait.
 
         Args:
-            save: Writes the model to the folder it is given, which then becomes ``model/``.
+            save: Writes the model to the folder it is given, which then becomes ``model/``, in place of one that is
+                there.
             measure: Gives the metrics of the model, once it is there.
         """
 
         def finish() -> dict[str, float]:
-            if not self.model.exists():
-                with new_folder(self.model) as temporary:
-                    save(temporary)
+            with new_folder(self.model) as temporary:
+                save(temporary)
             return measure()
 
         return in_first(finish) or {}
@@ -185,12 +185,6 @@ class RunFolder:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - 1))
             torn = stream.read(1) not in (b"", b"\n")
             stream.write(b"\n" * torn + line.encode("utf-8") + b"\n")
-
-    def events(self) -> list[dict[str, Any]]:
-        """The events so far, without lines that a kill has cut short."""
-        file = self.path / "events.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return [fields for line in lines if (fields := _parsed(line)) is not None]
 
     def finish(self, metrics: Mapping[str, Any]) -> None:
         """Draw the curves, write ``metrics.json``, and let go of the checkpoints and the lock."""
@@ -280,11 +274,3 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise RunError(f"{file} cannot be read ({problem}): train into another root, or delete that run") from problem
     return content
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        fields: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return None
-    return fields
