@@ -92,6 +92,7 @@ def adapter_pair(
     """A light pair of 24 dimensions: an adapter over ``base_folder``, its probe, and the BERT as tier ``l2``."""
     import shutil
 
+    from suwen.encoders.adapter import read_factors
     from suwen.encoders.base_model import load_base
     from suwen.encoders.space import ElsewhereDocument, Manifest, Prompts, load_manifest, save_manifest
     from suwen.training.ship.exporting import export
@@ -100,7 +101,7 @@ def adapter_pair(
     out = tmp_path_factory.mktemp("adapter") / "pair"
     trained = models.train_lora(load_base(base_folder, device="cpu", max_length=32))
     fixed = {"dimension": 24, "prompts": Prompts(query="问：", document=""), "max_length": 32, "hub_id": "org/base"}
-    space = freeze(trained, base_folder, out, name="tiny", device="cpu", **fixed).space
+    space = freeze(read_factors(trained), base_folder, out, name="tiny", device="cpu", **fixed).space
     student = tmp_path_factory.mktemp("aligned") / "l2"
     shutil.copytree(bert_folder, student)
     elsewhere = ElsewhereDocument(kind="elsewhere", name="tiny")

@@ -17,10 +17,8 @@ from suwen.encoders.adapter import (
     apply_adapter,
     apply_lora,
     cut_rank,
-    has_lora,
     load_adapter,
     load_lora,
-    read_difference,
     read_factors,
     save_adapter,
 )
@@ -55,28 +53,27 @@ def test_training_moved_the_vectors(base, vectors, models):
 
 @pytest.mark.parametrize(("bits", "least"), [(8, 0.998), (16, 0.999999)])
 def test_what_was_trained_comes_back(bits, least, base, trained, vectors, models, tmp_path):
-    said = save_adapter(trained, tmp_path / "adapter", bits=bits, base="org/base", base_sha256="0" * 64)
+    said = save_adapter(read_factors(trained), tmp_path / "adapter", bits=bits, base="org/base", base_sha256="0" * 64)
     assert (said["rank"], said["bits"], said["base"]) == (4, bits, "org/base")
     assert said["target_modules"] == sorted(
         ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
     assert json.loads((tmp_path / "adapter" / "adapter.json").read_text()) == said
-    for merge in (True, False):
-        model = apply_adapter(fresh(base), tmp_path / "adapter", merge=merge)
+    for put in (apply_adapter, load_lora):
+        model = put(fresh(base), tmp_path / "adapter")
         assert row_cosines(model.encode(list(models.TEXTS)), vectors).min() > least
-        assert has_lora(model) is not merge
 
 
 def test_the_stored_form_is_exact_in_itself(base, trained, tmp_path):
-    save_adapter(trained, tmp_path / "one", bits=8)
+    save_adapter(read_factors(trained), tmp_path / "one", bits=8)
     save_adapter(load_adapter(tmp_path / "one"), tmp_path / "two", bits=8)
     assert adapter_sha256(tmp_path / "one") == adapter_sha256(tmp_path / "two")
-    save_adapter(trained, tmp_path / "three", bits=16)
+    save_adapter(read_factors(trained), tmp_path / "three", bits=16)
     assert adapter_sha256(tmp_path / "one") != adapter_sha256(tmp_path / "three")
 
 
 def test_it_merges_into_half_precision_through_fp32(base, trained, tmp_path):
-    save_adapter(trained, tmp_path / "adapter")
+    save_adapter(read_factors(trained), tmp_path / "adapter")
     (name, found), *_ = load_adapter(tmp_path / "adapter").items()
     model = fresh(base, dtype="bf16")
     before = model[0].model.get_submodule(name).weight.clone()
@@ -86,9 +83,9 @@ def test_it_merges_into_half_precision_through_fp32(base, trained, tmp_path):
 
 
 def test_files_stay_under_the_limit_and_nothing_is_lost(trained, tmp_path, monkeypatch):
-    save_adapter(trained, tmp_path / "one")
+    save_adapter(read_factors(trained), tmp_path / "one")
     monkeypatch.setattr(module, "LARGEST_FILE", (64 << 10) + 3000)
-    said = save_adapter(trained, tmp_path / "many")
+    said = save_adapter(read_factors(trained), tmp_path / "many")
     assert len(said["files"]) > 2 and said["files"][0] == f"adapter-01-of-{len(said['files']):02d}.safetensors"
     assert all((tmp_path / "many" / name).stat().st_size <= module.LARGEST_FILE for name in said["files"])
     one, many = load_adapter(tmp_path / "one"), load_adapter(tmp_path / "many")
@@ -117,13 +114,13 @@ def test_the_cut_is_the_best_of_its_rank(out, width, rank, kept, seed):
 
 
 def test_a_cut_adapter_is_smaller_and_near(base, trained, vectors, models, tmp_path):
-    assert save_adapter(trained, tmp_path / "cut", rank=2)["rank"] == 2
+    assert save_adapter(read_factors(trained), tmp_path / "cut", rank=2)["rank"] == 2
     assert {found.rank for found in load_adapter(tmp_path / "cut").values()} == {2}
     found = apply_adapter(fresh(base), tmp_path / "cut").encode(list(models.TEXTS))
     start = fresh(base).encode(list(models.TEXTS))
     assert row_cosines(found, vectors).mean() > row_cosines(start, vectors).mean()
     with pytest.raises(ModelError, match="at least 1"):
-        save_adapter(trained, tmp_path / "none", rank=0)
+        save_adapter(read_factors(trained), tmp_path / "none", rank=0)
 
 
 @pytest.mark.parametrize("options", [{}, {"use_rslora": True}])
@@ -153,23 +150,14 @@ def test_dora_and_embeddings_are_refused(base, tmp_path):
         read_factors(wrapped)
 
 
-def test_a_merged_model_is_told_from_its_base(base, trained, vectors, models, tmp_path):
-    save_adapter(trained, tmp_path / "adapter", bits=16)
-    merged = apply_adapter(fresh(base), tmp_path / "adapter")
-    found = read_difference(merged, fresh(base), rank=4)
-    assert found.keys() == read_factors(trained).keys()
-    save_adapter(found, tmp_path / "again", bits=16)
-    assert (
-        row_cosines(apply_adapter(fresh(base), tmp_path / "again").encode(list(models.TEXTS)), vectors).min() > 0.9999
-    )
-    with pytest.raises(ModelError, match="nothing to make"):
-        read_difference(fresh(base), fresh(base), rank=4)
+def test_a_merged_model_carries_no_adapter(base, trained, tmp_path):
+    save_adapter(read_factors(trained), tmp_path / "adapter", bits=16)
     with pytest.raises(ModelError, match="no LoRA layer"):
-        read_factors(merged)
+        read_factors(apply_adapter(fresh(base), tmp_path / "adapter"))
 
 
 def test_training_goes_on_from_a_stored_adapter(base, trained, vectors, models, tmp_path):
-    save_adapter(trained, tmp_path / "adapter", bits=16)
+    save_adapter(read_factors(trained), tmp_path / "adapter", bits=16)
     model = load_lora(fresh(base), tmp_path / "adapter", dropout=0.1).eval()
     assert row_cosines(model.encode(list(models.TEXTS)), vectors).min() > 0.999999
     free = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -192,7 +180,7 @@ def test_a_fresh_lora_changes_nothing_and_the_seed_fixes_it(base, models):
 
 
 def test_another_base_is_refused(trained, models, decoder_folder, tmp_path):
-    save_adapter(trained, tmp_path / "adapter")
+    save_adapter(read_factors(trained), tmp_path / "adapter")
     with pytest.raises(ModelError, match="another base"):
         apply_adapter(load_base(decoder_folder, device="cpu"), tmp_path / "adapter")
     with pytest.raises(ModelError, match="another base"):
@@ -201,9 +189,9 @@ def test_another_base_is_refused(trained, models, decoder_folder, tmp_path):
 
 def test_a_damaged_folder_is_told(trained, tmp_path):
     folder = tmp_path / "adapter"
-    save_adapter(trained, folder)
+    save_adapter(read_factors(trained), folder)
     with pytest.raises(ModelError, match="already"):
-        save_adapter(trained, folder)
+        save_adapter(read_factors(trained), folder)
     file = folder / "adapter-01-of-01.safetensors"
     tensors = load_file(file)
     del tensors["layers.0.mlp.up_proj.B.scale"]

@@ -22,7 +22,7 @@ from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.tiny_data import write_tiny_data
 from suwen.training.run_context import RunContext
 from suwen.training.stages.export import ExportStage
-from suwen.training.students.student_models import build_student, save_student
+from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
 from suwen.training.teacher_vectors import TeacherVectors
 
@@ -47,8 +47,8 @@ def run(adapter_pair: Path, base_folder: Path, models, tmp_path_factory: pytest.
         np.save(vectors / "measure" / f"{task.name}-documents.npy", teacher.encode(task.data.documents))
     tokenizer = train_tokenizer(models.TEXTS, size=600)
     shape = {"dimension": 24, "max_length": 40}
-    save_student(build_student(tokenizer, layers=2, width=32, heads=4, **shape), context.folder_of("joint") / "model")
-    save_student(build_student(tokenizer, kind="static", **shape), context.folder_of("align-static") / "model")
+    build_student(tokenizer, layers=2, width=32, heads=4, **shape).save(str(context.folder_of("joint") / "model"))
+    build_student(tokenizer, kind="static", **shape).save(str(context.folder_of("align-static") / "model"))
     return context
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from suwen.encoders.base_model import Precision, load_base
+from suwen.durable import write_json
+from suwen.encoders.base_model import NumberFormat, load_base
 from suwen.encoders.side import ModelError
 from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, sha256_of_files
 
@@ -41,7 +42,7 @@ class Factors(NamedTuple):
 
 
 def save_adapter(
-    adapter: Any,
+    factors: Mapping[str, Factors],
     folder: Path,
     *,
     bits: Bits = 8,
@@ -52,8 +53,7 @@ def save_adapter(
     """Write an adapter to a new folder.
 
     Args:
-        adapter: A model that carries LoRA layers of peft (a ``SentenceTransformer``, a ``PeftModel``…), or the
-            factors by module name.
+        factors: By module name; :func:`read_factors` takes them off a model.
         folder: Where to write; must not hold an adapter yet.
         bits: 8 stores rows as int8, 16 as fp16; each row has an fp32 scale.
         rank: Cut each ``B @ A`` to its best approximation of this rank; kept as trained by default.
@@ -63,15 +63,14 @@ def save_adapter(
     Returns:
         What ``adapter.json`` says.
     """
-    factors = adapter if isinstance(adapter, Mapping) else read_factors(adapter)
     if rank is not None:
-        factors = {name: cut_rank(found, rank) for name, found in factors.items()}
+        factors = {name: cut_rank(whole, rank) for name, whole in factors.items()}
     if any(folder.glob("*.safetensors")) if folder.is_dir() else folder.exists():
         raise ModelError(f"{folder} holds something already: name a new folder for the adapter")
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value for name in sorted(factors) for key, value in _pack(name, factors[name], bits)}
     files = _write(tensors, folder)
-    widest = max((found.rank for found in factors.values()), default=0)
+    widest = max((each.rank for each in factors.values()), default=0)
     said = {
         "format": FORMAT,
         "rank": widest,
@@ -82,7 +81,7 @@ def save_adapter(
         "base_sha256": base_sha256,
         "files": files,
     }
-    (folder / DESCRIPTION).write_text(json.dumps(said, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / DESCRIPTION, said)
     return said
 
 
@@ -114,14 +113,12 @@ def load_adapter(folder: Path) -> dict[str, Factors]:
     return {key.removesuffix(".A"): _unpack(tensors, key.removesuffix(".A")) for key in tensors if key.endswith(".A")}
 
 
-def apply_adapter(model: Any, folder: Path, *, merge: bool = True) -> Any:
-    """Put an adapter on a base, in place.
+def apply_adapter(model: Any, folder: Path) -> Any:
+    """Add an adapter into the weights of a base, in place: computed in fp32, then cast.
 
     Args:
         model: A ``SentenceTransformer`` whose first module is the transformer, or the transformer itself.
         folder: The adapter.
-        merge: Add it into the weights (computed in fp32, then cast). Otherwise it stays apart, as a LoRA of peft that
-            can be trained on.
 
     Raises:
         ModelError: The base has not the modules, or not the shapes, the adapter was trained on.
@@ -130,19 +127,17 @@ def apply_adapter(model: Any, folder: Path, *, merge: bool = True) -> Any:
 
     root = transformer_of(model)
     factors = load_adapter(folder)
-    targets = {name: _target(root, name, found) for name, found in factors.items()}
-    if not merge:
-        return load_lora(model, folder)
+    targets = [_target(root, name, each) for name, each in factors.items()]  # all of them before the first changes
     with torch.no_grad():
-        for name, found in factors.items():
-            weight = targets[name].weight
-            gained = found.up.to(weight.device) @ found.down.to(weight.device)
+        for target, (down, up) in zip(targets, factors.values(), strict=True):
+            weight = target.weight
+            gained = up.to(weight.device) @ down.to(weight.device)
             weight.copy_((weight.float() + gained).to(weight.dtype))
     return model
 
 
 def load_adapted(
-    root: Path, manifest: Manifest, base: str | Path, *, device: str | None = None, dtype: Precision = "auto"
+    root: Path, manifest: Manifest, base: str | Path, *, device: str | None = None, dtype: NumberFormat = "auto"
 ) -> Any:
     """A pair's document encoder in memory: its base from ``base``, its adapter merged in, as a ``SentenceTransformer``.
 
@@ -199,24 +194,24 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
     from peft import LoraConfig, inject_adapter_in_model
 
     root, factors = transformer_of(model), load_adapter(folder)
-    ranks = {name: _rank_for(root, name, found) for name, found in factors.items()}
-    most = max(ranks.values())
+    for name, each in factors.items():
+        _target(root, name, each)
+    most = max(each.rank for each in factors.values())
+    others = {f"^{re.escape(name)}$": each.rank for name, each in factors.items() if each.rank != most}
     config = LoraConfig(
         r=most,
         lora_alpha=most,
         lora_dropout=dropout,
         target_modules=list(factors),
-        rank_pattern={f"^{re.escape(name)}$": rank for name, rank in ranks.items() if rank != most},
-        alpha_pattern={f"^{re.escape(name)}$": rank for name, rank in ranks.items() if rank != most},
+        rank_pattern=others,
+        alpha_pattern=others,
     )
     inject_adapter_in_model(config, root)
     with torch.no_grad():
-        for name, found in factors.items():
+        for name, (down, up) in factors.items():
             layer = root.get_submodule(name)
-            for matrix, values in (
-                (layer.lora_A["default"].weight, found.down),
-                (layer.lora_B["default"].weight, found.up),
-            ):
+            for half, values in ((layer.lora_A, down), (layer.lora_B, up)):
+                matrix = half["default"].weight
                 matrix.copy_(values)
                 matrix.requires_grad_(trainable)
     return model
@@ -232,7 +227,7 @@ def adapter_sha256(folder: Path) -> str:
 
 def read_factors(model: Any) -> dict[str, Factors]:
     """The factors of the LoRA layers a model carries, by the module's name in the bare transformer."""
-    found = {}
+    factors = {}
     for name, module in transformer_of(model).named_modules():
         if not (hasattr(module, "lora_A") and len(module.lora_A)):
             continue
@@ -243,39 +238,10 @@ def read_factors(model: Any) -> dict[str, Factors]:
             raise ModelError(f"{name} has DoRA or a LoRA bias, which an adapter file does not hold: train plain LoRA")
         down = module.lora_A[key].weight.detach().float().cpu()
         up = module.lora_B[key].weight.detach().float().cpu() * float(module.scaling[key])
-        found[name.removeprefix("base_model.model.")] = Factors(down, up)
-    if not found:
+        factors[name.removeprefix("base_model.model.")] = Factors(down, up)
+    if not factors:
         raise ModelError("the model carries no LoRA layer of peft: it was merged, or never had one")
-    return found
-
-
-def read_difference(merged: Any, base: Any, *, rank: int) -> dict[str, Factors]:
-    """The factors by which the linear layers of a merged model differ from its base, of at most ``rank`` each."""
-    import torch
-
-    weights = dict(transformer_of(base).named_parameters())
-    found = {}
-    for name, parameter in transformer_of(merged).named_parameters():
-        before = weights.get(name)
-        if before is None or before.shape != parameter.shape:
-            raise ModelError(f"{name} of the model is not in the base with that shape: this is another base")
-        change = parameter.detach().float() - before.detach().to(parameter.device).float()
-        if not change.any():
-            continue
-        if change.ndim != 2 or "embed" in name:
-            raise ModelError(f"{name} differs from the base, and an adapter holds linear layers only: train LoRA alone")
-        left, values, right = torch.svd_lowrank(change, q=min(rank + 8, *change.shape), niter=4)
-        root = values[:rank].sqrt()
-        down, up = root[:, None] * right.T[:rank], left[:, :rank] * root
-        found[name.removesuffix(".weight")] = Factors(down.cpu().contiguous(), up.cpu().contiguous())
-    if not found:
-        raise ModelError("the model is its base: there is nothing to make an adapter of; train it first")
-    return found
-
-
-def has_lora(model: Any) -> bool:
-    """Whether a model carries LoRA layers of peft that are not merged into it."""
-    return any(hasattr(module, "lora_A") and len(module.lora_A) for module in transformer_of(model).modules())
+    return factors
 
 
 def cut_rank(factors: Factors, rank: int) -> Factors:
@@ -314,11 +280,6 @@ def _target(root: Any, name: str, factors: Factors) -> Any:
     if shape != wanted:
         raise ModelError(f"{name} of the base is {shape} and the adapter's {wanted}: this is another base")
     return module
-
-
-def _rank_for(root: Any, name: str, factors: Factors) -> int:
-    _target(root, name, factors)
-    return factors.rank
 
 
 def _pack(name: str, factors: Factors, bits: Bits) -> Iterator[tuple[str, torch.Tensor]]:
@@ -379,9 +340,9 @@ def _load_peft(folder: Path) -> dict[str, Factors]:
                 f"{folder} holds {key!r}, which is not a LoRA factor of a linear layer: merge it with peft"
             )
         halves.setdefault(match[1], {})[match[2]] = value.float()
-    found = {}
+    factors = {}
     for name, half in halves.items():
         rank = half["A"].shape[0]
         scale = config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank)
-        found[name] = Factors(half["A"], half["B"] * scale)
-    return found
+        factors[name] = Factors(half["A"], half["B"] * scale)
+    return factors

@@ -18,7 +18,7 @@ from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, r
 from suwen.encoders.side import ModelError, Side, document_files, no_progress_bar, write_transformer
 from suwen.encoders.space import sha256_of, sha256_of_files
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
+NumberFormat = Literal["auto", "fp32", "bf16", "fp16"]
 _WANTED = ("*.safetensors", "*.json", "merges.txt", "vocab.txt", "*.model")
 
 
@@ -26,7 +26,7 @@ def load_base(
     source: str | Path,
     *,
     device: str | None = None,
-    dtype: Precision = "auto",
+    dtype: NumberFormat = "auto",
     max_length: int = 512,
     end_token: str | None = None,
 ) -> Any:
@@ -94,7 +94,7 @@ def local_folder(source: str | Path) -> Path:
         ) from error
 
 
-def torch_dtype(dtype: Precision, device: str) -> Any:
+def torch_dtype(dtype: NumberFormat, device: str) -> Any:
     """The torch type of a precision; ``auto`` is bf16 on a GPU and fp32 on a CPU."""
     import torch
 

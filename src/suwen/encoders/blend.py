@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from suwen.encoders.query import Encoder, Vectors
 from suwen.encoders.space import Manifest
@@ -26,16 +26,16 @@ class BlendedEncoder:
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in the form of queries."""
-        mixed = self._rest * self._own.encode_queries(texts)
-        for encoder, share in self._others:
-            mixed += share * encoder.encode_queries(texts)
-        return unit(mixed)
+        return self._mixed(lambda encoder: encoder.encode_queries(texts))
 
     def encode_documents(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in the form of documents."""
-        mixed = self._rest * self._own.encode_documents(texts)
+        return self._mixed(lambda encoder: encoder.encode_documents(texts))
+
+    def _mixed(self, encode: Callable[[Encoder], Vectors]) -> Vectors:
+        mixed = self._rest * encode(self._own)
         for encoder, share in self._others:
-            mixed += share * encoder.encode_documents(texts)
+            mixed += share * encode(encoder)
         return unit(mixed)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -50,8 +50,8 @@ def made_of(manifest: Manifest, tier: str) -> dict[str, str]:
     so its share stands in the keys.
     """
     others = {
-        f"blend/{other}:{share}/{file}": found
+        f"blend/{other}:{share}/{file}": sha256
         for other, share in manifest.tiers[tier].blend.items()
-        for file, found in manifest.tiers[other].files.items()
+        for file, sha256 in manifest.tiers[other].files.items()
     }
     return {**manifest.tiers[tier].files, **others}

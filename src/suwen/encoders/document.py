@@ -18,8 +18,7 @@ import numpy as np
 
 from suwen.encoders import fused
 from suwen.encoders.adapter import load_adapted
-from suwen.encoders.base_model import Precision as Precision
-from suwen.encoders.base_model import base_hash, torch_dtype
+from suwen.encoders.base_model import NumberFormat, base_hash, torch_dtype
 from suwen.encoders.probe import verify_probe
 from suwen.encoders.query import EncoderError, Vectors
 from suwen.encoders.side import Form, ModelError, Side, cast, load_model, mint_space
@@ -48,7 +47,7 @@ class Settings(NamedTuple):
 
     path: str
     device: str | None
-    dtype: Precision
+    dtype: NumberFormat
     trust_remote_code: bool
     compile: bool = False
     base: str | None = None
@@ -79,7 +78,7 @@ class DocumentEncoder:
         path: str | Path,
         *,
         device: str | None = None,
-        dtype: Precision = "auto",
+        dtype: NumberFormat = "auto",
         trust_remote_code: bool = False,
         compile: bool = False,
         base: str | Path | None = None,

@@ -58,7 +58,11 @@ class FusedDecoder:
     """
 
     def __init__(self, model: Any, *, tokens: int | None = None, backend: Any = "inductor") -> None:
-        _refuse_others(model)
+        if not supports(model):
+            raise FuseError(
+                f"{type(model).__name__} cannot be fused: it must be a Qwen2Model or Qwen3Model of full attention "
+                f"whose adapters were merged (merge_and_unload); leave compile off for others"
+            )
         config = model.config
         self.tokens = tokens
         self._embed, self._rotary, self._norm = model.embed_tokens, model.rotary_emb, model.norm.weight.detach()
@@ -85,10 +89,10 @@ class FusedDecoder:
             before, after = self._compiled if len(row.ids) == self.tokens else self._plain
             for layer in self._layers:
                 query, key, value = before(hidden, layer, cos, sin)
-                found = packed.attend(
+                attended = packed.attend(
                     query, key, value, row.bounds, row.longest, causal=self._causal, scale=self._scale
                 )
-                hidden = after(hidden, found.flatten(1), layer)
+                hidden = after(hidden, attended.flatten(1), layer)
             return _rms_norm(hidden, self._norm, self._eps).to(self._norm.dtype)
 
 
@@ -106,14 +110,6 @@ def _is_plain(layer: Any) -> bool:
     attention, mlp = layer.self_attn, layer.mlp
     parts = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
     return all(type(part) is torch.nn.Linear for part in (*parts, mlp.gate_proj, mlp.up_proj, mlp.down_proj))
-
-
-def _refuse_others(model: Any) -> None:
-    if not supports(model):
-        raise FuseError(
-            f"{type(model).__name__} cannot be fused: it must be a Qwen2Model or Qwen3Model of full attention whose "
-            f"adapters were merged (merge_and_unload); leave compile off for others"
-        )
 
 
 def _fuse_layer(layer: Any) -> _Layer:
@@ -169,8 +165,8 @@ def _after_attention(eps: float) -> Callable[..., Any]:
     """From what was attended to, to the layer's output."""
     import torch
 
-    def after(hidden: torch.Tensor, found: torch.Tensor, layer: _Layer) -> torch.Tensor:
-        hidden = hidden + torch.nn.functional.linear(found, layer.out, layer.out_bias)
+    def after(hidden: torch.Tensor, attended: torch.Tensor, layer: _Layer) -> torch.Tensor:
+        hidden = hidden + torch.nn.functional.linear(attended, layer.out, layer.out_bias)
         normed = _rms_norm(hidden, layer.mlp_norm, eps).to(layer.gate_up.dtype)
         gate, up = torch.nn.functional.linear(normed, layer.gate_up).chunk(2, dim=-1)
         return hidden + torch.nn.functional.linear(torch.nn.functional.silu(gate) * up, layer.down)

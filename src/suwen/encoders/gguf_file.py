@@ -73,17 +73,17 @@ def open_gguf(path: str | Path) -> GgufFile:
     path = Path(path)
     try:
         with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            found = _read_header(path, data)
+            file = _read_header(path, data)
     except (OSError, struct.error, UnicodeDecodeError, ValueError, KeyError, IndexError) as error:
         raise ModelError(f"{path} is not a whole GGUF file ({error}): download it again") from error
-    if found.architecture not in ("qwen2", "qwen3"):
+    if file.architecture not in ("qwen2", "qwen3"):
         raise ModelError(
-            f"{path} holds the architecture {found.architecture!r}; GGUF is read for qwen2 and qwen3 only: give the "
+            f"{path} holds the architecture {file.architecture!r}; GGUF is read for qwen2 and qwen3 only: give the "
             f"model as a folder of safetensors"
         )
-    if found.metadata.get(f"{found.architecture}.rope.scaling.type", "none") != "none":
+    if file.metadata.get(f"{file.architecture}.rope.scaling.type", "none") != "none":
         raise ModelError(f"{path} stretches its positions (rope scaling): give the model as a folder of safetensors")
-    return found
+    return file
 
 
 def read_weights(file: GgufFile, dtype: Any) -> dict[str, Any]:
@@ -114,24 +114,24 @@ def build_config(file: GgufFile) -> Any:
     """The configuration as transformers has it."""
     from transformers import Qwen2Config, Qwen3Config
 
-    found, kind = file.metadata, file.architecture
-    heads = int(found[f"{kind}.attention.head_count"])
+    stated, kind = file.metadata, file.architecture
+    heads = int(stated[f"{kind}.attention.head_count"])
     fields: dict[str, Any] = {
         "vocab_size": file.tensors["token_embd.weight"].shape[0],
-        "hidden_size": int(found[f"{kind}.embedding_length"]),
-        "intermediate_size": int(found[f"{kind}.feed_forward_length"]),
-        "num_hidden_layers": int(found[f"{kind}.block_count"]),
+        "hidden_size": int(stated[f"{kind}.embedding_length"]),
+        "intermediate_size": int(stated[f"{kind}.feed_forward_length"]),
+        "num_hidden_layers": int(stated[f"{kind}.block_count"]),
         "num_attention_heads": heads,
-        "num_key_value_heads": int(found.get(f"{kind}.attention.head_count_kv", heads)),
-        "max_position_embeddings": int(found[f"{kind}.context_length"]),
-        "rms_norm_eps": float(found[f"{kind}.attention.layer_norm_rms_epsilon"]),
-        "rope_parameters": {"rope_type": "default", "rope_theta": float(found[f"{kind}.rope.freq_base"])},
-        "eos_token_id": found.get("tokenizer.ggml.eos_token_id"),
-        "pad_token_id": found.get("tokenizer.ggml.padding_token_id"),
+        "num_key_value_heads": int(stated.get(f"{kind}.attention.head_count_kv", heads)),
+        "max_position_embeddings": int(stated[f"{kind}.context_length"]),
+        "rms_norm_eps": float(stated[f"{kind}.attention.layer_norm_rms_epsilon"]),
+        "rope_parameters": {"rope_type": "default", "rope_theta": float(stated[f"{kind}.rope.freq_base"])},
+        "eos_token_id": stated.get("tokenizer.ggml.eos_token_id"),
+        "pad_token_id": stated.get("tokenizer.ggml.padding_token_id"),
     }
     if kind == "qwen2":
         return Qwen2Config(**fields)
-    return Qwen3Config(**fields, head_dim=int(found[f"{kind}.attention.key_length"]))
+    return Qwen3Config(**fields, head_dim=int(stated[f"{kind}.attention.key_length"]))
 
 
 def build_tokenizer(file: GgufFile) -> Any:
@@ -144,12 +144,12 @@ def build_tokenizer(file: GgufFile) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     wrap: Any = PreTrainedTokenizerFast
-    found = file.metadata
-    how = (found.get("tokenizer.ggml.model"), found.get("tokenizer.ggml.pre"))
+    stated = file.metadata
+    how = (stated.get("tokenizer.ggml.model"), stated.get("tokenizer.ggml.pre"))
     if how != ("gpt2", "qwen2"):
         raise ModelError(f"{file.path} has the tokenizer {how}, not Qwen's: give the model as a folder of safetensors")
-    tokens: list[str] = found["tokenizer.ggml.tokens"]
-    merges = [tuple(merge.split(" ", 1)) for merge in found["tokenizer.ggml.merges"]]
+    tokens: list[str] = stated["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ", 1)) for merge in stated["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: id_ for id_, token in enumerate(tokens)}, merges=merges))
     tokenizer.normalizer = normalizers.NFC()  # in Qwen's own tokenizer.json; GGUF does not name it
     split = pre_tokenizers.Split(Regex(_QWEN2_SPLIT), behavior="isolated", invert=False)
@@ -157,13 +157,13 @@ def build_tokenizer(file: GgufFile) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    kinds = found["tokenizer.ggml.token_type"]
+    kinds = stated["tokenizer.ggml.token_type"]
     for kind, special in ((_CONTROL, True), (_USER_DEFINED, False)):
         added = [AddedToken(tokens[at], special=special, normalized=False) for at in np.flatnonzero(kinds == kind)]
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)(added)
-    named = {name: found.get(f"tokenizer.ggml.{key}_token_id") for name, key in (("eos", "eos"), ("pad", "padding"))}
+    named = {name: stated.get(f"tokenizer.ggml.{key}_token_id") for name, key in (("eos", "eos"), ("pad", "padding"))}
     special_names = {f"{name}_token": tokens[id_] for name, id_ in named.items() if id_ is not None}
-    length = int(found[f"{file.architecture}.context_length"])
+    length = int(stated[f"{file.architecture}.context_length"])
     return wrap(tokenizer_object=tokenizer, model_max_length=length, **special_names)
 
 

@@ -188,8 +188,8 @@ def _padded(
         raise PackError(  # the texts would all see one another, and nobody would notice
             f"{type(module).__name__} was not handed the bounds of the texts by this transformers: set packed=False"
         )
-    found: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **rest)
-    return found
+    attended: tuple[torch.Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **rest)
+    return attended
 
 
 def _one_dtype(*states: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -220,10 +220,10 @@ def attend(
 
     if has_kernel(query.device.type, query.dtype, query.shape[-1]):
         # The operator under torch.nn.attention.varlen, whose signature changed in each of torch 2.10, 2.11 and 2.13.
-        found: torch.Tensor = torch.ops.aten._flash_attention_forward(
+        attended: torch.Tensor = torch.ops.aten._flash_attention_forward(
             query, key, value, bounds, bounds, longest, longest, dropout, causal, False, scale=scale
         )[0]
-        return found
+        return attended
     spans = [slice(begin, end) for begin, end in pairwise(bounds.tolist()) if end > begin]
     return torch.cat([_alone(query[span], key[span], value[span], causal, dropout, scale) for span in spans])
 
@@ -233,7 +233,7 @@ def _alone(
 ) -> torch.Tensor:
     import torch
 
-    found = torch.nn.functional.scaled_dot_product_attention(
+    attended = torch.nn.functional.scaled_dot_product_attention(
         query.transpose(0, 1)[None],
         key.transpose(0, 1)[None],
         value.transpose(0, 1)[None],
@@ -242,7 +242,7 @@ def _alone(
         scale=scale,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return found[0].transpose(0, 1)
+    return attended[0].transpose(0, 1)
 
 
 def pool(hidden: torch.Tensor, packed: Pack, how: Literal["cls", "mean", "last"]) -> torch.Tensor:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from suwen.durable import replacing, write_json
 from suwen.encoders.query import Encoder, Vectors
 from suwen.encoders.space import DamagedPair, SpaceMismatch, load_manifest
 from suwen.errors import SuwenError
@@ -64,8 +65,8 @@ def write_probe(folder: Path, vectors: Vectors) -> None:
     """Store the probe in a pair's folder: ``probe.json`` and ``probe.npy``, the document encoder's vectors."""
     if vectors.shape[0] != len(_TEXTS):
         raise ProbeFailed(f"{vectors.shape[0]} vectors for {len(_TEXTS)} texts: encode probe_texts()")
-    (folder / "probe.json").write_text(json.dumps({"texts": _TEXTS}, ensure_ascii=False, indent=1), encoding="utf-8")
-    with (folder / "probe.npy").open("wb") as stream:
+    write_json(folder / "probe.json", {"texts": _TEXTS})
+    with replacing(folder / "probe.npy") as stream:
         np.save(stream, vectors.astype(np.float32))
 
 
@@ -88,8 +89,7 @@ def verify_probe(encoder: Encoder, folder: Path) -> float:
     pair, space = load_manifest(folder), getattr(encoder, "space", None)
     if space is not None and space.dimension != pair.space.dimension:
         raise SpaceMismatch(pair.space.id, space.id, needed_name=pair.name, got_name=getattr(encoder, "name", None))
-    cosines = row_cosines(encoder.encode_documents(texts), stored)
-    least = float(cosines.min())
+    least = float(row_cosines(encoder.encode_documents(texts), stored).min())
     if least < LEAST_COSINE:
         raise ProbeFailed(
             f"the encoder is not the document encoder of {pair.name} ({pair.space.id}): the least cosine over "

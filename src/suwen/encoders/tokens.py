@@ -41,8 +41,8 @@ class Tokens:
 
     def ids(self, text: str) -> list[int]:
         """The ids of one text, cut to the length; never empty (see :attr:`fallback`)."""
-        found: list[int] = self._encode(well_formed(text)).ids
-        return found or [self.fallback]
+        ids: list[int] = self._encode(well_formed(text)).ids
+        return ids or [self.fallback]
 
     def _encode(self, text: str) -> Any:
         # A megabyte takes a second to tokenise, for the sake of its first few hundred tokens. A prefix gives the same

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from suwen.durable import replacing, write_json
 from suwen.encoders.document import DocumentEncoder, Progress, Settings
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Space, sha256_of
@@ -71,8 +72,8 @@ def encode_to_folder(
     shards.mkdir(parents=True, exist_ok=True)
     _same_settings(out / "manifest.json", settings)
     total = len(texts) if isinstance(texts, Sized) else 0
-    seen = _Seen(out / "ids.txt.tmp", total, progress)
-    with seen:
+    with replacing(out / "ids.txt") as ids_file:
+        seen = _Seen(ids_file, total, progress)
         todo = seen.unfinished(_cut(texts, shard_size), shards)
         if workers > 1:
             _encode_in_processes(todo, encoder.settings, shards, workers, seen)
@@ -108,20 +109,12 @@ def encode_share(
 class _Seen:
     """What has gone by so far: ids written down, source hashed, shards counted."""
 
-    def __init__(self, ids_file: Path, total: int, progress: Progress | None) -> None:
-        self.ids_file, self.total, self.progress = ids_file, total, progress
+    def __init__(self, ids_file: BinaryIO, total: int, progress: Progress | None) -> None:
+        self.total, self.progress = total, progress
         self.files: list[Path] = []
         self.count = self.done = 0
         self.source = hashlib.sha256()
-
-    def __enter__(self) -> _Seen:
-        self._stream = self.ids_file.open("w", encoding="utf-8")
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self._stream.close()
+        self._ids_file = ids_file
 
     def unfinished(self, shards: Iterable[_Shard], folder: Path) -> Iterator[_Shard]:
         """Take note of every shard; give only those without a file."""
@@ -146,7 +139,8 @@ class _Seen:
 
     def _note(self, shard: _Shard) -> None:
         for id_, text in zip(shard.ids, shard.texts, strict=True):
-            self._stream.write(f"{id_}\t{hashlib.sha1(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}\n")
+            mark = hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+            self._ids_file.write(f"{id_}\t{mark}\n".encode())
         self.count += len(shard.ids)
         self.source.update(shard.source.encode())
 
@@ -187,13 +181,13 @@ def _settings(space: Space, name: str, shard_size: int) -> dict[str, Any]:
 def _same_settings(file: Path, settings: dict[str, Any]) -> None:
     """Write the settings of a first run down; refuse a rerun with others, and say which."""
     if not file.is_file():
-        _write_text(file, settings)
+        write_json(file, settings)
         return
-    found = json.loads(file.read_text(encoding="utf-8"))
+    first = json.loads(file.read_text(encoding="utf-8"))
     different = [
-        f"{key} was {found.get(key)!r} and is now {value!r}"
+        f"{key} was {first.get(key)!r} and is now {value!r}"
         for key, value in settings.items()
-        if found.get(key) != value
+        if first.get(key) != value
     ]
     if different:
         raise VectorsError(
@@ -213,52 +207,24 @@ def _already_done(out: Path, texts: Iterable[tuple[str, str]], settings: dict[st
 
 def _finish(out: Path, seen: _Seen, settings: dict[str, Any]) -> Path:
     """Join the shards into one array; the description comes last, so that its presence means that all is there."""
-    temporary = out / "vectors.npy.tmp"
-    shape = (seen.count, settings["dimension"])
-    if seen.count:
-        joined = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
-        start = 0
+    dtype = np.lib.format.dtype_to_descr(np.dtype(np.float16))
+    header = {"descr": dtype, "fortran_order": False, "shape": (seen.count, settings["dimension"])}
+    with replacing(out / "vectors.npy") as stream:
+        np.lib.format.write_array_header_1_0(stream, header)
         for file in seen.files:
-            shard = np.load(file, mmap_mode="r", allow_pickle=False)
-            joined[start : start + len(shard)] = shard
-            start += len(shard)
-        joined.flush()
-        del joined
-    else:  # an empty file cannot be mapped
-        with temporary.open("wb") as stream:
-            np.save(stream, np.empty(shape, np.float16))
-    _publish(temporary, out / "vectors.npy")
-    _publish(seen.ids_file, out / "ids.txt")
+            stream.write(np.load(file, allow_pickle=False).data)
     described = {key: value for key, value in settings.items() if key != "shard_size"}
     hashes = {"sha256": sha256_of(out / "vectors.npy"), "source_sha256": seen.source.hexdigest()}
-    _write_text(out / "vectors.json", {**described, "count": seen.count, **hashes})
+    write_json(out / "vectors.json", {**described, "count": seen.count, **hashes})
     shutil.rmtree(out / "shards")
+    for leftover in out.glob(".*.tmp"):  # of processes that were killed
+        leftover.unlink()
     return out
 
 
 def _write_array(file: Path, vectors: Vectors) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as stream:
+    with replacing(file) as stream:
         np.save(stream, vectors.astype(np.float16))
-    _publish(temporary, file)
-
-
-def _write_text(file: Path, content: dict[str, Any]) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    _publish(temporary, file)
-
-
-def _publish(temporary: Path, file: Path) -> None:
-    """Rename only what is on the disk, and put the new name there too: a power cut leaves all of it or none."""
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    temporary.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 _worker_encoder: DocumentEncoder | None = None

@@ -21,7 +21,7 @@ from suwen.encoders.space import AdapterDocument, ElsewhereDocument, ModelDocume
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
-    from suwen.encoders.base_model import Precision
+    from suwen.encoders.base_model import NumberFormat
     from suwen.encoders.document import DocumentEncoder
 
 #: The name that passages carry for a document encoder that is not a tier.
@@ -129,7 +129,7 @@ def load_document_encoder(
     document_encoder: str | Path | None = None,
     *,
     base: str | None = None,
-    dtype: Precision = "auto",
+    dtype: NumberFormat = "auto",
 ) -> DocumentEncoder:
     """Load a document encoder on torch; one of another space than the pair's, or that fails its probe, is refused.
 

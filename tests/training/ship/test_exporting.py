@@ -25,7 +25,7 @@ from suwen.encoders.space import (
 from suwen.training.ship import exporting as module
 from suwen.training.ship.exporting import ExportError, export
 from suwen.training.ship.onnx_graph import quantise, quantise_rows, write_graph
-from suwen.training.students.student_models import build_student, prune_layers, save_student
+from suwen.training.students.student_models import build_student, prune_layers
 from suwen.training.students.student_tokenizer import DEFAULT_SIZE, train_tokenizer
 
 
@@ -184,8 +184,10 @@ def students(router_folder, models, tmp_path_factory) -> Path:
     static = build_student(tokenizer, kind="static", dimension=24)
     with torch.no_grad():
         static[0].form.normal_(generator=torch.Generator().manual_seed(0)).mul_(0.3)
-    for name, found in (("l4", l4), ("l2", prune_layers(l4, 2)), ("static", static)):
-        save_student(found, root / name, space=space, name=name, document="tiny-full")
+    elsewhere = ElsewhereDocument(kind="elsewhere", name="tiny-full")
+    for name, student in (("l4", l4), ("l2", prune_layers(l4, 2)), ("static", static)):
+        student.save(str(root / name))
+        save_manifest(root / name, Manifest(name=name, form="full", space=space, document=elsewhere))
     return root
 
 

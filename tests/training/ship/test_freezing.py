@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suwen.encoders.adapter import adapter_sha256, apply_adapter
+from suwen.encoders.adapter import adapter_sha256, apply_adapter, read_factors, save_adapter
 from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.probe import ProbeFailed, row_cosines
 from suwen.encoders.side import ModelError
 from suwen.encoders.space import DamagedPair, Prompts, load_manifest
-from suwen.training.ship.freezing import FreezeError, freeze
+from suwen.training.ship.freezing import FreezeError, dress, freeze
 
 PROMPTS = Prompts(query="问：", document="")
 
@@ -30,7 +30,9 @@ def trained(models, base):
 def frozen(trained, base, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("frozen") / "pair"
     options = {"dimension": 24, "prompts": PROMPTS, "max_length": 32, "hub_id": "org/base"}
-    freeze(trained, base, out, name="tiny", rank=3, merged=True, device="cpu", **options)
+    space = freeze(read_factors(trained), base, out, name="tiny", rank=3, device="cpu", **options).space
+    merged = apply_adapter(load_base(base, device="cpu", max_length=32), out / "adapter")
+    dress(merged, space).save(str(out / "merged"))
     return out
 
 
@@ -97,11 +99,9 @@ def test_the_base_may_be_named_by_the_environment(frozen, base, tmp_path, monkey
 def test_an_adapter_that_was_changed_is_refused(frozen, base, trained, tmp_path):
     import shutil
 
-    from suwen.encoders.adapter import save_adapter
-
     shutil.copytree(frozen, tmp_path / "pair")
     shutil.rmtree(tmp_path / "pair" / "adapter")
-    save_adapter(trained, tmp_path / "pair" / "adapter")
+    save_adapter(read_factors(trained), tmp_path / "pair" / "adapter")
     with pytest.raises(DamagedPair, match="not the adapter"):
         DocumentEncoder.load(tmp_path / "pair", base=base, device="cpu")
 
@@ -118,22 +118,19 @@ def test_the_merged_model_needs_no_base_and_works_in_sentence_transformers(froze
     assert row_cosines(plain.encode_query(texts), expected.encode(texts, form="query")).min() > 0.99999
 
 
-def test_a_merged_model_can_be_frozen_too(frozen, trained, base, models, tmp_path):
-    merged = apply_adapter(load_base(base, device="cpu", max_length=32), frozen / "adapter")
+def test_a_base_in_a_folder_is_named_without_its_path(frozen, trained, base, models, tmp_path):
     options = {"dimension": 24, "prompts": PROMPTS, "max_length": 32, "device": "cpu"}
-    with pytest.raises(FreezeError, match="rank"):
-        freeze(merged, base, tmp_path / "none", name="again", **options)
-    space = freeze(merged, base, tmp_path / "again", name="again", rank=3, bits=16, **options).space
+    space = freeze(read_factors(trained), base, tmp_path / "again", name="again", rank=3, bits=16, **options).space
     texts = list(models.TEXTS)
-    found = DocumentEncoder.load(tmp_path / "again", base=base, device="cpu")
-    assert row_cosines(found.encode(texts), DocumentEncoder.load(frozen, device="cpu").encode(texts)).min() > 0.999
+    again = DocumentEncoder.load(tmp_path / "again", base=base, device="cpu")
+    assert row_cosines(again.encode(texts), DocumentEncoder.load(frozen, device="cpu").encode(texts)).min() > 0.999
     assert space.id != load_manifest(frozen).space.id
     assert load_manifest(tmp_path / "again").document.base == base.name  # no path of this machine
 
 
 def test_freezing_again_mints_the_same_space(frozen, trained, base, tmp_path):
     options = {"dimension": 24, "prompts": PROMPTS, "max_length": 32, "hub_id": "org/base", "device": "cpu"}
-    again = freeze(trained, base, tmp_path / "again", name="n", rank=3, **options)
+    again = freeze(read_factors(trained), base, tmp_path / "again", name="n", rank=3, **options)
     assert again.space == load_manifest(frozen).space and again.settings.base == str(base)
 
 
@@ -141,7 +138,7 @@ def test_a_failure_leaves_nothing_and_a_taken_folder_is_refused(
     frozen, trained, base, models, decoder_folder, tmp_path
 ):
     with pytest.raises(FreezeError, match="exists"):
-        freeze(trained, base, frozen, name="tiny")
+        freeze(read_factors(trained), base, frozen, name="tiny")
     with pytest.raises(ModelError):
-        freeze(trained, decoder_folder, tmp_path / "out", name="tiny", device="cpu")
+        freeze(read_factors(trained), decoder_folder, tmp_path / "out", name="tiny", device="cpu")
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.encoders.side import ModelError, Side, load_model
-from suwen.training.students.student_models import build_student, save_student
+from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
 
 
@@ -52,7 +52,8 @@ def test_gradients_reach_the_rows_of_the_text_and_its_form_alone(student):
 
 
 def test_only_this_packages_own_module_is_loaded_without_trust(student, tmp_path):
-    folder = save_student(student, tmp_path / "s")
+    folder = tmp_path / "s"
+    student.save(str(folder))
     modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
     assert load_model(folder, device="cpu")[0][0].form.shape == (2, 24)
     stranger = {"idx": 2, "name": "2", "path": "", "type": "collections.OrderedDict"}

@@ -6,14 +6,12 @@ import torch
 
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.side import Side, load_model
-from suwen.encoders.space import ElsewhereDocument, load_manifest
 from suwen.training.students.student_models import (
     StudentError,
     build_student,
     first_layers,
     init_from_vectors,
     prune_layers,
-    save_student,
     with_projection,
 )
 from suwen.training.students.student_tokenizer import SPECIAL, train_tokenizer
@@ -87,7 +85,7 @@ def test_a_saved_student_is_the_same_when_it_is_loaded(kind, tokenizer, models, 
     student = build_student(
         tokenizer, kind=kind, layers=1, width=32, heads=2, dimension=24, projection=True, max_length=20
     )
-    save_student(student, tmp_path / "s")
+    student.save(str(tmp_path / "s"), create_model_card=False)
     loaded, _ = load_model(tmp_path / "s", device="cpu")
     texts = [*models.TEXTS, "", "Ａspirin 10⁹", "血压" * 100]
     for form in ("query", "document"):
@@ -98,14 +96,6 @@ def test_a_saved_student_is_the_same_when_it_is_loaded(kind, tokenizer, models, 
         assert np.array_equal(vectors(student, texts, form), vectors(loaded, texts, form))
     files = {file.suffix for file in (tmp_path / "s").rglob("*") if file.is_file()}
     assert files == {".json", ".safetensors"}
-
-
-def test_an_aligned_student_names_its_space(tiny, router_folder, tmp_path):
-    space = load_manifest(router_folder).space
-    save_student(tiny, tmp_path / "s", space=space, name="l4", document="tiny-full")
-    manifest = load_manifest(tmp_path / "s")
-    assert manifest.space == space and manifest.name == "l4"
-    assert manifest.document == ElsewhereDocument(kind="elsewhere", name="tiny-full")
 
 
 def test_shapes_that_do_not_fit_are_refused(tokenizer, bert_folder):
@@ -131,12 +121,12 @@ def by_hand(student, layers, text):
         return torch.nn.functional.normalize(dense.linear(transformer.model.LayerNorm(states)[:, 0])).numpy()
 
 
-@pytest.mark.parametrize(("keep", "layers"), [(2, [0, 3]), (4, [0, 1, 2, 3]), ([1, 2], [1, 2]), (1, [0])])
+@pytest.mark.parametrize(("keep", "layers"), [(2, [0, 3]), (4, [0, 1, 2, 3]), (1, [0])])
 def test_pruning_keeps_the_chosen_layers_and_the_old_student(tiny, tmp_path, keep, layers):
     whole = by_hand(tiny, range(4), "血压")
     pruned = prune_layers(tiny, keep)
     assert np.allclose(vectors(pruned, ["血压"]), by_hand(tiny, layers, "血压"), atol=1e-5)
-    save_student(pruned, tmp_path / "p")
+    pruned.save(str(tmp_path / "p"), create_model_card=False)
     loaded, _ = load_model(tmp_path / "p", device="cpu")
     assert np.array_equal(vectors(loaded, ["血压"]), vectors(pruned, ["血压"]))
     with torch.no_grad():
@@ -144,7 +134,7 @@ def test_pruning_keeps_the_chosen_layers_and_the_old_student(tiny, tmp_path, kee
     assert np.allclose(vectors(tiny, ["血压"]), whole, atol=1e-5), "the old student is a student of its own"
 
 
-@pytest.mark.parametrize("keep", [0, 5, [], [2, 1], [0, 4], [-1, 2]])
+@pytest.mark.parametrize("keep", [-1, 0, 5])
 def test_layers_that_are_not_there_cannot_be_kept(tiny, keep):
     with pytest.raises(StudentError, match=r"keep|kept"):
         prune_layers(tiny, keep)
@@ -158,7 +148,7 @@ def test_the_first_layers_of_a_decoder_are_a_query_encoder(decoder_folder, model
     shrunk = first_layers(decoder, 1)
     assert shrunk[0].model.config.num_hidden_layers == len(shrunk[0].model.layers) == 1
     assert np.abs(vectors(shrunk, models.TEXTS) - expected).max() > 1e-3
-    save_student(shrunk, tmp_path / "s")
+    shrunk.save(str(tmp_path / "s"), create_model_card=False)
     loaded, _ = load_model(tmp_path / "s", device="cpu")
     assert np.array_equal(vectors(loaded, models.TEXTS), vectors(shrunk, models.TEXTS))
     assert len(decoder[0].model.layers) == count

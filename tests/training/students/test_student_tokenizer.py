@@ -25,11 +25,6 @@ def words() -> Tokenizer:
     return train_tokenizer(TEXTS, size=300)
 
 
-@pytest.fixture(scope="module")
-def characters() -> Tokenizer:
-    return train_tokenizer(TEXTS, size=300, chinese="characters")
-
-
 def tokens(tokenizer, text: str) -> list[str]:
     return tokenizer.encode(text, add_special_tokens=False).tokens
 
@@ -44,11 +39,6 @@ def test_frequent_chinese_words_are_tokens_and_whole_clauses_are_not(words):
     assert tokens(words, "糖尿病患者") in (["糖尿病", "患者"], ["糖尿病患者"])
     han = [token for token in words.get_vocab() if "一" <= token[0] <= "鿿"]
     assert max(map(len, han)) <= 4 and any(len(token) > 1 for token in han)
-
-
-def test_characters_can_be_kept_apart(characters):
-    assert tokens(characters, "糖尿病患者") == list("糖尿病患者")
-    assert not [token for token in characters.get_vocab() if len(token) > 1 and "一" <= token[0] <= "鿿"]
 
 
 def test_latin_words_are_marked_where_they_begin_even_beside_chinese(words):

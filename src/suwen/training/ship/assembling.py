@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from suwen.encoders.adapter import load_adapted
-from suwen.encoders.base_model import Precision
+from suwen.encoders.base_model import NumberFormat
 from suwen.encoders.document import DocumentEncoder, Settings
 from suwen.encoders.probe import verify_probe
 from suwen.encoders.side import ModelError, Side, load_model, no_progress_bar
@@ -24,6 +24,7 @@ from suwen.encoders.space import (
 )
 from suwen.errors import SuwenError
 from suwen.training.ship.freezing import dress, staged
+from suwen.training.students.student_models import vector_width
 
 #: Configuration, tokenizers and what a file system rounds up.
 _ASIDE = 64 << 20
@@ -50,7 +51,7 @@ def assemble(
     *,
     query: Path | None = None,
     device: str | None = None,
-    dtype: Precision = "auto",
+    dtype: NumberFormat = "auto",
 ) -> Assembled:
     """Write the full pair of a light one; whole or not at all.
 
@@ -60,7 +61,7 @@ def assemble(
         out: The folder to write. It loads with ``SentenceTransformer(out)`` and with ``DocumentEncoder.load(out)``;
             the light pair's tiers are copied into it, so that it serves too.
         query: A query encoder of the same space as a sentence-transformers folder, for the ``query`` route of a
-            Router. Without it there is one model for both sides, and queries are told by the space's query prompt: a
+            Router. Without it there is one model for both sides, and queries are marked by the space's query prompt: a
             light pair's own query encoders are ONNX files, which no Router can hold.
         device: Where to merge and check.
         dtype: Of the written weights; ``auto`` is bf16 on a GPU and fp32 on a CPU.
@@ -115,7 +116,7 @@ def _with_queries(model: Any, query: Path, manifest: Manifest) -> Any:
     except ModelError as error:
         raise AssembleError(f"the query encoder cannot be used: {error}") from error
     side = Side(asking, "query")
-    width = _width(side)
+    width = vector_width(side)
     if width != space.dimension:
         raise AssembleError(
             f"{query} gives vectors of {width} dimensions and the space has {space.dimension}: name a query encoder "
@@ -126,13 +127,6 @@ def _with_queries(model: Any, query: Path, manifest: Manifest) -> Any:
     return SentenceTransformer(
         modules=[router], device=str(model.device), prompts=prompts, similarity_fn_name=space.similarity
     )
-
-
-def _width(side: Side) -> int:
-    import torch
-
-    with torch.inference_mode():
-        return int(side.embed(side.ids(["a"])).shape[1])
 
 
 def _check_disk(stage: Path, model: Any, root: Path) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from suwen.durable import new_folder
 from suwen.encoders.document import DocumentEncoder, Settings
 from suwen.encoders.probe import probe_texts, row_cosines, write_probe
 from suwen.encoders.query import OnnxEncoder, Vectors
@@ -30,16 +29,17 @@ from suwen.encoders.space import (
     manifest_path,
     save_manifest,
     sha256_of,
-    sha256_of_files,
 )
 from suwen.encoders.static import StaticEncoder, unit
 from suwen.errors import SuwenError
 from suwen.training.ship.onnx_graph import quantise, quantise_rows, write_graph
-from suwen.training.students.static_tier import Table, distil_table, read_table
+from suwen.training.students.static_table import distil_table, read_table
 
 #: Under this the graph is not the model, and nothing is written.
 LEAST_PARITY = 0.999
 _MEASURED_TEXTS = 256
+#: Where the tiers to add to a pair lie, in its folder, until all of them are there.
+_ADDED = ".added"
 
 
 class ExportError(SuwenError):
@@ -63,7 +63,12 @@ class _Source:
     folder: Path
     space: Space
     manifest: Manifest | None
-    prompts: Prompts
+
+    @property
+    def prompts(self) -> Prompts:
+        """The tier's: the model's own, and none for documents where a Router has two sides."""
+        document = "" if self.is_router else Side(self.model, "document").prompt
+        return Prompts(query=Side(self.model, "query").prompt, document=document)
 
     @property
     def is_student(self) -> bool:
@@ -95,10 +100,7 @@ def export(
     into: bool = False,
     dimension: int | None = None,
     max_length: int | None = None,
-    prompts: Prompts | None = None,
-    adapter: Path | None = None,
     hub_id: str | None = None,
-    notes: str = "",
     licence: str = "",
     trust_remote_code: bool = False,
 ) -> ExportReport:
@@ -116,10 +118,7 @@ def export(
         into: Add to the pair at ``out``, which must be of the same space.
         dimension: Cut to this width (and normalise again), where no ``suwen.json`` states the space.
         max_length: The tier's length; the model's own by default.
-        prompts: The tier's own prompts; by default the model's, and none for documents where a Router has two sides.
-        adapter: The document encoder's adapter folder, to ship in the light pair.
         hub_id: Where the document encoder's base may be found.
-        notes: Free text for the manifest.
         licence: The licence of the weights, for the manifest.
         trust_remote_code: Run Python code that comes with the model. Only for models you trust.
 
@@ -127,40 +126,24 @@ def export(
         ExportError: The graph does not agree with torch, or ``out`` is not free.
         SpaceMismatch: ``into`` names a pair of another space.
     """
-    origin = _open(Path(source), dimension, hub_id, prompts, trust_remote_code)
-    pair = _target(Path(out), into, origin)
-    with _staging(Path(out)) as stage:
+    out = Path(out)
+    origin = _open(Path(source), dimension, hub_id, trust_remote_code)
+    pair = _target(out, into, origin)
+    with new_folder(out if pair is None else out / _ADDED) as stage:
+        (stage / "query").mkdir()
         tiers = _write_query_tiers(origin, stage, tier, texts or [], precision, max_length)
-        side = _document_side(origin, stage, next(iter(tiers)), adapter, hub_id) if pair is None else pair.document
         if static:
             tiers |= _distil_static(origin, stage, texts or [], max_length)
-        said = {"name": name or origin.name, "document": side, "notes": notes, "licence": licence}
-        manifest = _publish(origin, stage, Path(out), tiers, pair, said)
-    return ExportReport(
-        Path(out), manifest, {key: _size(Path(out) / found.path, found) for key, found in tiers.items()}
-    )
-
-
-def _publish(
-    origin: _Source, stage: Path, out: Path, tiers: dict[str, Tier], pair: Manifest | None, said: dict[str, Any]
-) -> Manifest:
-    """Put a finished stage in its place: as a new pair, or as tiers more of an old one."""
+        if pair is None:
+            _describe(origin, stage, tiers, hub_id, name=name or origin.name, licence=licence)
+        elif taken := sorted(set(tiers) & set(pair.tiers)):
+            raise ExportError(f"{out} already has a tier named {', '.join(taken)}: choose another name with tier=")
     if pair is not None:
-        _refuse_taken(tiers, pair, out)
-        pair = pair.model_copy(update={"tiers": {**pair.tiers, **tiers}})
-        _publish_tiers(stage, out, tiers, pair)
-        return load_manifest(out)
-    first = next(iter(tiers))
-    save_manifest(stage, Manifest(form="light", space=origin.space, tiers=tiers, default_tier=first, **said))
-    if not origin.is_student:
-        write_probe(stage, origin.teacher().encode(probe_texts()))
-    _publish_folder(stage, out)
-    return load_manifest(out)
+        _move_in(out / _ADDED, out, tiers, pair)
+    return ExportReport(out, load_manifest(out), {key: _size(out / made.path, made) for key, made in tiers.items()})
 
 
-def _open(
-    source: Path, dimension: int | None, hub_id: str | None, prompts: Prompts | None, trust_remote_code: bool
-) -> _Source:
+def _open(source: Path, dimension: int | None, hub_id: str | None, trust_remote_code: bool) -> _Source:
     manifest = load_manifest(source) if manifest_path(source).is_file() else None
     model, folder = load_model(source, device="cpu", trust_remote_code=trust_remote_code)
     model.float()
@@ -170,9 +153,7 @@ def _open(
             f"drop the dimension, or mint another space for the model"
         )
     space = manifest.space if manifest else mint_space(model, folder, dimension=dimension, hub_id=hub_id)
-    two_sided = type(next(iter(model))).__name__ == "Router"
-    own = Prompts(query=Side(model, "query").prompt, document="" if two_sided else Side(model, "document").prompt)
-    return _Source(model, folder, space, manifest, prompts or own)
+    return _Source(model, folder, space, manifest)
 
 
 def _target(out: Path, into: bool, origin: _Source) -> Manifest | None:
@@ -187,36 +168,24 @@ def _target(out: Path, into: bool, origin: _Source) -> Manifest | None:
     return pair
 
 
-def _refuse_taken(tiers: dict[str, Tier], pair: Manifest, out: Path) -> None:
-    if taken := sorted(set(tiers) & set(pair.tiers)):
-        raise ExportError(f"{out} already has a tier named {', '.join(taken)}: choose another name with tier=")
+def _describe(origin: _Source, stage: Path, tiers: dict[str, Tier], hub_id: str | None, **said: str) -> None:
+    """Write the manifest of a new pair, and its probe where its document encoder is at hand."""
+    first = next(iter(tiers))
+    side = _document_side(origin, first, hub_id)
+    manifest = Manifest(form="light", space=origin.space, tiers=tiers, default_tier=first, document=side, **said)
+    save_manifest(stage, manifest)
+    if not origin.is_student:
+        write_probe(stage, origin.teacher().encode(probe_texts()))
 
 
-@contextmanager
-def _staging(out: Path) -> Iterator[Path]:
-    """A folder beside ``out`` that is gone afterwards, whatever happens: a failed export leaves nothing behind."""
-    stage = out.parent / f".{out.name}.{os.getpid()}.tmp"
-    shutil.rmtree(stage, ignore_errors=True)
-    (stage / "query").mkdir(parents=True)
-    try:
-        yield stage
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
-
-
-def _publish_folder(stage: Path, out: Path) -> None:
-    if out.exists():
-        out.rmdir()  # known to be empty
-    stage.rename(out)
-
-
-def _publish_tiers(stage: Path, out: Path, tiers: dict[str, Tier], pair: Manifest) -> None:
+def _move_in(stage: Path, out: Path, tiers: dict[str, Tier], pair: Manifest) -> None:
     """Folders first, then the manifest that names them: a reader in between sees the old pair."""
     (out / "query").mkdir(exist_ok=True)
     for tier in tiers.values():
         shutil.rmtree(out / tier.path, ignore_errors=True)  # left by an export that died before its manifest
         (stage / tier.path).rename(out / tier.path)
-    save_manifest(out, pair)
+    save_manifest(out, pair.model_copy(update={"tiers": {**pair.tiers, **tiers}}))
+    shutil.rmtree(stage)
 
 
 def _write_query_tiers(
@@ -231,11 +200,9 @@ def _write_query_tiers(
         # Where the table has forms, the prompt's one token chooses between them and is not shipped.
         has_forms = hasattr(side.modules[0], "form")
         prompts = Prompts() if has_forms else origin.prompts
-        tier = _write_table(folder, side, Table(rows, form, 0, 0, 0), origin, length, prompts)
-        found = _torch_vectors(side, origin, measured, length + has_forms)
-        parity = _parity(
-            "torch", StaticEncoder(folder, tier, name="", dimension=origin.space.dimension), measured, found
-        )
+        tier = _write_table(folder, side, rows, form, origin, length, prompts)
+        encoder = StaticEncoder(folder, tier, name="", dimension=origin.space.dimension)
+        parity = _parity("torch", encoder, measured, _torch_vectors(side, origin, measured, length + has_forms))
         return {folder.name: tier.model_copy(update={"parity": parity})}
     config = side.modules[0].model.config
     name = name or f"l{config.num_hidden_layers}"
@@ -303,17 +270,18 @@ def _distil_static(origin: _Source, stage: Path, texts: Sequence[str], max_lengt
     side = Side(origin.model, "query")
     table = distil_table(side, origin.teacher(), texts)
     length = min(max_length or side.max_length, side.max_length)
-    tier = _write_table(stage / "query" / "static", side, table, origin, length, Prompts())
+    tier = _write_table(stage / "query" / "static", side, table.rows, table.form, origin, length, Prompts())
     parity = {"space_mean": table.mean, "space_min": table.least, "texts": float(table.texts)}
     return {"static": tier.model_copy(update={"parity": parity})}
 
 
-def _write_table(folder: Path, side: Side, table: Table, origin: _Source, length: int, prompts: Prompts) -> Tier:
+def _write_table(
+    folder: Path, side: Side, rows: Vectors, form: Vectors, origin: _Source, length: int, prompts: Prompts
+) -> Tier:
     folder.mkdir()
-    rows, scales = quantise_rows(table.rows)
-    for file, array in (("embeddings", rows), ("scales", scales), ("form", table.form)):
-        with (folder / f"{file}.npy").open("wb") as stream:
-            np.save(stream, array)
+    int8, scales = quantise_rows(rows)
+    for file, array in (("embeddings", int8), ("scales", scales), ("form", form)):
+        np.save(folder / f"{file}.npy", array)
     _write_tokenizer(folder, side, length)
     return Tier(
         kind="static",
@@ -323,7 +291,7 @@ def _write_table(folder: Path, side: Side, table: Table, origin: _Source, length
         max_length=length,
         precision="int8",
         layers=0,
-        width=table.rows.shape[1],
+        width=rows.shape[1],
         aligned_to=origin.space.id,
     )
 
@@ -337,18 +305,9 @@ def _write_tokenizer(folder: Path, side: Side, length: int) -> None:
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
 
 
-def _document_side(origin: _Source, stage: Path, first: str, adapter: Path | None, hub_id: str | None) -> DocumentSide:
-    """How the light pair's documents are encoded: by an adapter it ships, by a full pair elsewhere, or by the tier."""
+def _document_side(origin: _Source, first: str, hub_id: str | None) -> DocumentSide:
+    """How the light pair's documents are encoded: by a full pair elsewhere, or by the tier."""
     base = hub_id or origin.space.base.hub_id
-    if adapter is not None:
-        if base is None:
-            raise ExportError("an adapter is of no use without its base: name the base's hub id (hub_id=)")
-        expected = origin.space.adapter.sha256 if origin.space.adapter else None
-        found = sha256_of_files(adapter, [file.name for file in adapter.glob("*.safetensors")])
-        if expected != found:
-            raise ExportError(f"{adapter} is not the adapter the space was minted with: give that one")
-        shutil.copytree(adapter, stage / "document")
-        return AdapterDocument(kind="adapter", base=base, path="document")
     if origin.is_student and origin.manifest is not None:
         name = getattr(origin.manifest.document, "name", None) or base or origin.manifest.name
         return ElsewhereDocument(kind="elsewhere", name=name)
@@ -369,16 +328,16 @@ def _torch_vectors(side: Side, origin: _Source, texts: Sequence[str], length: in
 
     rows = side.ids([origin.prompts.query + text for text in texts], max_length=length)
     with torch.inference_mode():
-        found = torch.cat([side.embed([row]) for row in rows])[:, : origin.space.dimension].float().numpy()
-    return unit(found) if origin.space.normalise else found
+        vectors = torch.cat([side.embed([row]) for row in rows])[:, : origin.space.dimension].float().numpy()
+    return unit(vectors) if origin.space.normalise else vectors
 
 
 def _parity(
     against: str, encoder: OnnxEncoder | StaticEncoder, texts: Sequence[str], expected: Vectors
 ) -> dict[str, float]:
     cosines = row_cosines(encoder.encode_queries(texts), expected)
-    found = {f"{against}_mean": float(cosines.mean()), f"{against}_min": float(cosines.min())}
-    return {**{key: round(value, 6) for key, value in found.items()}, "texts": float(len(texts))}
+    mean, least = round(float(cosines.mean()), 6), round(float(cosines.min()), 6)
+    return {f"{against}_mean": mean, f"{against}_min": least, "texts": float(len(texts))}
 
 
 def _hashes(folder: Path) -> dict[str, str]:

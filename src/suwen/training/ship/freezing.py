@@ -1,36 +1,26 @@
 """Fix a document encoder: write the adapter that ships, apply that very adapter, and mint the space it makes.
 
-Training the adapter is in ``stages/``; the full pair of a light one is made in ``assemble.py``.
+Training the adapter is in ``stages/``; the full pair of a light one is made in ``assembling.py``.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from suwen.encoders.adapter import (
-    Bits,
-    Factors,
-    adapter_sha256,
-    apply_adapter,
-    has_lora,
-    read_difference,
-    read_factors,
-    save_adapter,
-)
-from suwen.encoders.base_model import Precision, base_hash, load_base
+from suwen.durable import new_folder
+from suwen.encoders.adapter import Bits, Factors, adapter_sha256, apply_adapter, save_adapter
+from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.document import DocumentEncoder, Settings
 from suwen.encoders.probe import probe_texts, write_probe
-from suwen.encoders.side import Side, no_progress_bar
+from suwen.encoders.side import Side
 from suwen.encoders.space import AdapterDocument, Manifest, Prompts, Space, save_manifest
 from suwen.errors import SuwenError
 
-#: The adapter's place in a frozen folder, and that of the whole model where it is kept.
-ADAPTER, MERGED = "adapter", "merged"
+#: The adapter's place in a frozen folder.
+ADAPTER = "adapter"
 
 
 class FreezeError(SuwenError):
@@ -38,7 +28,7 @@ class FreezeError(SuwenError):
 
 
 def freeze(
-    model: Any,
+    factors: Mapping[str, Factors],
     base: str | Path,
     out: Path,
     *,
@@ -48,12 +38,8 @@ def freeze(
     max_length: int = 512,
     rank: int | None = None,
     bits: Bits = 8,
-    merged: bool = False,
     hub_id: str | None = None,
     device: str | None = None,
-    dtype: Precision = "auto",
-    licence: str = "",
-    notes: str = "",
     body: Any | None = None,
 ) -> DocumentEncoder:
     """Write a trained document encoder as adapter, contract and probe; whole or not at all.
@@ -62,23 +48,17 @@ def freeze(
     before training, and the probe's vectors come from that.
 
     Args:
-        model: The trained ``SentenceTransformer``: with LoRA layers of peft, or merged (then ``rank`` is needed); or
-            the adapter's factors by module name.
+        factors: The trained adapter, by module name.
         base: What it was trained on: a GGUF file, a folder or a hub id.
-        out: The folder to write: ``suwen.json``, ``adapter/``, the probe and, if asked for, ``merged/``.
+        out: The folder to write: ``suwen.json``, ``adapter/`` and the probe.
         name: The pair's name.
         dimension: Where vectors are cut; the full width by default.
         prompts: What stands before queries and documents.
         max_length: Tokens of a text, the end token among them.
         rank: Cut the adapter to this rank; as trained by default.
         bits: Of the adapter's numbers.
-        merged: Write the whole model too (``merged/``, sentence-transformers format): gigabytes, but no base is needed
-            to load it.
         hub_id: The base's official name, where ``base`` is a copy of it.
         device: Where to run the probe.
-        dtype: Of the weights the probe is run with, and of ``merged/``.
-        licence: Of the weights.
-        notes: Free text.
         body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder. Loaded by
             default.
 
@@ -86,26 +66,21 @@ def freeze(
         The frozen encoder, ready to be used; its ``space`` is the minted one.
 
     Raises:
-        FreezeError: ``out`` is taken, or a merged model comes without a rank.
+        FreezeError: ``out`` is taken.
     """
     base_name = hub_id or _portable(base)
     with staged(Path(out)) as stage:
-        token = None if isinstance(model, Mapping) else Side(model, "document").end_token
         if body is None:
-            body = load_base(base, device=device, dtype=dtype, max_length=max_length, end_token=token)
-        factors = _factors(model, body, rank)
+            body = load_base(base, device=device, max_length=max_length)
         digest = base_hash(base)
         save_adapter(factors, stage / ADAPTER, bits=bits, rank=rank, base=base_name, base_sha256=digest)
         apply_adapter(body, stage / ADAPTER)
         space = _mint(body, stage / ADAPTER, digest, hub_id, dimension, prompts or Prompts(), max_length)
         side = AdapterDocument(kind="adapter", base=base_name, path=ADAPTER)
-        save_manifest(stage, Manifest(name=name, form="full", space=space, document=side, licence=licence, notes=notes))
-        settings = Settings(str(out), device, dtype, False, base=str(base))
+        save_manifest(stage, Manifest(name=name, form="full", space=space, document=side))
+        settings = Settings(str(out), device, "auto", False, base=str(base))
         encoder = DocumentEncoder(Side(body, "document"), space, name=name, settings=settings)
         write_probe(stage, encoder.encode(probe_texts()))
-        if merged:
-            with no_progress_bar():
-                dress(body, space).save(str(stage / MERGED))
     return encoder
 
 
@@ -140,16 +115,8 @@ def staged(out: Path) -> Iterator[Path]:
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise FreezeError(f"{out} exists: name a new folder, or remove it")
-    stage = out.parent / f".{out.name}.{os.getpid()}.tmp"
-    shutil.rmtree(stage, ignore_errors=True)
-    stage.mkdir(parents=True)
-    try:
+    with new_folder(out) as stage:
         yield stage
-        if out.exists():
-            out.rmdir()  # known to be empty
-        stage.rename(out)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
 
 
 def _mint(
@@ -180,15 +147,3 @@ def _mint(
 def _portable(base: str | Path) -> str:
     """How the base is named for others: a hub id as it is, a path on this machine by its last part."""
     return Path(base).name if Path(base).exists() else str(base)
-
-
-def _factors(model: Any, body: Any, rank: int | None) -> Mapping[str, Factors]:
-    if isinstance(model, Mapping):
-        return model
-    return read_factors(model) if has_lora(model) else read_difference(model, body, rank=_needed(rank))
-
-
-def _needed(rank: int | None) -> int:
-    if rank is None:
-        raise FreezeError("a merged model does not tell its adapter's rank: give rank=, or the model before merging")
-    return rank

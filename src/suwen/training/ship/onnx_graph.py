@@ -1,4 +1,4 @@
-"""From torch modules to one ONNX graph, fp32 and int8. What goes around the graph is in ``export.py``."""
+"""From torch modules to one ONNX graph, fp32 and int8. What goes around the graph is in ``exporting.py``."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def _quantise_tables(model: Any) -> None:
         if name + "_int8" not in {tensor.name for tensor in model.graph.initializer}:
             model.graph.initializer.append(numpy_helper.from_array(small, name + "_int8"))
             model.graph.initializer.append(numpy_helper.from_array(scales[:, None], name + "_scales"))
-        output, found = node.output[0], node.output[0] + "_int8"
-        node.input[0], node.output[0] = name + "_int8", found
+        output = node.output[0]
+        node.input[0], node.output[0] = name + "_int8", output + "_int8"
         nodes += [
             helper.make_node("Gather", [name + "_scales", node.input[1]], [output + "_scale"], axis=0),
-            helper.make_node("Cast", [found], [output + "_float"], to=1),
+            helper.make_node("Cast", [output + "_int8"], [output + "_float"], to=1),
             helper.make_node("Mul", [output + "_float", output + "_scale"], [output]),
         ]
     _replace_nodes(model, nodes)

@@ -1,4 +1,4 @@
-"""The static query encoder while it learns: the shipped one's sum, with gradients. Its files are in ``static_tier.py``.
+"""The static query encoder while it learns: the shipped one's sum, with gradients. Its table is in ``static_table.py``.
 
 Needs the ``train`` extra.
 """

@@ -1,13 +1,13 @@
-"""Query encoders before they learn: from scratch, from a model's layers, from a teacher's vectors; and their folders.
+"""Query encoders before they learn: from scratch, from a model's layers, from a teacher's vectors.
 
-Needs the ``train`` extra. What they learn is in the stages; their vocabulary is in ``tokenizer.py``.
+Needs the ``train`` extra. What they learn is in the stages; their vocabulary is in ``student_tokenizer.py``.
 """
 
 from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side, no_progress_bar, write_transformer
-from suwen.encoders.space import ElsewhereDocument, Manifest, Prompts, Space, save_manifest
+from suwen.encoders.space import Prompts
 from suwen.encoders.static import unit
 from suwen.errors import SuwenError
 from suwen.training.students.static_student import StaticStudent
-from suwen.training.students.static_tier import frequency_weights
+from suwen.training.students.static_table import frequency_weights
 from suwen.training.students.student_tokenizer import DOCUMENT, QUERY, SPECIAL
 
 #: What tells a student's two forms apart.
@@ -47,7 +47,6 @@ def build_student(
     pooling: Literal["cls", "mean"] = "cls",
     dropout: float = 0.0,
     projection: bool = True,
-    prompts: Prompts = PROMPTS,
     seed: int = 0,
 ) -> Any:
     """A query encoder with random weights, the same for the same seed.
@@ -64,7 +63,6 @@ def build_student(
         pooling: The state of ``[CLS]``, or the mean of all.
         dropout: Of hidden states and attention.
         projection: Put the linear layer; without it the width must be the dimension.
-        prompts: What tells the two forms apart.
         seed: Of the weights.
 
     Returns:
@@ -73,12 +71,14 @@ def build_student(
     Raises:
         StudentError: The shape does not fit together.
     """
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
     tokenizer = _read(tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if kind == "static":
             rows = torch.randn(tokenizer.get_vocab_size(), dimension) / dimension**0.5
-            return _assemble([StaticStudent(tokenizer, rows), *_head(dimension, None)], prompts)
+            return _assemble([StaticStudent(tokenizer, rows), *_head(dimension, None)], PROMPTS)
         if width % heads:
             raise StudentError(f"a width of {width} cannot be shared by {heads} heads: choose a divisor of it")
         if not projection and width != dimension:
@@ -89,17 +89,18 @@ def build_student(
         shape = _shape(tokenizer, layers, width, heads, intermediate or 4 * width, max_length, dropout)
         transformer = _transformer(shape, tokenizer, max_length)
         return _assemble(
-            [transformer, _pooling(width, pooling), *_head(width, dimension if projection else None)], prompts
+            [transformer, Pooling(width, pooling), *_head(width, dimension if projection else None)], PROMPTS
         )
 
 
 def _read(tokenizer: Any) -> Any:
     from tokenizers import Tokenizer
 
-    found = Tokenizer.from_file(str(tokenizer)) if isinstance(tokenizer, str | Path) else tokenizer
-    if missing := [token for token in SPECIAL if found.token_to_id(token) is None]:
+    if isinstance(tokenizer, str | Path):
+        tokenizer = Tokenizer.from_file(str(tokenizer))
+    if missing := [token for token in SPECIAL if tokenizer.token_to_id(token) is None]:
         raise StudentError(f"the tokenizer lacks {', '.join(missing)}: train it with train_tokenizer")
-    return found
+    return tokenizer
 
 
 def _shape(
@@ -150,12 +151,6 @@ def _transformer(config: Any, tokenizer: Any, max_length: int) -> Any:
         return Transformer(folder, max_seq_length=max_length)
 
 
-def _pooling(width: int, how: str) -> Any:
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    return Pooling(width, how)
-
-
 def _head(width: int, dimension: int | None) -> list[Any]:
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
@@ -168,20 +163,16 @@ def _assemble(modules: Sequence[Any], prompts: Prompts, device: Any = "cpu") -> 
     return SentenceTransformer(modules=list(modules), device=str(device), prompts=prompts.model_dump())
 
 
-def prune_layers(student: Any, keep: int | Sequence[int]) -> Any:
-    """A copy with fewer layers, from the first to the last of the old ones evenly, or exactly those named.
+def prune_layers(student: Any, keep: int) -> Any:
+    """A copy with fewer layers, from the first to the last of the old ones evenly.
 
     This is where KALE begins: a pruned encoder, aligned to the whole one's vectors afterwards.
     """
     side = Side(student, "query")
     count = len(_stack(side)[2])
-    if isinstance(keep, int):
-        if not 1 <= keep <= count:
-            raise StudentError(f"{keep} of {count} layers cannot be kept: choose 1 to {count}")
-        keep = [round(place) for place in np.linspace(0, count - 1, keep)]
-    if not keep or sorted(set(keep)) != list(keep) or not 0 <= keep[0] <= keep[-1] < count:
-        raise StudentError(f"layers {list(keep)} are not some of 0 to {count - 1} in order: name those to keep")
-    return _assemble(_with_layers(side, keep), _prompts(student), side.device)
+    if not 1 <= keep <= count:
+        raise StudentError(f"{keep} of {count} layers cannot be kept: choose 1 to {count}")
+    return _with_layers(student, side, [round(place) for place in np.linspace(0, count - 1, keep)])
 
 
 def first_layers(decoder: Any, count: int) -> Any:
@@ -192,7 +183,7 @@ def first_layers(decoder: Any, count: int) -> Any:
     side = Side(decoder, "document")
     if not 1 <= count <= len(_stack(side)[2]):
         raise StudentError(f"the decoder has {len(_stack(side)[2])} layers: take 1 to that many, not {count}")
-    return _assemble(_with_layers(side, range(count)), _prompts(decoder), side.device)
+    return _with_layers(decoder, side, range(count))
 
 
 def _stack(side: Side) -> tuple[Any, str, Any]:
@@ -205,10 +196,9 @@ def _stack(side: Side) -> tuple[Any, str, Any]:
     raise StudentError(f"{type(model or side.modules[0]).__name__} has no layers to choose from: use a transformer")
 
 
-def _with_layers(side: Side, keep: Iterable[int]) -> list[Any]:
-    """Copies of a side's modules with some layers of its transformer; the others are never copied."""
+def _with_layers(owner: Any, side: Side, kept: Sequence[int]) -> Any:
+    """A model of copies of a side's modules with some layers of its transformer; the others are never copied."""
     holder, name, whole = _stack(side)
-    kept = list(keep)
     setattr(holder, name, torch.nn.ModuleList([whole[place] for place in kept]))
     try:
         modules = copy.deepcopy(side.modules)
@@ -222,7 +212,7 @@ def _with_layers(side: Side, keep: Iterable[int]) -> list[Any]:
         for module in layer.modules():
             if hasattr(module, "layer_idx"):
                 module.layer_idx = place
-    return modules
+    return _assemble(modules, _prompts(owner), side.device)
 
 
 def _prompts(model: Any) -> Prompts:
@@ -239,16 +229,19 @@ def with_projection(student: Any, dimension: int, *, start: Literal["random", "c
             numbers of the old vector, which is where nested vectors are cut.
     """
     side = Side(student, "query")
-    with torch.inference_mode():
-        width = side.embed(side.ids(["a"])).shape[1]
     modules = copy.deepcopy(side.modules)
-    unit_last = type(modules[-1]).__name__ == "Normalize"
-    body = modules[:-1] if unit_last else modules
-    linear = _head(width, dimension)
+    last = [modules.pop()] if type(modules[-1]).__name__ == "Normalize" else []
+    dense, _ = _head(vector_width(side), dimension)
     if start == "cut":
-        torch.nn.init.eye_(linear[0].linear.weight)
-        torch.nn.init.zeros_(linear[0].linear.bias)
-    return _assemble([*body, *(linear if unit_last else linear[:1])], _prompts(student), side.device)
+        torch.nn.init.eye_(dense.linear.weight)
+        torch.nn.init.zeros_(dense.linear.bias)
+    return _assemble([*modules, dense, *last], _prompts(student), side.device)
+
+
+def vector_width(side: Side) -> int:
+    """How many dimensions a side's vectors have."""
+    with torch.inference_mode():
+        return int(side.embed(side.ids(["a"])).shape[1])
 
 
 def init_from_vectors(
@@ -307,24 +300,3 @@ def _start_table(table: torch.Tensor, centred: Vectors) -> None:
     scale = table.std() / main.std().clamp_min(1e-12)
     ordinary = slice(len(SPECIAL), None)
     table[ordinary, : main.shape[1]] = (main * scale).to(table)[ordinary]
-
-
-def save_student(
-    student: Any, folder: Path, *, space: Space | None = None, name: str = "student", document: str = "document"
-) -> Path:
-    """Write a student as a sentence-transformers folder, weights as safetensors.
-
-    Args:
-        student: The student.
-        folder: Where; replaced file by file where it exists.
-        space: The space it was aligned to: with it, ``suwen.json`` is written, and export knows where it belongs.
-        name: The student's name, for the manifest.
-        document: The name of the pair whose document encoder fixes the space.
-    """
-    folder = Path(folder)
-    with no_progress_bar():
-        student.save(str(folder), create_model_card=False)
-    if space is not None:
-        elsewhere = ElsewhereDocument(kind="elsewhere", name=document)
-        save_manifest(folder, Manifest(name=name, form="full", space=space, document=elsewhere))
-    return folder

@@ -6,9 +6,9 @@ How text is cut for other purposes (words to index, passages) is in :mod:`suwen.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from suwen.encoders.tokens import well_formed
 from suwen.errors import SuwenError
@@ -17,14 +17,12 @@ from suwen.training.students.charsmap import charsmap
 
 #: What stands before a text, so that an encoder knows whether it reads a query or a document.
 QUERY, DOCUMENT = "[Q]", "[D]"
-#: Their ids are their places; 0 is padding, as every reader of a ``tokenizer.json`` expects where it is not told.
+#: Their ids are their places; 0 is padding, as every reader of a ``tokenizer.json`` expects unless it says otherwise.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", QUERY, DOCUMENT)
 #: 6 layers of 384 with it, and 256 positions, are an int8 graph of 16.68 MB: under 16 MiB, the most a shipped file has.
 DEFAULT_SIZE = 14_000
-Chinese = Literal["words", "characters"]
 _START = "▁"
 _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-_HAN = r"\p{Han}"
 #: Longer tokens would be stock phrases of the training texts, which say nothing of other texts.
 _LONGEST_WORD = 4
 _LONGEST_PIECE = 16
@@ -34,9 +32,7 @@ class TokenizerError(SuwenError):
     """A vocabulary that cannot be trained."""
 
 
-def train_tokenizer(
-    texts: Iterable[str], *, size: int = DEFAULT_SIZE, chinese: Chinese = "words", fewest: int = 2
-) -> Any:
+def train_tokenizer(texts: Iterable[str], *, size: int = DEFAULT_SIZE) -> Any:
     """Train a vocabulary. The same texts in the same order give the same file, byte for byte.
 
     Width, case and traditional characters are folded and accents dropped. A text becomes ``[CLS] text [SEP]``, and both
@@ -45,8 +41,6 @@ def train_tokenizer(
     Args:
         texts: A stream of texts, read once.
         size: The most tokens, special ones included.
-        chinese: ``words`` also makes tokens of frequent Chinese words; ``characters`` keeps one token a character.
-        fewest: How often a pair of pieces must occur to become a token.
 
     Returns:
         A ``tokenizers.Tokenizer``.
@@ -58,17 +52,17 @@ def train_tokenizer(
 
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     tokenizer.normalizer = _normaliser()
-    tokenizer.pre_tokenizer = _pre_tokenizer(chinese)
+    tokenizer.pre_tokenizer = _pre_tokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=size + size // 4,  # phrases are dropped afterwards
-        min_frequency=fewest,
+        min_frequency=2,
         special_tokens=list(SPECIAL),
         # Rare characters make way for words; those left out become [UNK].
         limit_alphabet=max(64, size // 3),
         max_token_length=_LONGEST_PIECE,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_cut(texts), trainer)
+    tokenizer.train_from_iterator(map(well_formed, texts), trainer)
     tokenizer.model = _pruned(tokenizer, size)
     if tokenizer.get_vocab_size() <= len(SPECIAL):
         raise TokenizerError("the texts to train a tokenizer on hold no characters: give the training texts")
@@ -79,11 +73,6 @@ def token_texts(tokenizer: Any) -> list[str]:
     """What each token says, by its id: without the mark of a word's start; a special token says nothing."""
     by_id = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     return ["" if token in SPECIAL else token.replace(_START, "") for token, _ in by_id]
-
-
-def _cut(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        yield well_formed(text)
 
 
 def _normaliser() -> Any:
@@ -103,25 +92,25 @@ def _scripts() -> bytes:
     return charsmap(simplified())
 
 
-def _pre_tokenizer(chinese: Chinese) -> Any:
+def _pre_tokenizer() -> Any:
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Punctuation, Sequence, Split, WhitespaceSplit
 
-    # With words, 14,000 tokens read a Chinese text in 0.58 of the tokens; a static table fitted to a small Chinese
-    # encoder has a held-out cosine of 0.917 (characters: 0.895) and 0.6 to 0.9 points more of nDCG@10.
-    han = _HAN + ("+" if chinese == "words" else "")
-    return Sequence([WhitespaceSplit(), Punctuation(), Split(Regex(han), "isolated")])
+    # Runs of Chinese characters, so that words become tokens. With them, 14,000 tokens read a Chinese text in 0.58 of
+    # the tokens; a static table fitted to a small Chinese encoder has a held-out cosine of 0.917 (characters: 0.895)
+    # and 0.6 to 0.9 points more of nDCG@10.
+    return Sequence([WhitespaceSplit(), Punctuation(), Split(Regex(r"\p{Han}+"), "isolated")])
 
 
 def _pruned(tokenizer: Any, size: int) -> Any:
     """The first tokens of a vocabulary that are no Chinese phrase, up to the size."""
     from tokenizers import models
 
-    found = json.loads(tokenizer.to_str())["model"]
-    merges = [tuple(pair) for pair in found["merges"]]
+    trained = json.loads(tokenizer.to_str())["model"]
+    merges = [tuple(pair) for pair in trained["merges"]]
     made = {left + right for left, right in merges}
-    kept = {token for token in found["vocab"] if token not in made}
-    order = sorted(kept, key=found["vocab"].__getitem__)
+    kept = {token for token in trained["vocab"] if token not in made}
+    order = sorted(kept, key=trained["vocab"].__getitem__)
     chosen = []
     for left, right in merges:
         if len(order) == size:

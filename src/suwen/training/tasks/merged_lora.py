@@ -28,13 +28,15 @@ class MergedLora(torch.nn.Module):
         from peft.tuners.lora import LoraLayer
 
         root = transformer_of(model)
-        found: dict[str, Any] = {name: module for name, module in root.named_modules() if isinstance(module, LoraLayer)}
-        self._names = list(found)
+        layers: dict[str, Any] = {
+            name: module for name, module in root.named_modules() if isinstance(module, LoraLayer)
+        }
+        self._names = list(layers)
         self._linears: list[torch.nn.Linear] = []
         self._bases: list[torch.Tensor] = []
         self._scales: list[float] = []
         self.down, self.up = torch.nn.ParameterList(), torch.nn.ParameterList()
-        for name, layer in found.items():
+        for name, layer in layers.items():
             linear = layer.get_base_layer()
             parent, _, child = name.rpartition(".")
             setattr(root.get_submodule(parent), child, linear)

@@ -1,4 +1,4 @@
-"""The static tier's table: read off a StaticEmbedding, or distilled from a model. Writing files is in ``export.py``."""
+"""The static tier's table: read off a StaticEmbedding, or fitted to a model. ``exporting.py`` writes its files."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ def distil_table(side: Side, teacher: DocumentEncoder, texts: Sequence[str]) -> 
         raise ModelError(f"a static tier is fitted to texts, and {len(texts)} are too few: give at least {_FEWEST}")
     targets = _targets(teacher, texts)
     ids = _bare_ids(side, texts)
-    counts = np.bincount(np.concatenate([np.asarray(row) for row in ids]), minlength=side.backend.get_vocab_size())
+    flat = np.concatenate([np.asarray(row) for row in ids])
+    counts = np.bincount(flat, minlength=side.backend.get_vocab_size())
     start = _token_vectors(side, teacher.dimension) * frequency_weights(counts)[:, None]
-    seen, local = np.unique(np.concatenate([np.asarray(row) for row in ids]), return_inverse=True)
+    seen, local = np.unique(flat, return_inverse=True)
     bags = np.split(local, np.cumsum([len(row) for row in ids])[:-1])
     fitted, form, cosines = _fit(torch.from_numpy(start[seen]), bags, targets)
     rows = start.copy()
@@ -92,8 +93,8 @@ def _bare_ids(side: Side, texts: Sequence[str]) -> list[list[int]]:
     backend = side.backend
     backend.no_padding()
     backend.no_truncation()
-    found = backend.encode_batch(list(texts), add_special_tokens=False)
-    return [encoding.ids[: side.max_length] or [0] for encoding in found]
+    encodings = backend.encode_batch(list(texts), add_special_tokens=False)
+    return [encoding.ids[: side.max_length] or [0] for encoding in encodings]
 
 
 def _token_vectors(side: Side, dimension: int) -> Vectors:
@@ -141,9 +142,9 @@ def _fit(start: Any, bags: list[Any], targets: Vectors) -> tuple[Vectors, Vector
                 loss.backward()
                 optimiser.step()
         with torch.no_grad():
-            found = _cosines(rows, form, bags, targets, held)
-        if (mean := float(found.mean())) > best[0]:
-            best = (mean, rows.detach().numpy().copy(), form.detach().numpy().copy(), found.flatten().numpy())
+            cosines = _cosines(rows, form, bags, targets, held)
+        if (mean := float(cosines.mean())) > best[0]:
+            best = (mean, rows.detach().numpy().copy(), form.detach().numpy().copy(), cosines.flatten().numpy())
     return best[1], best[2], best[3]
 
 
