@@ -27,8 +27,8 @@ import torch
 
 from suwen.training.loop.curves import Curves
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import Recipe
-from suwen.training.runner import train
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe_runner import train
 
 TARGET = 1e-3
 STAGES = "document,retromae,align,joint"

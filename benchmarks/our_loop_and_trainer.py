@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from suwen.corpora.sample import sample_passages
 
+from suwen.corpora.sample_collection import sample_passages
 from suwen.encoders.side import Side
 from suwen.text.split import sentences
 from suwen.training.loop.batches import tokenise

@@ -28,7 +28,7 @@ import numpy as np
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.static import unit
-from suwen.training.measure import Measured, load_measures, ndcg
+from suwen.training.development_measure import Measured, load_measures, ndcg
 
 _DEFAULT = Path(__file__).parents[1] / "src" / "suwen" / "models" / "default"
 Matrix = np.ndarray[Any, np.dtype[np.float32]]

@@ -40,7 +40,7 @@ from suwen.encoders.base_model import load_base
 from suwen.encoders.side import Side
 from suwen.training.loop.batches import Ints, chunks, tokenise
 from suwen.training.loop.optimiser import Optimisation, adamw
-from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer

@@ -24,9 +24,9 @@ import torch
 
 from suwen.encoders.side import Side
 from suwen.encoders.static import unit
+from suwen.training.development_measure import load_measures
 from suwen.training.loop.batches import tokenise
 from suwen.training.loop.optimiser import Optimisation, adamw
-from suwen.training.measure import load_measures
 from suwen.training.students.student_models import build_student, init_from_vectors
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
 from suwen.training.tasks.towers import FrozenTower, TrainedTower

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+from suwen.training.recipe.stage_base import STAGES
 
 TRAINING = {"steps": 4, "batch": 2, "learning_rate": 1e-3}
 
@@ -67,28 +71,29 @@ def write_recipe(folder: Path, raw: dict[str, Any] | None = None, name: str = "s
     return file
 
 
-class Stages(dict):  # type: ignore[type-arg]
-    """What runs each kind of stage: opens its run folder, leaves a model, finishes; ``done`` tells which ran."""
+class Stages:
+    """Takes the place of what every kind of stage does: leaves a model, and metrics; ``done`` tells which ran.
 
-    def __init__(self) -> None:
-        super().__init__(dict.fromkeys(KINDS, self._run))
+    ``stages["align"] = run`` puts something else in the place of one kind.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
         self.done: list[str] = []
         #: Stages that break off before their end, as a kill would.
         self.broken: set[str] = set()
+        for kind in STAGES:
+            self[kind] = self.run
 
-    def _run(self, context: Any, stage: Any) -> dict[str, float]:
-        with context.open(stage) as folder:
-            if stage.name in self.broken:
-                raise RuntimeError("killed")
-            with folder.new_model() as model:
-                settings = json.dumps(stage.model_dump(mode="json"), sort_keys=True)
-                (model / "settings.json").write_text(settings, encoding="utf-8")
-            self.done.append(stage.name)
-            # Any number that differs between variants and seeds will do.
-            score = 50.0 + len(context.recipe.stages) + context.seed + getattr(stage, "squared_l2", 0.0)
-            metrics = {"consult": score, "mean": score}
-            folder.finish(metrics if stage.stage in ("align", "joint") else {})
-        return metrics
+    def __setitem__(self, kind: str, run: Callable[[Any, Any, Any], dict[str, float]]) -> None:
+        self._monkeypatch.setattr(STAGES[kind], "run", lambda stage, context, folder: run(stage, context, folder))
 
-
-KINDS = ("document", "freeze", "vectors", "retromae", "contrastive", "finetune", "align", "joint", "export")
+    def run(self, stage: Any, context: Any, folder: Any) -> dict[str, float]:
+        if stage.name in self.broken:
+            raise RuntimeError("killed")
+        settings = json.dumps(stage.model_dump(mode="json"), sort_keys=True)
+        folder.leave(lambda model: (model / "settings.json").write_text(settings, encoding="utf-8"))
+        self.done.append(stage.name)
+        # Any number that differs between variants and seeds will do.
+        score = 50.0 + len(context.recipe.stages) + context.seed + getattr(stage, "squared_l2", 0.0)
+        return {"consult": score, "mean": score} if stage.stage in ("align", "joint") else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
 import os
 import socket
@@ -25,6 +27,15 @@ CONFIG = {"stage": "small", "training": {"learning_rate": 0.01, "steps": 20}}
 INPUTS = {"rows": "a1b2"}
 #: Eight rows a batch: two processes take four each.
 _BATCH = 8
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    """The lines of a run's ``events.jsonl`` that are whole."""
+    found = []
+    for line in (path / "events.jsonl").read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 class SmallTask:

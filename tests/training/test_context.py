@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import suwen.training.context
+import suwen.training.run_context
 from suwen.curate.leakage import HeldOut, LeakageError
-from suwen.training.context import Context
 from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.run_context import RunContext
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Context:
+def context(tmp_path: Path) -> RunContext:
     """Two sources, one of which leaks, and three texts."""
     (tmp_path / "rows").mkdir()
     _write(tmp_path / "rows" / "good.jsonl.gz", [{"query": "咳嗽", "pos": ["多喝水"]}])
@@ -24,7 +24,7 @@ def context(tmp_path: Path) -> Context:
     _write(tmp_path / "held-out.jsonl.gz", [{"text": "牙疼"}])
     sets = [f"data.{key}={tmp_path / name}" for key, name in (("rows", "rows"), ("texts", "texts.jsonl.gz"))]
     sets += [f"data.held_out={tmp_path / 'held-out.jsonl.gz'}", "data.measure=null"]
-    return Context(recipe=load_recipe("care-tiny", sets), root=tmp_path / "run")
+    return RunContext(recipe=load_recipe("care-tiny", sets), root=tmp_path / "run")
 
 
 def _write(file: Path, records: list[dict[str, object]]) -> None:
@@ -32,7 +32,7 @@ def _write(file: Path, records: list[dict[str, object]]) -> None:
         stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
-def test_a_file_is_refused_when_it_is_read_and_only_then(context: Context) -> None:
+def test_a_file_is_refused_when_it_is_read_and_only_then(context: RunContext) -> None:
     assert list(context.sources(None)) == ["good"]
     for _ in range(2):  # what was refused is not taken for checked
         with pytest.raises(LeakageError, match="unsup-bad"):
@@ -40,14 +40,14 @@ def test_a_file_is_refused_when_it_is_read_and_only_then(context: Context) -> No
 
 
 def test_a_file_is_checked_once_and_again_when_it_has_changed(
-    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: RunContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     hit = HeldOut.hit
     monkeypatch.setattr(HeldOut, "hit", lambda self, text: asked.append(text) or hit(self, text))
     context.sources(["good"])
     assert asked == ["咳嗽", "多喝水"]
-    later = Context(recipe=context.recipe, root=context.root)
+    later = RunContext(recipe=context.recipe, root=context.root)
     later.sources(["good"])
     assert len(asked) == 2
     _write(tmp_path / "rows" / "good.jsonl.gz", [{"query": "牙疼", "pos": ["多喝水"]}])
@@ -55,11 +55,13 @@ def test_a_file_is_checked_once_and_again_when_it_has_changed(
         later.sources(["good"])
 
 
-def test_texts_are_read_once_and_a_limit_draws_the_same_ones(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_read_once_and_a_limit_draws_the_same_ones(
+    context: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reads = []
-    read = suwen.training.context.read_texts
-    monkeypatch.setattr(suwen.training.context, "read_texts", lambda *given: reads.append(given) or read(*given))
+    read = suwen.training.run_context.read_texts
+    monkeypatch.setattr(suwen.training.run_context, "read_texts", lambda *given: reads.append(given) or read(*given))
     some, every = context.texts(2), context.texts()
     assert len(reads) == 1 and every.texts == ["发烧", "头晕", "失眠"] and len(some.texts) == len(some.kinds) == 2
-    again = Context(recipe=context.recipe, root=context.root).texts(2)
+    again = RunContext(recipe=context.recipe, root=context.root).texts(2)
     assert again.texts == some.texts == [text for text in every.texts if text in some.texts]

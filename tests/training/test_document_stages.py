@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import suwen.training.ship.freezing
-import suwen.training.stages.documents
 import suwen.training.stages.vectors
+import suwen.training.trained_document
 from suwen.encoders.base_model import load_base
 from suwen.encoders.document import DocumentEncoder
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
-from suwen.training.runner import train
+from suwen.training.recipe_runner import train
 
 SHORT = ("stages.document.training.steps=4", "stages.freeze.measure=false")
 
@@ -39,7 +39,7 @@ def test_freezing_loads_the_base_once_and_gives_what_is_loaded_from_the_folder(
         loads.append(args)
         return load_base(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(suwen.training.stages.documents, "load_base", loaded)
+    monkeypatch.setattr(suwen.training.trained_document, "load_base", loaded)
     monkeypatch.setattr(suwen.training.ship.freezing, "load_base", loaded)
     frozen = []
     made = suwen.training.ship.freezing.freeze
@@ -48,7 +48,7 @@ def test_freezing_loads_the_base_once_and_gives_what_is_loaded_from_the_folder(
         frozen.append(made(*args, **options))  # type: ignore[arg-type]
         return frozen[-1]
 
-    monkeypatch.setattr("suwen.training.stages.freeze.freeze", kept)
+    monkeypatch.setattr("suwen.training.ship.freezing.freeze", kept)
     if resumed:
         shutil.copytree(run, tmp_path, dirs_exist_ok=True)
     stages = ["freeze"] if resumed else ["document", "freeze"]

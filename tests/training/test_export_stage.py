@@ -17,26 +17,25 @@ from recipes_on_the_spot import raw_recipe, write_recipe
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import Manifest, load_manifest, save_manifest
-from suwen.training.context import Context
-from suwen.training.measure import measure
+from suwen.training.development_measure import measure
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import ExportStage
 from suwen.training.recipe.tiny_data import write_tiny_data
-from suwen.training.stages.export import run_export
-from suwen.training.stages.vectors import TeacherVectors
+from suwen.training.run_context import RunContext
+from suwen.training.stages.export import ExportStage
 from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
+from suwen.training.teacher_vectors import TeacherVectors
 
 
 @pytest.fixture(scope="module")
-def run(adapter_pair: Path, base_folder: Path, models, tmp_path_factory: pytest.TempPathFactory) -> Context:
+def run(adapter_pair: Path, base_folder: Path, models, tmp_path_factory: pytest.TempPathFactory) -> RunContext:
     """A run that has come to its export: a frozen pair, its vectors of the development task, and two students."""
     root = tmp_path_factory.mktemp("run")
     write_tiny_data(root / "data", conditions=8)
     raw = raw_recipe() | {"dimension": 24}
     raw["data"] = {"root": str(root / "data"), "measure": str(root / "data" / "dev.toml")}
     raw["stages"][-1] |= {"default_tier": "l2", "precision": "both", "blends": {"l2": {"static": 0.25}}}
-    context = Context(load_recipe(write_recipe(root, raw)), root / "s0")
+    context = RunContext(load_recipe(write_recipe(root, raw)), root / "s0")
     frozen = shutil.copytree(adapter_pair, context.folder_of("freeze") / "model", ignore=lambda *_: ["query"])
     bare = load_manifest(adapter_pair).model_dump() | {"tiers": {}, "default_tier": None, "form": "full"}
     save_manifest(frozen, Manifest.model_validate(bare))
@@ -53,10 +52,10 @@ def run(adapter_pair: Path, base_folder: Path, models, tmp_path_factory: pytest.
     return context
 
 
-def test_a_blend_is_written_and_measured_as_it_serves(run: Context) -> None:
+def test_a_blend_is_written_and_measured_as_it_serves(run: RunContext) -> None:
     stage = run.recipe.stage("export")
     assert isinstance(stage, ExportStage)
-    metrics = run_export(run, stage)
+    metrics = run.run(stage)
     pair = Pair.load(run.model_of("export"))
     blends = {name: tier.blend for name, tier in pair.manifest.tiers.items()}
     assert blends == {"l2": {"static": 0.25}, "l2-fp32": {"static": 0.25}, "static": {}}
@@ -66,13 +65,13 @@ def test_a_blend_is_written_and_measured_as_it_serves(run: Context) -> None:
     found = measure(run.measures, pair.encoder("l2").encode_queries, vectors.documents_of)
     assert {f"l2.blend.{task}": value for task, value in found.items()}.items() <= metrics.items()
     assert metrics["l2.int8_min"] == pair.manifest.tiers["l2"].parity["int8_min"], "parity is of the graph alone"
-    assert run_export(run, stage).items() >= metrics.items(), "a finished stage says it again"
+    assert run.run(stage).items() >= metrics.items(), "a finished stage says it again"
 
 
-def test_without_a_blend_nothing_is_blended_or_measured(run: Context) -> None:
+def test_without_a_blend_nothing_is_blended_or_measured(run: RunContext) -> None:
     stage = run.recipe.stage("export")
-    run_export(run, stage)
-    metrics = run_export(run, stage.model_copy(update={"name": "plain", "blends": {}}))
+    run.run(stage)
+    metrics = run.run(stage.model_copy(update={"name": "plain", "blends": {}}))
     assert not any(".blend." in name for name in metrics)
     assert '"blend"' not in (run.model_of("plain") / "suwen.json").read_text(encoding="utf-8")
     plain, blended = Pair.load(run.model_of("plain")), Pair.load(run.model_of("export"))

@@ -11,15 +11,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-import suwen.training.context
+import suwen.training.run_context
 from suwen.encoders.side import Side
 from suwen.errors import SuwenError
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.runner import train
-from suwen.training.stages.aligned import StudentModel
+from suwen.training.recipe_runner import train
 from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
 from suwen.training.tasks.towers import recompute_layers
+from suwen.training.trained_student import StudentModel
 
 TEXTS = ["头疼怎么办？", "高血压患者的饮食", "how is the flu treated", "咳嗽有痰吃什么药"] * 5
 #: Each stage a few steps, so that one can be run again and again over the others.
@@ -102,9 +102,9 @@ def test_pieces_and_recomputed_layers_learn_the_same(
 
 def test_fp16_trains_with_a_scaled_loss(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = []
-    optimise = suwen.training.context.optimise
+    optimise = suwen.training.run_context.optimise
     monkeypatch.setattr(
-        suwen.training.context,
+        suwen.training.run_context,
         "optimise",
         lambda task, *given, **named: trained.append(task) or optimise(task, *given, **named),
     )

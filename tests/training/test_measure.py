@@ -9,7 +9,7 @@ import pytest
 
 from suwen.bench.retrieval_metrics import evaluate
 from suwen.bench.task_data import Ranked, Source
-from suwen.training.measure import METRIC, Measured, load_measures, measure, ndcg
+from suwen.training.development_measure import METRIC, Measured, load_measures, measure, ndcg
 
 
 def task() -> Measured:

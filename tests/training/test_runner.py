@@ -16,13 +16,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
+from suwen.training.loop.journal import read_report
 from suwen.training.loop.training_loop import TrainingStopped
-from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import DocumentStage, Recipe
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import stand_in, with_builtins
 from suwen.training.recipe.tiny_data import write_tiny_data
-from suwen.training.runner import TrainError, read_report, train
+from suwen.training.recipe_runner import TrainError, train
+from suwen.training.stages.document import DocumentStage
 from suwen.training.tasks.row_tables import DataError
 
 Load = Callable[..., Recipe]
@@ -31,8 +33,8 @@ SHIPPED = Path(__file__).parents[2] / "recipes"
 
 
 @pytest.fixture
-def stages() -> Stages:
-    return Stages()
+def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
+    return Stages(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +54,18 @@ def load(tmp_path: Path, tiny: Path) -> Callable[..., Recipe]:
 
 def test_stages_run_in_order_and_are_kept_the_second_time(tmp_path: Path, load: Load, stages: Stages) -> None:
     told: list[str] = []
-    report = train(load(), tmp_path / "runs", stages=stages, told=lambda one: told.append(one.name))
+    report = train(load(), tmp_path / "runs", on_stage=lambda one: told.append(one.name))
     assert stages.done == told == ALL
     assert report.folder == tmp_path / "runs" / "small" / "s0"
     assert (report.folder / "joint" / "model" / "settings.json").is_file()
-    again = train(load(), tmp_path / "runs", stages=stages)
+    again = train(load(), tmp_path / "runs")
     assert stages.done == ALL
     assert [one.how for one in again.stages] == ["kept"] * len(ALL)
     assert [one.metrics for one in again.stages] == [one.metrics for one in report.stages]
 
 
 def test_the_report_holds_every_stage_with_its_time_and_metrics(tmp_path: Path, load: Load, stages: Stages) -> None:
-    report = train(load(), tmp_path / "runs", seed=3, stages=stages)
+    report = train(load(), tmp_path / "runs", seed=3)
     found = read_report(report.folder)
     assert found is not None and (found["recipe"], found["seed"], found["complete"]) == ("small", 3, True)
     assert [one["name"] for one in found["stages"]] == ALL
@@ -74,9 +76,9 @@ def test_the_report_holds_every_stage_with_its_time_and_metrics(tmp_path: Path, 
 
 
 def test_another_seed_shares_what_does_not_depend_on_it(tmp_path: Path, load: Load, stages: Stages) -> None:
-    train(load(), tmp_path / "runs", seed=0, stages=stages)
+    train(load(), tmp_path / "runs", seed=0)
     stages.done.clear()
-    report = train(load(), tmp_path / "runs", seed=1, stages=stages)
+    report = train(load(), tmp_path / "runs", seed=1)
     # The document stage has a seed of its own.
     assert stages.done == ["align-static", "retromae", "align", "joint", "export"]
     assert [one.how for one in report.stages][:3] == ["linked"] * 3
@@ -86,18 +88,18 @@ def test_another_seed_shares_what_does_not_depend_on_it(tmp_path: Path, load: Lo
 
 
 def test_a_variant_runs_only_what_it_changes(tmp_path: Path, load: Load, stages: Stages) -> None:
-    train(load(), tmp_path / "runs", stages=stages)
+    train(load(), tmp_path / "runs")
     stages.done.clear()
-    train(load(variant="without-mse"), tmp_path / "runs", stages=stages)
+    train(load(variant="without-mse"), tmp_path / "runs")
     assert stages.done == ["align", "joint"]
     stages.done.clear()
-    train(load(variant="without-document-init"), tmp_path / "runs", stages=stages)
+    train(load(variant="without-document-init"), tmp_path / "runs")
     assert stages.done == ["document", "freeze", "vectors", "align-static", "align", "joint"]
 
 
 def test_the_runs_of_a_moved_root_still_find_their_links(tmp_path: Path, load: Load, stages: Stages) -> None:
-    train(load(), tmp_path / "runs", stages=stages)
-    report = train(load(variant="without-mse"), tmp_path / "runs", stages=stages)
+    train(load(), tmp_path / "runs")
+    report = train(load(variant="without-mse"), tmp_path / "runs")
     (tmp_path / "runs").rename(tmp_path / "moved")
     moved = tmp_path / "moved" / report.folder.relative_to(tmp_path / "runs")
     assert (moved / "vectors" / "metrics.json").is_file()
@@ -106,11 +108,11 @@ def test_the_runs_of_a_moved_root_still_find_their_links(tmp_path: Path, load: L
 def test_a_broken_stage_goes_on_only_when_asked(tmp_path: Path, load: Load, stages: Stages) -> None:
     stages.broken = {"align"}
     with pytest.raises(RuntimeError, match="killed"):
-        train(load(), tmp_path / "runs", stages=stages)
+        train(load(), tmp_path / "runs")
     stages.broken = set()
     with pytest.raises(TrainError, match=r"'align' is unfinished in .*: go on with --resume"):
-        train(load(), tmp_path / "runs", stages=stages)
-    report = train(load(), tmp_path / "runs", stages=stages, resume=True)
+        train(load(), tmp_path / "runs")
+    report = train(load(), tmp_path / "runs", resume=True)
     assert stages.done == ALL
     assert [one.how for one in report.stages] == ["kept"] * 5 + ["run"] * 3
 
@@ -118,16 +120,16 @@ def test_a_broken_stage_goes_on_only_when_asked(tmp_path: Path, load: Load, stag
 def test_a_half_done_stage_is_linked_nowhere(tmp_path: Path, load: Load, stages: Stages) -> None:
     stages.broken = {"vectors"}
     with pytest.raises(RuntimeError):
-        train(load(), tmp_path / "runs", stages=stages)
+        train(load(), tmp_path / "runs")
     stages.broken = set()
-    report = train(load(variant="without-mse"), tmp_path / "runs", stages=stages)
+    report = train(load(variant="without-mse"), tmp_path / "runs")
     assert [one.how for one in report.stages][:3] == ["linked", "linked", "run"]
 
 
 def test_changed_settings_are_refused_with_the_difference(tmp_path: Path, load: Load, stages: Stages) -> None:
-    train(load(), tmp_path / "runs", stages=stages)
+    train(load(), tmp_path / "runs")
     with pytest.raises(TrainError) as refused:
-        train(load("stages.align.temperature=0.5"), tmp_path / "runs", stages=stages)
+        train(load("stages.align.temperature=0.5"), tmp_path / "runs")
     assert "config.temperature: 0.03 before, 0.5 now" in str(refused.value)
     assert "stage 'align'" in str(refused.value)
 
@@ -135,15 +137,15 @@ def test_changed_settings_are_refused_with_the_difference(tmp_path: Path, load: 
 def test_how_a_stage_fits_into_memory_may_change_between_its_steps(tmp_path: Path, load: Load, stages: Stages) -> None:
     stages.broken = {"align"}
     with pytest.raises(RuntimeError, match="killed"):
-        train(load(), tmp_path / "runs", stages=stages)
+        train(load(), tmp_path / "runs")
     stages.broken = set()
     keys = ("chunk=2", "token_budget=64", "gradient_checkpointing=true", "checkpoint_every=7", "log_every=3")
     how = [*(f"stages.align.training.{key}" for key in keys), "stages.vectors.token_budget=99"]
-    report = train(load(*how), tmp_path / "runs", stages=stages, resume=True)
+    report = train(load(*how), tmp_path / "runs", resume=True)
     assert [one.how for one in report.stages] == ["kept"] * 5 + ["run"] * 3
     config = json.loads((report.folder / "align" / "config.json").read_text(encoding="utf-8"))
     assert config["training"]["token_budget"] == 64
-    assert {one.how for one in train(load(), tmp_path / "runs", stages=stages).stages} == {"kept"}
+    assert {one.how for one in train(load(), tmp_path / "runs").stages} == {"kept"}
 
 
 @pytest.mark.parametrize(
@@ -158,63 +160,82 @@ def test_how_a_stage_fits_into_memory_may_change_between_its_steps(tmp_path: Pat
 def test_a_full_memory_is_told_with_what_makes_the_stage_smaller(
     tmp_path: Path, load: Load, stages: Stages, kind: str, words: str
 ) -> None:
-    def greedy(context: Any, stage: Any) -> dict[str, float]:
-        with context.open(stage):
-            torch.empty(2**60, dtype=torch.uint8)
+    def greedy(stage: Any, context: Any, folder: Any) -> dict[str, float]:
+        torch.empty(2**60, dtype=torch.uint8)
         return {}
 
     stages[kind] = greedy
     with pytest.raises(TrainError, match=rf"memory of cpu ran out in the stage '{kind}.*: .*{words}.* --resume"):
-        train(load(), tmp_path / "runs", stages=stages, device="cpu")
+        train(load(), tmp_path / "runs", device="cpu")
 
 
 def test_what_a_stage_draws_follows_from_its_seed(tmp_path: Path, load: Load, stages: Stages) -> None:
     drawn: list[float] = []
-    stages["retromae"] = lambda context, stage: drawn.append(float(torch.rand(()))) or stages._run(context, stage)
+    stages["retromae"] = lambda *given: drawn.append(float(torch.rand(()))) or stages.run(*given)
     for number, seed in enumerate((0, 0, 1)):
         torch.rand(number + 1)  # whatever was drawn before
-        train(load(), tmp_path / str(number), stages=stages, seed=seed)
+        train(load(), tmp_path / str(number), seed=seed)
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_changed_data_are_refused(tmp_path: Path, tiny: Path, load: Load, stages: Stages) -> None:
     texts = tmp_path / "texts.jsonl.gz"
     shutil.copy(tiny / "texts.jsonl.gz", texts)
-    train(load(f"data.texts={texts}"), tmp_path / "runs", stages=stages)
+    train(load(f"data.texts={texts}"), tmp_path / "runs")
     texts.write_bytes(texts.read_bytes() + texts.read_bytes())
     with pytest.raises(TrainError, match=r"'vectors' .* other settings or data:\n +data.texts"):
-        train(load(f"data.texts={texts}"), tmp_path / "runs", stages=stages)
+        train(load(f"data.texts={texts}"), tmp_path / "runs")
 
 
 def test_only_some_stages(tmp_path: Path, load: Load, stages: Stages) -> None:
-    report = train(load(), tmp_path / "runs", stages=stages, only=["freeze", "document"])
+    report = train(load(), tmp_path / "runs", only=["freeze", "document"])
     assert stages.done == ["document", "freeze"] == [one.name for one in report.stages]
     with pytest.raises(RecipeError, match="no stage is called 'freze'; did you mean 'freeze'"):
-        train(load(), tmp_path / "runs", stages=stages, only=["freze"])
+        train(load(), tmp_path / "runs", only=["freze"])
 
 
 def test_a_stop_between_stages_leaves_an_incomplete_report(tmp_path: Path, load: Load, stages: Stages) -> None:
-    report = train(load(), tmp_path / "runs", stages=stages, stop=lambda: len(stages.done) == 2)
+    report = train(load(), tmp_path / "runs", stop=lambda: len(stages.done) == 2)
     assert not report.complete and stages.done == ALL[:2]
     found = read_report(report.folder)
     assert found is not None and not found["complete"] and "'freeze'" in found["stopped"]
     assert "Not complete" in (report.folder / "report.md").read_text(encoding="utf-8")
-    assert train(load(), tmp_path / "runs", stages=stages).complete
+    assert train(load(), tmp_path / "runs").complete
 
 
 def test_a_stop_inside_a_stage_leaves_an_incomplete_report(tmp_path: Path, load: Load, stages: Stages) -> None:
-    def stopped(context: Any, stage: Any) -> dict[str, float]:
-        with context.open(stage):
-            raise TrainingStopped("asked to")
+    def stopped(stage: Any, context: Any, folder: Any) -> dict[str, float]:
+        raise TrainingStopped("asked to")
 
-    report = train(load(), tmp_path / "runs", stages={**stages, "retromae": stopped})
+    stages["retromae"] = stopped
+    report = train(load(), tmp_path / "runs")
     assert report.stopped == "asked to" and stages.done == ALL[:4]
-    assert train(load(), tmp_path / "runs", stages=stages, resume=True).complete
+    stages["retromae"] = stages.run
+    assert train(load(), tmp_path / "runs", resume=True).complete
 
 
-def test_a_stage_that_does_not_finish_is_an_error(tmp_path: Path, load: Load, stages: Stages) -> None:
-    with pytest.raises(TrainError, match="'freeze' ended without"):
-        train(load(), tmp_path / "runs", stages={**stages, "freeze": lambda context, stage: {}})
+def test_a_stage_is_finished_with_the_metrics_it_gives_and_by_nothing_else(
+    tmp_path: Path, load: Load, stages: Stages
+) -> None:
+    stages["freeze"] = lambda stage, context, folder: {"cut": 0.5}
+    report = train(load(), tmp_path / "runs", only=["document", "freeze"])
+    assert json.loads((report.folder / "freeze" / "metrics.json").read_text(encoding="utf-8"))["cut"] == 0.5
+    stages.broken = {"vectors"}
+    with pytest.raises(RuntimeError, match="killed"):
+        train(load(), tmp_path / "runs")
+    assert (report.folder / "vectors" / "config.json").is_file()
+    assert not (report.folder / "vectors" / "metrics.json").exists()
+
+
+def test_an_unfinished_stage_whose_beginning_is_not_known_is_not_gone_on_with(
+    tmp_path: Path, load: Load, stages: Stages
+) -> None:
+    stages.broken = {"freeze"}
+    with pytest.raises(RuntimeError, match="killed"):
+        train(load(), tmp_path / "runs")
+    (tmp_path / "runs" / "small" / "s0" / "stages.json").unlink()
+    with pytest.raises(TrainError, match=r"does not say what .*freeze was begun with: delete that folder"):
+        train(load(), tmp_path / "runs", resume=True)
 
 
 def test_data_that_were_not_named_are_refused_before_anything_is_written(
@@ -224,7 +245,7 @@ def test_data_that_were_not_named_are_refused_before_anything_is_written(
     raw = raw_recipe()
     del raw["data"]
     with pytest.raises(RecipeError, match=r"data.rows: .* needs the data folder"):
-        train(load_recipe(write_recipe(tmp_path, raw)), tmp_path / "runs", stages=stages)
+        train(load_recipe(write_recipe(tmp_path, raw)), tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -233,7 +254,7 @@ def test_a_dry_run_touches_neither_data_nor_models(tmp_path: Path, stages: Stage
     raw["data"] = {"root": "/nowhere", "measure": "/nowhere/dev.toml"}
     recipe = load_recipe(write_recipe(tmp_path, raw))
     for _ in range(2):
-        report = train(recipe, tmp_path / "runs", stages=stages, dry_run=True)
+        report = train(recipe, tmp_path / "runs", dry_run=True)
         assert [one.how for one in report.stages] == ["run"] * len(ALL)
     assert report.folder.is_relative_to(tmp_path / "runs" / "dry-run")
     written = json.loads((report.folder / "document" / "model" / "settings.json").read_text(encoding="utf-8"))
@@ -305,5 +326,5 @@ def test_data_that_a_late_stage_would_miss_are_asked_for_at_once(
     tmp_path: Path, load: Load, stages: Stages, changes: list[str], words: str
 ) -> None:
     with pytest.raises(DataError, match=words):
-        train(load(*changes), tmp_path / "runs", stages=stages)
+        train(load(*changes), tmp_path / "runs")
     assert stages.done == []

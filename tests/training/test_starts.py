@@ -15,15 +15,15 @@ import torch
 from tokenizers import Tokenizer
 
 from suwen.encoders.side import load_model
-from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import Recipe
-from suwen.training.runner import train
-from suwen.training.stages.aligned import StudentModel
-from suwen.training.stages.vectors import TeacherVectors
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe_runner import train
 from suwen.training.students.student_models import build_student, init_from_vectors
 from suwen.training.students.student_tokenizer import token_texts, train_tokenizer
 from suwen.training.tasks.row_tables import fingerprint
+from suwen.training.teacher_vectors import TeacherVectors
+from suwen.training.trained_student import StudentModel
 
 SHIPPED = Path(__file__).parents[2] / "recipes" / "care-tiny.yaml"
 TRAINING = {"steps": 0, "batch": 32, "learning_rate": 1e-3}
@@ -85,7 +85,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, Path]:
 
 def cosines(run: tuple[Recipe, Path], student: str) -> Any:
     """Of the student with the teacher, over queries that no training text holds."""
-    from suwen.training.measure import load_measures
+    from suwen.training.development_measure import load_measures
 
     recipe, folder = run
     root = folder.parents[1] / "builtin"
@@ -156,7 +156,7 @@ def test_the_nearest_documents_are_found_once_for_all_stages(
     def again(*_: object, **__: object) -> None:
         pytest.fail("they were looked for again")
 
-    monkeypatch.setattr("suwen.training.stages.vectors.nearest_documents", again)
+    monkeypatch.setattr("suwen.training.teacher_vectors.nearest_documents", again)
     np.testing.assert_array_equal(teacher.nearest(places, 4, device="cpu"), np.load(kept))
 
 

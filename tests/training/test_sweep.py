@@ -17,16 +17,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 from recipes_on_the_spot import Stages, write_recipe
 
 from suwen.bench.paired_statistics import over_seeds
-from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.stand_in import stand_in
 from suwen.training.recipe.tiny_data import write_tiny_data
 from suwen.training.sweep import TABLES, Job, Outcome, SweepError, half_width, jobs_of, paper_table, sweep
+from suwen.training.tasks.row_tables import DataError
 
 
 @pytest.fixture
-def stages() -> Stages:
-    return Stages()
+def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
+    return Stages(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def test_a_table_needs_every_variant_of_it_and_the_full_recipe_first() -> None:
 
 def test_a_sweep_shares_what_variants_and_seeds_have_in_common(tmp_path: Path, stages: Stages, sets: list[str]) -> None:
     recipe, jobs = write_recipe(tmp_path), jobs_of(4, {None: 2})
-    outcomes = sweep(recipe, tmp_path / "runs", jobs, sets=sets, stages=stages)
+    outcomes = sweep(recipe, tmp_path / "runs", jobs, sets=sets)
     assert [outcome.problem for outcome in outcomes] == [""] * 8
     # Two teachers (trained and raw) for eight runs; two masked pre-trainings for two seeds.
     assert Counter(stages.done).items() >= {"document": 2, "freeze": 2, "vectors": 2, "retromae": 2}.items()
@@ -60,16 +61,16 @@ def test_a_sweep_shares_what_variants_and_seeds_have_in_common(tmp_path: Path, s
     assert rows[None].seeds == 2
     assert rows["without-mse"].mean == pytest.approx(57)
     done = list(stages.done)
-    assert sweep(recipe, tmp_path / "runs", jobs, sets=sets, stages=stages) == outcomes
+    assert sweep(recipe, tmp_path / "runs", jobs, sets=sets) == outcomes
     assert stages.done == done
 
 
 def test_a_sweep_can_be_stopped_and_goes_on(tmp_path: Path, stages: Stages, sets: list[str]) -> None:
     recipe, jobs = write_recipe(tmp_path), [Job(None, 0), Job("without-mse", 0)]
-    stopped = sweep(recipe, tmp_path / "runs", jobs, sets=sets, stages=stages, stop=lambda: len(stages.done) >= 5)
+    stopped = sweep(recipe, tmp_path / "runs", jobs, sets=sets, stop=lambda: len(stages.done) >= 5)
     assert [outcome.metrics for outcome in stopped] == [None]
     told: list[Outcome] = []
-    outcomes = sweep(recipe, tmp_path / "runs", jobs, sets=sets, stages=stages, told=told.append)
+    outcomes = sweep(recipe, tmp_path / "runs", jobs, sets=sets, on_outcome=told.append)
     assert told == outcomes and all(outcome.metrics for outcome in outcomes)
     assert Counter(stages.done)["document"] == 1
 
@@ -77,15 +78,16 @@ def test_a_sweep_can_be_stopped_and_goes_on(tmp_path: Path, stages: Stages, sets
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, stages: Stages, sets: list[str]) -> None:
     jobs = [Job("without-stage-1", 0), Job("without-stage-2", 0)]
 
-    def broken(context: object, stage: object) -> dict[str, float]:
-        return {}
+    def broken(*_: object) -> dict[str, float]:
+        raise DataError("the stage 'joint' has no rows")
 
-    outcomes = sweep(write_recipe(tmp_path), tmp_path / "runs", jobs, sets=sets, stages={**stages, "joint": broken})
-    assert outcomes[0].metrics is None and "'joint' ended without" in outcomes[0].problem
+    stages["joint"] = broken
+    outcomes = sweep(write_recipe(tmp_path), tmp_path / "runs", jobs, sets=sets)
+    assert outcomes[0].metrics is None and "'joint' has no rows" in outcomes[0].problem
     assert outcomes[1].metrics is not None
     table = paper_table(4, "small", outcomes)
     assert not table.complete
-    assert "- w/o query align: the stage 'joint' ended without" in table.as_markdown()
+    assert "- w/o query align: the stage 'joint' has no rows" in table.as_markdown()
     assert "- Full model: not run yet" in table.as_markdown()
 
 
@@ -105,9 +107,7 @@ def test_runs_side_by_side_compute_what_they_share_once(tmp_path: Path) -> None:
 
 def test_a_wrong_key_is_said_before_anything_runs(tmp_path: Path, stages: Stages, sets: list[str]) -> None:
     with pytest.raises(RecipeError, match="did you mean 'without-mse'"):
-        sweep(
-            write_recipe(tmp_path), tmp_path / "runs", [Job(None, 0), Job("without-mze", 0)], sets=sets, stages=stages
-        )
+        sweep(write_recipe(tmp_path), tmp_path / "runs", [Job(None, 0), Job("without-mze", 0)], sets=sets)
     assert stages.done == []
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from suwen.encoders.base_model import Precision
+from suwen.encoders.base_model import NumberFormat
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -27,7 +27,7 @@ DocumentEncoder = Annotated[
 Base = Annotated[
     str | None, typer.Option("--base", help="The base of an adapter: GGUF file, folder or hub id (or SUWEN_BASE).")
 ]
-Dtype = Annotated[Precision, typer.Option("--dtype", help="Of the weights; auto is bf16 on a GPU, fp32 on a CPU.")]
+Dtype = Annotated[NumberFormat, typer.Option("--dtype", help="Of the weights; auto is bf16 on a GPU, fp32 on a CPU.")]
 
 Key = Annotated[
     str | None, typer.Option("--key", envvar="SUWEN_KEY", help="A key of the server that may write (or SUWEN_KEY).")

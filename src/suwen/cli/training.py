@@ -19,10 +19,10 @@ from suwen.cli.output import INTERRUPTED, NEGATIVE, err, now_and_then, out, prin
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
-    from suwen.training.loop.journal import Report, StageReport
-    from suwen.training.recipe.estimate import Estimate
-    from suwen.training.recipe.settings import Recipe
-    from suwen.training.runner import StageProgress
+    from suwen.training.loop.journal import StageReport, TrainingReport
+    from suwen.training.recipe.cost_estimate import Estimate
+    from suwen.training.recipe.recipe_model import Recipe
+    from suwen.training.run_context import StageProgress
     from suwen.training.sweep import Outcome
 
 #: What the training extra brings that the base has not.
@@ -50,7 +50,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Build everything on tiny stand-ins of the models, two steps a stage.")
     ] = False,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Only tell time, memory and disk.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only say what time, memory and disk it takes.")] = False,
     json: Json = False,
 ) -> None:
     """Train by a recipe (needs suwen[train]). Finished stages are kept; interrupt it and go on with --resume.
@@ -62,16 +62,16 @@ def train(
     """
     _require_extra()
     from suwen.training.recipe.recipe_file import load_recipe
-    from suwen.training.runner import train as run
+    from suwen.training.recipe_runner import train as run
 
     loaded = load_recipe(recipe, sets or [], variant)
     rank, size = (int(os.environ.get(name, least)) for name, least in (("RANK", "0"), ("WORLD_SIZE", "1")))
-    speaks = rank == 0 or size == 1  # of several processes, the first
+    first = rank == 0 or size == 1  # of several processes, only the first prints
     if estimate:
-        _tell_cost(loaded, only, device, lambda cost: _show_estimate(cost, json))
+        _show_cost(loaded, only, device, lambda cost: _show_estimate(cost, json))
         return
-    if speaks and not dry_run:
-        _tell_cost(loaded, only, device, _say_estimate)
+    if first and not dry_run:
+        _show_cost(loaded, only, device, _say_estimate)
     with _steps() as progress:
         report = run(
             loaded,
@@ -82,9 +82,9 @@ def train(
             only=only,
             dry_run=dry_run,
             progress=progress,
-            told=(lambda stage: say(_line(stage))) if speaks else None,
+            on_stage=(lambda stage: say(_line(stage))) if first else None,
         )
-    if speaks:
+    if first:
         _show(report, json)
         if not report.complete:
             say(report.stopped)
@@ -123,7 +123,9 @@ def sweep(
         raise SuwenError(f"--single {name}: not in Table {table}; its variants are {', '.join(map(str, variants))}")
     jobs = jobs_of(table, {variant: 1 if variant in (single or ()) else seeds for variant in variants} or seeds)
     say(f"{len(jobs)} runs into {to}; finished ones are kept")
-    outcomes = run(recipe, to, jobs, sets=sets or [], workers=workers, device=device, told=lambda o: say(_told(o)))
+    outcomes = run(
+        recipe, to, jobs, sets=sets or [], workers=workers, device=device, on_outcome=lambda o: say(_outcome(o))
+    )
     made = paper_table(table, loaded.name, outcomes)
     file = made.write(to / loaded.name)
     if json:
@@ -154,14 +156,14 @@ def _device() -> str:
 def _steps() -> Iterator[StageProgress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        bar, tell = progress.add_task("starting", total=None), now_and_then()
+        bar, log = progress.add_task("starting", total=None), now_and_then()
 
-        def told(stage: str, done: int, total: int, values: Mapping[str, float]) -> None:
+        def report(stage: str, done: int, total: int, values: Mapping[str, float]) -> None:
             loss = f" loss {values['loss']:.4f}" if "loss" in values else ""
             progress.update(bar, description=stage + loss, completed=done, total=total or None)
-            tell(so_far(stage, done, total) + loss)
+            log(so_far(stage, done, total) + loss)
 
-        yield told
+        yield report
 
 
 def _line(stage: StageReport) -> str:
@@ -170,34 +172,34 @@ def _line(stage: StageReport) -> str:
     return f"{stage.name} ({stage.kind}): {how}" + (f"; {shown}" if shown else "")
 
 
-def _told(outcome: Outcome) -> str:
+def _outcome(outcome: Outcome) -> str:
     name = f"{outcome.job.variant or 'full'}, seed {outcome.job.seed}"
     if outcome.metrics is None:
         return f"{name}: {outcome.problem}"
     return f"{name}: " + ", ".join(f"{key} {value:.2f}" for key, value in outcome.metrics.items())
 
 
-def _show(report: Report, json: bool) -> None:
+def _show(report: TrainingReport, json: bool) -> None:
     if json:
         print_json({"folder": str(report.folder), **report.as_json()})
     else:
         out.print(f"{report.folder}: {len(report.stages)} stages; see report.md", markup=False, soft_wrap=True)
 
 
-def _tell_cost(recipe: Recipe, only: list[str] | None, device: str | None, tell: Callable[[Estimate], None]) -> None:
-    from suwen.training.recipe.estimate import estimate, memory_of, tight
+def _show_cost(recipe: Recipe, only: list[str] | None, device: str | None, show: Callable[[Estimate], None]) -> None:
+    from suwen.training.recipe.cost_estimate import estimate, memory_of, tight
     from suwen.training.recipe.recipe_file import wanted_stages
 
     where = device or _device()
     cost = estimate(recipe, where, wanted_stages(recipe, only))
-    tell(cost)
+    show(cost)
     if (room := memory_of(where)) is not None:
-        for line in tight(cost, room):
+        for line in tight(recipe, cost, room):
             say(f"warning: {line}")
 
 
 def _say_estimate(cost: Estimate) -> None:
-    unknown = sum(stage.seconds is None and stage.kind not in ("freeze", "export") for stage in cost.stages)
+    unknown = sum(stage.unknown for stage in cost.stages)
     left_out = f" ({unknown} stages not counted: size or data unknown)" if unknown else ""
     say(f"about {_time(cost.seconds)}, {_size(cost.memory)} of memory, {_size(cost.disk)} of disk{left_out}")
 

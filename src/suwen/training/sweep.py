@@ -7,6 +7,7 @@ import io
 import math
 import multiprocessing
 import os
+import queue
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,11 @@ from typing import Any, NamedTuple
 
 from suwen.bench.paired_statistics import Spread, critical_t, over_seeds
 from suwen.errors import SuwenError
-from suwen.training.recipe.complaints import RecipeError
+from suwen.training.loop.journal import read_report
+from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import AlignStage, FinetuneStage, JointStage, Recipe
-from suwen.training.runner import RunStage, read_report, train
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe_runner import train
 
 #: The rows of the paper's tables that are variants here: heading, label, variant (None = the recipe as it stands).
 TABLES: dict[int, tuple[tuple[str, str, str | None], ...]] = {
@@ -175,11 +177,10 @@ def sweep(
     sets: Sequence[str] = (),
     workers: int = 1,
     device: str | None = None,
-    told: Callable[[Outcome], None] | None = None,
+    on_outcome: Callable[[Outcome], None] | None = None,
     stop: Callable[[], bool] | None = None,
-    stages: Mapping[str, RunStage] | None = None,
 ) -> list[Outcome]:
-    """Run (variant, seed) pairs; finished ones are kept. A run that fails is told and the others go on.
+    """Run (variant, seed) pairs; finished ones are kept. A run that fails is reported and the others go on.
 
     Args:
         path: The recipe.
@@ -188,9 +189,8 @@ def sweep(
         sets: ``key=value`` for every run.
         workers: Processes side by side.
         device: Where to compute.
-        told: Told of every run that is done.
+        on_outcome: Called with every run that is done.
         stop: Asked between steps; true ends the sweep, the same call goes on with it.
-        stages: What runs each kind of stage, the product's own by default.
     """
     for job in jobs:
         # A wrong key is said before hours of training, not after.
@@ -201,25 +201,27 @@ def sweep(
         for job in jobs:
             if stop is not None and stop():
                 break
-            outcomes.append(_run(todo, job, stop, stages))
-            if told is not None:
-                told(outcomes[-1])
+            outcomes.append(_run(todo, job, stop))
+            if on_outcome is not None:
+                on_outcome(outcomes[-1])
         return outcomes
-    return _side_by_side(todo, jobs, workers, told, stop)
+    return _side_by_side(todo, jobs, workers, on_outcome, stop)
 
 
 def result_of(recipe: Recipe, folder: Path) -> dict[str, float] | None:
-    """The measures of a finished run: the metrics of its last stage that trains a student."""
+    """The measures of a finished run: those of its last stage that trains a student and measures it."""
     report = read_report(folder)
     if report is None or not report["complete"]:
         return None
-    kinds = AlignStage | JointStage | FinetuneStage
-    trained = [stage.name for stage in recipe.stages if isinstance(stage, kinds) and stage.student is not None]
-    found = {stage["name"]: stage["metrics"] for stage in report["stages"]}
-    if not trained or trained[-1] not in found:
-        return None
-    metrics = found[trained[-1]]
-    return {key: float(value) for key, value in metrics.items() if isinstance(value, int | float)}
+    metrics = {stage["name"]: stage["metrics"] for stage in report["stages"]}
+    for stage in reversed(recipe.stages):
+        if stage.student_trained is not None:
+            numbers = {
+                key: float(one) for key, one in metrics.get(stage.name, {}).items() if isinstance(one, int | float)
+            }
+            if numbers:
+                return numbers
+    return None
 
 
 def paper_table(number: int, recipe: str, outcomes: Sequence[Outcome]) -> SweepTable:
@@ -227,12 +229,12 @@ def paper_table(number: int, recipe: str, outcomes: Sequence[Outcome]) -> SweepT
     rows, measures = [], list[str]()
     for heading, label, variant in TABLES[number]:
         mine = [outcome for outcome in outcomes if outcome.job.variant == variant]
-        found = [outcome.metrics for outcome in mine if outcome.metrics]
+        measured = [outcome.metrics for outcome in mine if outcome.metrics]
         problem = "; ".join(sorted({outcome.problem for outcome in mine if outcome.problem}))
-        names = [name for name in (found[0] if found else {}) if all(name in one for one in found)]
+        names = [name for name in (measured[0] if measured else {}) if all(name in one for one in measured)]
         measures += [name for name in names if name not in measures]
-        spreads = {name: over_seeds([one[name] for one in found]) for name in names}
-        rows.append(Row(heading, label, variant, spreads, problem or ("" if found else "not run yet")))
+        spreads = {name: over_seeds([one[name] for one in measured]) for name in names}
+        rows.append(Row(heading, label, variant, spreads, problem or ("" if measured else "not run yet")))
     return SweepTable(number, recipe, tuple(measures), tuple(rows))
 
 
@@ -243,12 +245,10 @@ class _Todo(NamedTuple):
     device: str | None
 
 
-def _run(
-    todo: _Todo, job: Job, stop: Callable[[], bool] | None, stages: Mapping[str, RunStage] | None = None
-) -> Outcome:
+def _run(todo: _Todo, job: Job, stop: Callable[[], bool] | None) -> Outcome:
     try:
         recipe = load_recipe(todo.path, todo.sets, job.variant)
-        report = train(recipe, todo.root, seed=job.seed, resume=True, device=todo.device, stop=stop, stages=stages)
+        report = train(recipe, todo.root, seed=job.seed, resume=True, device=todo.device, stop=stop)
     except RecipeError:
         raise
     except SuwenError as problem:
@@ -270,18 +270,18 @@ def _side_by_side(
     todo: _Todo,
     jobs: Sequence[Job],
     workers: int,
-    told: Callable[[Outcome], None] | None,
+    on_outcome: Callable[[Outcome], None] | None,
     stop: Callable[[], bool] | None,
 ) -> list[Outcome]:
     """Several processes on one device; each takes the next job when it is free."""
     # A forked process cannot use the GPU that its parent has touched.
     spawn = multiprocessing.get_context("spawn")
-    halt, queue, answers = spawn.Event(), spawn.Queue(), spawn.Queue()
+    halt, waiting, answers = spawn.Event(), spawn.Queue(), spawn.Queue()
     for job in jobs:
-        queue.put(job)
+        waiting.put(job)
     for _ in range(workers):
-        queue.put(None)
-    processes = [spawn.Process(target=_work, args=(todo, queue, answers, halt)) for _ in range(workers)]
+        waiting.put(None)
+    processes = [spawn.Process(target=_work, args=(todo, waiting, answers, halt)) for _ in range(workers)]
     for process in processes:
         process.start()
     outcomes: list[Outcome] = []
@@ -289,31 +289,29 @@ def _side_by_side(
         while len(outcomes) < len(jobs) and any(process.is_alive() for process in processes):
             if stop is not None and stop():
                 halt.set()
-            outcomes += _answers(answers, told)
+            outcomes += _answers(answers, on_outcome)
     finally:
         halt.set()
         for process in processes:
             process.join()
-    outcomes += _answers(answers, told)
+    outcomes += _answers(answers, on_outcome)
     missing = set(jobs) - {outcome.job for outcome in outcomes}
     return outcomes + [Outcome(job, None, "not run yet") for job in sorted(missing, key=str)]
 
 
-def _answers(answers: Any, told: Callable[[Outcome], None] | None) -> list[Outcome]:
-    import queue
-
-    found: list[Outcome] = []
+def _answers(answers: Any, on_outcome: Callable[[Outcome], None] | None) -> list[Outcome]:
+    outcomes: list[Outcome] = []
     while True:
         try:
             outcome = Outcome(*answers.get(timeout=0.5))
         except queue.Empty:
-            return found
-        found.append(outcome)
-        if told is not None:
-            told(outcome)
+            return outcomes
+        outcomes.append(outcome)
+        if on_outcome is not None:
+            on_outcome(outcome)
 
 
-def _work(todo: _Todo, queue: Any, answers: Any, halt: Event) -> None:
+def _work(todo: _Todo, waiting: Any, answers: Any, halt: Event) -> None:
     parent = os.getppid()
 
     def stop() -> bool:
@@ -321,11 +319,11 @@ def _work(todo: _Todo, queue: Any, answers: Any, halt: Event) -> None:
         return halt.is_set() or os.getppid() != parent
 
     while not stop():
-        job = queue.get()
+        job = waiting.get()
         if job is None:
             return
         try:
             answers.put(tuple(_run(todo, job, stop)))
         except Exception:
-            # The other runs go on; this one is told with where it broke.
+            # The other runs go on; this one is reported with where it broke.
             answers.put((job, None, traceback.format_exc(limit=4)))

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from small_task import events
+
 from suwen.training.loop.checkpoints import Checkpoint
 from suwen.training.loop.run_folder import RunError, RunFolder, versions
 
@@ -48,7 +52,7 @@ def test_a_finished_run_is_found_again(tmp_path: Path) -> None:
         assert again.finished and again.metrics == {"ndcg": 0.5, "steps": 2}
     assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert not (tmp_path / "run" / "checkpoints").exists()
-    assert [event["event"] for event in again.events()] == ["begun", "finished"]
+    assert [event["event"] for event in events(again.path)] == ["begun", "finished"]
 
 
 def test_an_unfinished_run_goes_on_only_when_asked_to(tmp_path: Path) -> None:
@@ -57,35 +61,35 @@ def test_an_unfinished_run_goes_on_only_when_asked_to(tmp_path: Path) -> None:
         RunFolder.open(tmp_path / "run", CONFIG, INPUTS)
     with RunFolder.open(tmp_path / "run", CONFIG, INPUTS, resume=True) as folder:
         assert not folder.finished
-        assert folder.events()[-1]["event"] == "opened again"
-        assert folder.events()[-1]["versions_changed"] == {}
+        assert events(folder.path)[-1]["event"] == "opened again"
+        assert events(folder.path)[-1]["versions_changed"] == {}
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_other_settings_and_data_are_refused_with_the_difference(tmp_path: Path, finished: bool) -> None:
+def test_other_results_of_earlier_stages_are_refused_with_the_difference(tmp_path: Path, finished: bool) -> None:
     with RunFolder.open(tmp_path / "run", CONFIG, INPUTS) as folder:
         if finished:
             folder.finish({})
-    other = {**changed(learning_rate=3e-4, clip=None), "kinds": ["query", "title"]}
     with pytest.raises(RunError) as caught:
-        RunFolder.open(tmp_path / "run", other, {**INPUTS, "rows.web": "3d" * 32}, resume=True)
-    assert str(caught.value).splitlines()[1:-1] == [
-        '  kinds: ["query"] -> ["query", "title"]',
-        "  training.clip: absent -> null",
-        "  training.learning_rate: 0.0001 -> 0.0003",
-        f"  data rows.web: {'1f' * 29}1… -> {'3d' * 29}3…",
-    ]
+        RunFolder.open(tmp_path / "run", CONFIG, {**INPUTS, "rows.web": "3d" * 32}, resume=True)
+    assert str(caught.value).splitlines()[1:-1] == [f"  rows.web: {'1f' * 32} -> {'3d' * 32}"]
     fix = str(caught.value).splitlines()[-1]
-    assert "another root" in fix and "--set training.learning_rate=0.0001" in fix and "old data back" in fix
+    assert "another root" in fix and "put the old ones back" in fix
     assert (folder.path / "metrics.json").exists() == finished
 
 
-def test_settings_that_touch_nothing_trained_may_change(tmp_path: Path) -> None:
+def test_what_an_older_version_noted_beside_the_results_of_stages_is_no_difference(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path / "run", CONFIG, INPUTS).close()
+    now = {"stage.document": INPUTS["stage.document"], "stage.vectors": "4c" * 32}
+    RunFolder.open(tmp_path / "run", CONFIG, now, resume=True).close()
+
+
+def test_settings_that_have_changed_are_written_down_when_it_goes_on(tmp_path: Path) -> None:
     RunFolder.open(tmp_path / "run", CONFIG, INPUTS).close()
     more = changed(steps=30)
-    with RunFolder.open(tmp_path / "run", more, INPUTS, resume=True, may_change=["training.steps"]) as folder:
-        assert folder.events()[-1]["config_changed"] == {"training.steps": "20 -> 30"}
-    RunFolder.open(tmp_path / "run", more, INPUTS, resume=True).close()
+    with RunFolder.open(tmp_path / "run", more, INPUTS, resume=True) as folder:
+        assert events(folder.path)[-1]["config_changed"] == {"training.steps": "20 -> 30"}
+        assert folder.config["training"]["steps"] == 30
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -95,7 +99,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_beginning_that_was_cut_short_begins_anew(tmp_path: Path) -> None:
+def test_a_beginning_that_was_cut_short_begins_again(tmp_path: Path) -> None:
     (tmp_path / "versions.json").write_text("{}")
     (tmp_path / ".config.json.77.tmp").write_text('{"sta')
     with RunFolder.open(tmp_path, CONFIG, INPUTS) as folder:
@@ -131,21 +135,25 @@ def test_a_forgotten_folder_does_not_stay_locked(tmp_path: Path) -> None:
 
 
 def test_a_model_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    def save(folder: Path, text: str = "first") -> None:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "weights").write_text(text)
+
+    def break_off(folder: Path) -> None:
+        save(folder)
+        raise InterruptedError
+
     with RunFolder.open(tmp_path / "run", CONFIG, INPUTS) as folder:
-
-        def break_off() -> None:
-            with folder.new_model() as new:
-                (new / "weights").write_text("half")
-                raise InterruptedError
-
         with pytest.raises(InterruptedError):
-            break_off()
+            folder.leave(break_off)
         assert not folder.model.exists()
-        for text in ("first", "second"):
-            with folder.new_model() as new:
-                (new / "deep").mkdir()
-                (new / "deep" / "weights").write_text(text)
-            assert (folder.model / "deep" / "weights").read_text() == text
+        measured = folder.leave(save, lambda: {"weights": len((folder.model / "deep" / "weights").read_text())})
+        assert measured == {"weights": 5}
+        with pytest.raises(InterruptedError):
+            folder.leave(break_off)
+        assert (folder.model / "deep" / "weights").read_text() == "first"
+        folder.leave(lambda new: save(new, "second"))
+        assert (folder.model / "deep" / "weights").read_text() == "second"
         assert [one.name for one in folder.path.iterdir() if one.name.startswith(".")] == []
 
 
@@ -154,8 +162,8 @@ def test_events_survive_a_torn_line(tmp_path: Path) -> None:
         with (folder.path / "events.jsonl").open("a") as stream:
             stream.write('{"time": "2026-01-01T0')
         folder.event(event="after", 词="高血压")
-        assert [event["event"] for event in folder.events()] == ["begun", "after"]
-        assert folder.events()[-1]["词"] == "高血压"
+        assert [event["event"] for event in events(folder.path)] == ["begun", "after"]
+        assert events(folder.path)[-1]["词"] == "高血压"
 
 
 def test_metrics_that_are_no_numbers_end_no_run(tmp_path: Path) -> None:

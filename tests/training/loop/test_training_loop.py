@@ -18,7 +18,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from small_task import CONFIG, INPUTS, SmallTask, train, train_together
+from small_task import CONFIG, INPUTS, SmallTask, events, train, train_together
 
 from suwen.training.loop.checkpoints import CheckpointError, Checkpoints
 from suwen.training.loop.optimiser import Optimisation
@@ -135,7 +135,7 @@ def test_nan_stops_and_the_last_checkpoint_is_from_before_it(tmp_path: Path, nan
     assert checkpoints.steps() == kept
     for step in kept:
         assert all(bool(one.isfinite().all()) for one in checkpoints.load(step).state.values())
-    assert RunFolder(tmp_path / "run").events()[-1]["event"] == "diverged"
+    assert events(tmp_path / "run")[-1]["event"] == "diverged"
 
 
 def test_nan_in_the_very_last_step_is_noticed(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_damaged_checkpoint_is_left_out_and_told_of(tmp_path: Path, undisturbe
     assert seen[0] == 6
     assert task.weights() == undisturbed[0].weights()
     assert curves(tmp_path / "run") == curves(undisturbed[1])
-    told = [one for one in RunFolder(tmp_path / "run").events() if one["event"] == "damaged checkpoint"]
+    told = [one for one in events(tmp_path / "run") if one["event"] == "damaged checkpoint"]
     assert len(told) == 1 and "step-000000008" in told[0]["what"] and told[0]["taken"] == 6
 
 

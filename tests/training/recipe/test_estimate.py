@@ -14,21 +14,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
-from suwen.training.recipe.estimate import (
-    EstimateError,
-    Shape,
-    estimate,
-    memory_of,
-    require_disk,
-    shape_of,
-    shape_of_student,
-    tight,
-)
+from suwen.training.recipe.cost_estimate import EstimateError, estimate, memory_of, require_disk, tight
+from suwen.training.recipe.model_shapes import Shape, shape_of, student_shape
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.recipe.tiny_data import write_tiny_data
-from suwen.training.runner import train
+from suwen.training.recipe_runner import train
 
 SHIPPED = Path(__file__).parents[3] / "recipes"
 
@@ -79,7 +71,7 @@ def test_students_are_sized_by_where_they_start(tmp_path: Path, tiny: Path) -> N
         "half": {"start": "prune:student", "layers": 1},
     }
     recipe = load_recipe(write_recipe(tmp_path, raw), [f"data.root={tiny}"])
-    sizes = {name: shape_of_student(recipe, student) for name, student in recipe.students.items()}
+    sizes = {name: student_shape(recipe, student) for name, student in recipe.students.items()}
     # The paper: three layers of Qwen3-4B are about 303M parameters beside the token table.
     pruned = sizes["pruned"]
     assert pruned is not None and pruned.parameters - pruned.embeddings == pytest.approx(303e6, rel=0.01)
@@ -135,15 +127,17 @@ def too_large(folder: Path, tiny: Path) -> Recipe:
     return load_recipe(write_recipe(folder, raw), [f"data.root={tiny}"])
 
 
-def test_a_disk_that_is_too_small_is_said_before_anything_is_computed(tmp_path: Path, tiny: Path) -> None:
+def test_a_disk_that_is_too_small_is_said_before_anything_is_computed(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = too_large(tmp_path, tiny)
     with pytest.raises(EstimateError) as refused:
         require_disk(recipe, tmp_path / "runs" / "not" / "there" / "yet")
     assert "1168000.00 GB" in str(refused.value) and "are free" in str(refused.value)
     assert "--set stages.vectors.limit=N" in str(refused.value)
-    stages = Stages()
+    stages = Stages(monkeypatch)
     with pytest.raises(EstimateError):
-        train(recipe, tmp_path / "runs", stages=stages)
+        train(recipe, tmp_path / "runs")
     assert stages.done == []
     require_disk(load(tmp_path, tiny), tmp_path)
 
@@ -213,14 +207,15 @@ def test_only_the_stages_that_will_run_are_counted(tmp_path: Path, tiny: Path, m
 
 
 def test_a_stage_larger_than_the_memory_is_named_with_what_makes_it_smaller() -> None:
-    cost = estimate(load_recipe(SHIPPED / "care-mini.yaml", ["data.root=nowhere"]), "cuda")
-    (line,) = tight(cost, 80 * 10**9)
+    recipe = load_recipe(SHIPPED / "care-mini.yaml", ["data.root=nowhere"])
+    cost = estimate(recipe, "cuda")
+    (line,) = tight(recipe, cost, 80 * 10**9)
     assert line.startswith("'document' may need 9") and "--set stages.document.training.token_budget=N" in line
     lower = estimate(
         load_recipe(SHIPPED / "care-mini.yaml", ["data.root=nowhere", "stages.document.training.token_budget=16000"])
     )
-    assert not tight(lower, 80 * 10**9)
-    assert not tight(cost, 140 * 10**9)
+    assert not tight(recipe, lower, 80 * 10**9)
+    assert not tight(recipe, cost, 140 * 10**9)
 
 
 def test_the_machine_s_memory_is_known_and_that_of_a_gpu_which_is_not_there_is_not() -> None:

@@ -13,9 +13,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recipes_on_the_spot import TRAINING, raw_recipe, write_recipe
 
-from suwen.training.recipe.complaints import RecipeError
+from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe, require_data
-from suwen.training.recipe.settings import AlignStage, DocumentStage, ExportStage, JointStage, Recipe
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.stages.align import AlignStage
+from suwen.training.stages.document import DocumentStage
+from suwen.training.stages.export import ExportStage
+from suwen.training.stages.joint import JointStage
 from suwen.training.sweep import TABLES
 
 SHIPPED = Path(__file__).parents[3] / "recipes"

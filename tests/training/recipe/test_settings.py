@@ -7,34 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from suwen.training.recipe import options, settings
-from suwen.training.recipe.settings import (
-    STAGES,
-    AlignStage,
-    DocumentStage,
-    ExportStage,
-    FinetuneStage,
-    FreezeStage,
-    JointStage,
-    Mine,
-    Prompts,
-    Recipe,
-    Rows,
-    Settings,
-    Student,
-    Training,
-)
+from suwen.training.recipe import key_groups, recipe_model
+from suwen.training.recipe.key_groups import KeyGroup, Mine, Prompts, Rows, Training
+from suwen.training.recipe.recipe_model import Recipe, Student
+from suwen.training.recipe.stage_base import STAGES
+from suwen.training.stages.align import AlignStage
+from suwen.training.stages.contrastive import FinetuneStage
+from suwen.training.stages.document import DocumentStage
+from suwen.training.stages.export import ExportStage
+from suwen.training.stages.freeze import FreezeStage
+from suwen.training.stages.joint import JointStage
 
 TRAINING = {"steps": 10, "batch": 4, "learning_rate": 1e-3}
 
 
-def groups() -> list[type[Settings]]:
-    found = {value for module in (settings, options) for value in vars(module).values() if isinstance(value, type)}
-    return sorted((one for one in found if issubclass(one, Settings)), key=lambda one: one.__name__)
+def groups() -> list[type[KeyGroup]]:
+    types = {
+        value for module in (recipe_model, key_groups) for value in vars(module).values() if isinstance(value, type)
+    }
+    return sorted(
+        {one for one in types if issubclass(one, KeyGroup)} | {*STAGES.values()}, key=lambda one: one.__name__
+    )
 
 
 @pytest.mark.parametrize("group", groups(), ids=lambda group: group.__name__)
-def test_every_key_says_what_it_means(group: type[Settings]) -> None:
+def test_every_key_says_what_it_means(group: type[KeyGroup]) -> None:
     silent = [key for key, field in group.model_fields.items() if key != "stage" and not field.description]
     assert silent == []
 

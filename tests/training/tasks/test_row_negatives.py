@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.corpora.training_rows import TrainingRow
-from suwen.training.recipe.options import Mine
+from suwen.training.recipe.key_groups import Mine
 from suwen.training.tasks.row_negatives import mine_rows, nearest_documents
 from suwen.training.tasks.row_tables import table_of
 

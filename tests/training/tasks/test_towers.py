@@ -10,17 +10,17 @@ import torch
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.side import Side
-from suwen.training.context import Context
 from suwen.training.loop.batches import BatchError, tokenise
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.settings import JointStage, Recipe
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
-from suwen.training.runner import TrainError, train
-from suwen.training.stages.aligned import open_student
-from suwen.training.stages.joint import _alignment
+from suwen.training.recipe_runner import TrainError, train
+from suwen.training.run_context import RunContext
+from suwen.training.stages.joint import JointStage
 from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
 from suwen.training.tasks.towers import TrainedTower, vectors_of
+from suwen.training.trained_student import open_student
 
 TEXTS = ["胃痛反酸怎么办", "痛风能吃豆腐吗", "what helps against gout", "头晕"]
 RECIPE = Path(__file__).parents[3] / "recipes" / "care-tiny.yaml"
@@ -135,10 +135,10 @@ def test_stage_two_keeps_the_losses_of_the_stage_it_starts_from(blended: tuple[P
     kept = ["stages.align.ranking=0.5", "stages.align.neighbours=3", "stages.align.contrastive=0.25"]
     kept += ["stages.joint.keep_alignment=1.0", "stages.joint.vectors=vectors"]
     recipe = with_builtins(load_recipe(RECIPE, [*BLEND, *kept]), root / "builtin")
-    context = Context(recipe, root / "care-tiny" / "s0", shared=root)
+    context = RunContext(recipe, root / "care-tiny" / "s0", shared=root)
     stage = recipe.stage("joint")
     assert isinstance(stage, JointStage)
-    task = _alignment(context, stage, open_student(context, "student", "align", {"align-static": 0.5}))
+    task = stage.kept_alignment(context, open_student(context, "student", "align", {"align-static": 0.5}))
     assert (task.losses.ranking, task.losses.contrastive, task.losses.squared_l2) == (0.5, 0.25, 1.0)
     assert task.parts[0].neighbours is not None and task.parts[0].neighbours.shape == (len(task.parts[0].places), 3)
     told = task.backward(0)
@@ -148,7 +148,7 @@ def test_stage_two_keeps_the_losses_of_the_stage_it_starts_from(blended: tuple[P
 
 def test_a_stage_trains_measures_and_exports_the_blend(blended: tuple[Path, Recipe]) -> None:
     root, recipe = blended
-    context = Context(recipe, root / "care-tiny" / "s0", shared=root)
+    context = RunContext(recipe, root / "care-tiny" / "s0", shared=root)
     student = open_student(context, "student", "joint", {"align-static": 0.5})
     alone, still = open_student(context, "student", "joint"), open_student(context, "static", "align-static")
     mixed = alone.encode(TEXTS) + still.encode(TEXTS)

@@ -3,52 +3,46 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from suwen.training.durable import write_whole
+from suwen.durable import write_json, write_text
 
 
 class Journal:
-    """``stages.json``: for each stage, the hash of what it depends on and how long it took.
+    """``stages.json``: for each stage, what it depends on with the hash of that, and how long it took.
 
     Args:
         file: The file; made by the first record.
+
+    Attributes:
+        stages: For each stage its ``key``, ``identity`` and ``seconds``.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._found: dict[str, dict[str, Any]] = {}
+        self.stages: dict[str, dict[str, Any]] = {}
         self.reload()
 
     def reload(self) -> None:
         """Read the file again."""
         if self.file.is_file():
-            self._found = json.loads(self.file.read_text(encoding="utf-8"))
-
-    def names(self) -> list[str]:
-        """The stages it knows."""
-        return list(self._found)
+            self.stages = json.loads(self.file.read_text(encoding="utf-8"))
 
     def key(self, name: str) -> str | None:
         """The hash of a stage's identity; None when it was never begun."""
-        return self._found[name]["key"] if name in self._found else None
-
-    def identity(self, name: str) -> dict[str, Any]:
-        """What a stage depended on."""
-        found: dict[str, Any] = self._found[name]["identity"]
-        return found
+        return self.stages[name]["key"] if name in self.stages else None
 
     def seconds(self, name: str) -> float:
         """How long a stage has taken so far, over all its resumptions."""
-        return float(self._found[name]["seconds"]) if name in self._found else 0.0
+        return float(self.stages[name]["seconds"]) if name in self.stages else 0.0
 
     def record(self, name: str, key: str, identity: dict[str, Any], seconds: float) -> None:
         """Note a stage, on the disk at once."""
-        self._found[name] = {"key": key, "identity": identity, "seconds": round(seconds, 3)}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.file, json.dumps(self._found, ensure_ascii=False, indent=1).encode())
+        self.stages[name] = {"key": key, "identity": identity, "seconds": round(seconds, 3)}
+        write_json(self.file, self.stages)
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class StageReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """What a run has come to; ``stopped`` says why it is not complete."""
 
     name: str
@@ -101,9 +95,8 @@ class Report:
 
     def write(self) -> None:
         """Write ``report.json`` and ``report.md`` into the run's folder."""
-        text = json.dumps(self.as_json(), ensure_ascii=False, indent=1)
-        write_whole(self.folder / "report.md", self.as_markdown().encode())
-        write_whole(self.folder / "report.json", text.encode())
+        write_text(self.folder / "report.md", self.as_markdown())
+        write_json(self.folder / "report.json", self.as_json())
 
 
 def is_finished(folder: Path) -> bool:
@@ -113,8 +106,27 @@ def is_finished(folder: Path) -> bool:
 
 def metrics_of(folder: Path) -> dict[str, Any]:
     """The metrics of a finished stage."""
-    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    return found
+    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    return metrics
+
+
+def read_report(folder: Path) -> dict[str, Any] | None:
+    """The ``report.json`` of a run, or None when it has none yet."""
+    file = folder / "report.json"
+    report: dict[str, Any] | None = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    return report
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
+    """What differs between two groups of values, by dotted key: before, and now."""
+    changes: dict[str, tuple[Any, Any]] = {}
+    for key in sorted({*old, *new}):
+        before, now = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(now, dict):
+            changes |= differences(before, now, f"{prefix}{key}.")
+        elif before != now:
+            changes[prefix + key] = (before, now)
+    return changes
 
 
 def _number(value: Any) -> str:

@@ -1,7 +1,8 @@
 """The folder of one stage's run: what was asked, what it ran on, what came of it. The training is ``loop``'s.
 
 ``config.json`` is written last when a run begins and ``metrics.json`` last when it ends: a folder with the first and
-without the second is unfinished. Of several processes only the first writes.
+without the second is unfinished. Of several processes only the first writes. Whether a folder holds the work that is
+asked for is the runner's to say, by the stage's identity: here the settings are kept for people to read.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -23,11 +23,11 @@ from typing import Any
 import torch
 
 import suwen
-from suwen.durable import FileLock, Locked
+from suwen.durable import FileLock, Locked, new_folder, write_json
 from suwen.errors import SuwenError
-from suwen.training.durable import sync, sync_tree, write_whole
 from suwen.training.loop.checkpoints import Checkpoints
 from suwen.training.loop.curves import Curves
+from suwen.training.loop.journal import differences
 from suwen.training.loop.processes import agree, in_first, world
 
 _PACKAGES = (
@@ -40,8 +40,6 @@ _PACKAGES = (
     "tokenizers",
     "numpy",
 )
-_ABSENT = object()
-_LONGEST_VALUE = 60
 
 
 class RunError(SuwenError):
@@ -67,59 +65,46 @@ class RunFolder:
 
     @classmethod
     def open(
-        cls,
-        path: Path | str,
-        config: Mapping[str, Any],
-        inputs: Mapping[str, str],
-        *,
-        resume: bool = False,
-        may_change: Collection[str] = (),
+        cls, path: Path | str, config: Mapping[str, Any], inputs: Mapping[str, str], *, resume: bool = False
     ) -> RunFolder:
         """Begin a run, or find one again.
 
         Args:
             path: The folder; made if it is not there.
-            config: The stage's full settings, of what JSON can hold.
-            inputs: Hashes of all that the stage reads, by name.
+            config: The stage's full settings, of what JSON can hold; on going on, the new ones are written down.
+            inputs: Hashes of what the stage reads of earlier stages, by name.
             resume: Whether an unfinished run goes on.
-            may_change: Dotted keys of the settings that do not touch what is trained, such as
-                ``training.checkpoint_every``: another value is no reason to refuse.
 
         Raises:
-            RunError: The folder holds a run of other settings or data, an unfinished one that is not to be resumed,
+            RunError: The folder was begun on other inputs, holds an unfinished run that is not to be resumed or
                 something else altogether, or is in use by another process.
         """
         folder = Path(path)
-        opened = in_first(
-            lambda: cls._open(folder, _plain(config), _plain(inputs), resume=resume, may_change=may_change)
-        )
+        opened = in_first(lambda: cls._open(folder, _plain(config), _plain(inputs), resume=resume))
         finished = agree([float(opened is not None and opened.finished)])[0]
         return opened if opened is not None else cls(folder, finished=bool(finished))
 
     @classmethod
-    def _open(
-        cls,
-        folder: Path,
-        config: dict[str, Any],
-        inputs: dict[str, Any],
-        *,
-        resume: bool,
-        may_change: Collection[str],
-    ) -> RunFolder:
+    def _open(cls, folder: Path, config: dict[str, Any], inputs: dict[str, Any], *, resume: bool) -> RunFolder:
         if not (folder / "config.json").exists():
             return cls._begin(folder, config, inputs)
-        changed = _differences(_read(folder / "config.json"), config, "")
-        allowed = {key: change for key, change in changed.items() if key in may_change}
-        refused = {key: change for key, change in changed.items() if key not in may_change}
-        _refuse(folder, refused, _differences(_read(folder / "inputs.json"), inputs, ""))
+        begun = _read(folder / "inputs.json")
+        # Folders of 0.1.0 hold hashes of data files too, which are in the stage's identity.
+        shared = inputs.keys() & begun.keys()
+        if changed := differences(*({key: one[key] for key in shared} for one in (begun, inputs))):
+            raise RunError(
+                f"{folder} was begun on other results of earlier stages:\n  "
+                + "\n  ".join(f"{key}: {old} -> {new}" for key, (old, new) in changed.items())
+                + "\nput the old ones back, train into another root, or delete that folder"
+            )
         if (folder / "metrics.json").exists():
             return cls(folder, finished=True)
         if not resume:
             raise RunError(
-                f"{folder} holds an unfinished run of the same settings:"
+                f"{folder} holds an unfinished run:"
                 " go on with --resume, or train into another root (or delete that folder)"
             )
-        return cls._go_on(folder, config, allowed)
+        return cls._go_on(folder, config)
 
     @classmethod
     def _begin(cls, folder: Path, config: dict[str, Any], inputs: dict[str, Any]) -> RunFolder:
@@ -132,26 +117,25 @@ class RunFolder:
         if (folder / "config.json").exists():
             run.close()
             raise RunError(f"another process has just begun a run in {folder}: come back with --resume")
-        _write(folder / "versions.json", versions())
-        _write(folder / "inputs.json", inputs)
-        _write(folder / "config.json", config)
+        write_json(folder / "versions.json", versions())
+        write_json(folder / "inputs.json", inputs)
+        write_json(folder / "config.json", config)
         run.event(event="begun")
         return run
 
     @classmethod
-    def _go_on(cls, folder: Path, config: dict[str, Any], allowed: dict[str, tuple[Any, Any]]) -> RunFolder:
+    def _go_on(cls, folder: Path, config: dict[str, Any]) -> RunFolder:
         run = cls(folder, _locked(folder))
         if (folder / "metrics.json").exists():
             run.close()
             return cls(folder, finished=True)
         for leftover in folder.glob(".model.*.tmp"):
             shutil.rmtree(leftover, ignore_errors=True)
-        if allowed:
-            _write(folder / "config.json", config)
         # Another version may round otherwise, which is worth knowing and no reason to lose the work.
-        now = {key: list(pair) for key, pair in _differences(_read(folder / "versions.json"), versions(), "").items()}
-        changed = {key: list(pair) for key, pair in allowed.items()}
-        run.event(event="opened again", config_changed=_shown(changed), versions_changed=_shown(now))
+        versions_changed = _shown(differences(_read(folder / "versions.json"), versions()))
+        config_changed = _shown(differences(run.config, config))
+        write_json(folder / "config.json", config)
+        run.event(event="opened again", config_changed=config_changed, versions_changed=versions_changed)
         return run
 
     @property
@@ -175,24 +159,21 @@ class RunFolder:
             raise RunError(f"{self.path} is not finished and has no metrics yet: go on with --resume")
         return _read(self.path / "metrics.json")
 
-    @contextmanager
-    def new_model(self) -> Iterator[Path]:
-        """A folder to write the model to, which becomes ``model/`` when the block ends well.
+    def leave(self, save: Callable[[Path], None], measure: Callable[[], dict[str, float]] = dict) -> dict[str, float]:
+        """Write the model, whole or not at all, and measure it, in the first process; the others wait.
 
-        Every process gets one; only the first process's becomes the model.
+        Args:
+            save: Writes the model to the folder it is given, which then becomes ``model/``, in place of one that is
+                there.
+            measure: Gives the metrics of the model, once it is there.
         """
-        temporary = self.path / f".model.{os.getpid()}.tmp"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        try:
-            yield temporary
-            if world()[0] == 0:
-                sync_tree(temporary)
-                shutil.rmtree(self.model, ignore_errors=True)
-                temporary.rename(self.model)
-                sync(self.path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+
+        def finish() -> dict[str, float]:
+            with new_folder(self.model) as temporary:
+                save(temporary)
+            return measure()
+
+        return in_first(finish) or {}
 
     def event(self, **fields: Any) -> None:
         """Add a line to ``events.jsonl``, with the time."""
@@ -205,12 +186,6 @@ class RunFolder:
             torn = stream.read(1) not in (b"", b"\n")
             stream.write(b"\n" * torn + line.encode("utf-8") + b"\n")
 
-    def events(self) -> list[dict[str, Any]]:
-        """The events so far, without lines that a kill has cut short."""
-        file = self.path / "events.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return [found for line in lines if (found := _parsed(line)) is not None]
-
     def finish(self, metrics: Mapping[str, Any]) -> None:
         """Draw the curves, write ``metrics.json``, and let go of the checkpoints and the lock."""
         if world()[0] == 0:
@@ -219,7 +194,7 @@ class RunFolder:
             notes = [*([left_out] if left_out else []), *(f"{key} is not a finite number" for key in strange)]
             # JSON knows no NaN, and hours of training must not end in an error about that.
             clean = {key: None if key in strange else value for key, value in metrics.items()}
-            _write(self.path / "metrics.json", {**clean, **({"notes": notes} if notes else {})})
+            write_json(self.path / "metrics.json", {**clean, **({"notes": notes} if notes else {})})
             self.event(event="finished")
             self.checkpoints.clear()
         self.finished = True
@@ -272,51 +247,16 @@ def _locked(folder: Path) -> FileLock:
     try:
         lock.acquire()
     except Locked as problem:
-        holder = problem.holder
-        if holder == str(os.getpid()):
+        if problem.holder == str(os.getpid()):
             raise RunError(f"{folder} is already open in this process: close that RunFolder first") from None
         raise RunError(
-            f"process {holder} trains in {folder}: wait for it, or stop it and come back with --resume"
+            f"process {problem.holder} trains in {folder}: wait for it, or stop it and come back with --resume"
         ) from None
     return lock
 
 
-def _refuse(folder: Path, config: Mapping[str, tuple[Any, Any]], inputs: Mapping[str, tuple[Any, Any]]) -> None:
-    if not config and not inputs:
-        return
-    lines = [f"{folder} holds a run of other {' and '.join(_kinds(config, inputs))}:"]
-    lines += [f"  {key}: {_short(old)} -> {_short(new)}" for key, (old, new) in config.items()]
-    lines += [f"  data {key}: {_short(old)} -> {_short(new)}" for key, (old, new) in inputs.items()]
-    back = [f"--set {key}={_short(old)}" for key, (old, _) in config.items() if old is not _ABSENT]
-    fixes = ["train into another root", *([f"put the settings back ({' '.join(back[:3])})"] if back else [])]
-    lines.append(f"To mend it: {', or '.join([*fixes, *(['put the old data back'] if inputs else [])])}.")
-    raise RunError("\n".join(lines))
-
-
-def _kinds(config: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[str]:
-    if config:
-        yield "settings"
-    if inputs:
-        yield "data"
-
-
-def _differences(old: Any, new: Any, key: str) -> dict[str, tuple[Any, Any]]:
-    """The leaves that differ, by dotted key."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        found: dict[str, tuple[Any, Any]] = {}
-        for name in sorted({*old, *new}):
-            found |= _differences(old.get(name, _ABSENT), new.get(name, _ABSENT), f"{key}.{name}" if key else name)
-        return found
-    return {} if old == new and type(old) is type(new) else {key: (old, new)}
-
-
-def _short(value: Any) -> str:
-    text = "absent" if value is _ABSENT else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
-
-
-def _shown(changes: Mapping[str, list[Any]]) -> dict[str, str]:
-    return {key: f"{_short(old)} -> {_short(new)}" for key, (old, new) in changes.items()}
+def _shown(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
+    return {key: f"{old} -> {new}" for key, (old, new) in changes.items()}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -334,16 +274,3 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise RunError(f"{file} cannot be read ({problem}): train into another root, or delete that run") from problem
     return content
-
-
-def _parsed(line: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return None
-    return found
-
-
-def _write(file: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-    write_whole(file, text.encode("utf-8"))

@@ -1,4 +1,4 @@
-"""Reads a recipe: YAML, includes, a variant, ``--set``, variables; then checks it. What keys mean is in settings."""
+"""Reads a recipe: YAML, includes, a variant, ``--set``, variables; then checks it. Keys are recipe_model's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from suwen.training.recipe.checks import check
-from suwen.training.recipe.complaints import RecipeError, explain, nearest
-from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.recipe_checks import check
+from suwen.training.recipe.recipe_errors import RecipeError, explain, nearest
+from suwen.training.recipe.recipe_model import Data, Recipe
+from suwen.training.recipe.stage_base import STAGES, Stage
 
 #: Where the data are, when the recipe and ``--set data.root=`` say nothing.
 DATA_VARIABLE = "SUWEN_DATA"
@@ -65,8 +66,8 @@ def find_recipe(name: Path | str) -> Path:
     package = Path(str(importlib.resources.files("suwen")))
     # In the wheel they lie inside the package; in a checkout they are a folder of their own.
     for folder in (package / "recipes", package.parent.parent / "recipes"):
-        if (found := folder / f"{name}.yaml").is_file():
-            return found
+        if (file := folder / f"{name}.yaml").is_file():
+            return file
         if known := sorted(file.stem for file in folder.glob("*.yaml")):
             raise RecipeError(f"there is no recipe {name!r}: name a .yaml file, or one of {', '.join(known)}")
     return path
@@ -223,8 +224,13 @@ def _stage(raw: _Raw, name: str, key: str) -> _Raw:
     names = [stage.get("name") for stage in raw.get("stages", ())]
     if name not in names:
         raise RecipeError(f"{key}: no stage is called '{name}'{nearest(name, names)}")
-    found: _Raw = raw["stages"][names.index(name)]
-    return found
+    stage: _Raw = raw["stages"][names.index(name)]
+    return stage
+
+
+def _kind(stage: _Raw) -> type[Stage]:
+    """The class of a stage as it was read; one that says nothing where its kind is unknown, which is refused later."""
+    return STAGES.get(str(stage.get("stage")), Stage)
 
 
 def _apply_variant(raw: _Raw, name: str) -> None:
@@ -241,7 +247,7 @@ def _apply_variant(raw: _Raw, name: str) -> None:
         _remove(raw, _stage(raw, stage, f"variants.{name}.remove"))
     if not variant.get("export"):
         # A tier may well be of a space that the variant no longer makes.
-        raw["stages"] = [stage for stage in raw["stages"] if stage.get("stage") != "export"]
+        raw["stages"] = [stage for stage in raw["stages"] if not _kind(stage).ships]
     raw["name"] = f"{raw.get('name', 'recipe')}.{name}"
 
 
@@ -250,9 +256,9 @@ def _remove(raw: _Raw, stage: _Raw) -> None:
     raw["stages"].remove(stage)
     gone, start, document = stage["name"], stage.get("start"), stage.get("document")
     for other in raw["stages"]:
-        takes_document = other.get("stage") in ("freeze", "vectors")
         if other.get("start") == gone:
-            other["start"] = document if takes_document and document else start
+            takes_encoder = _kind(other).needs_of("start") in ("adapter", "encoder")
+            other["start"] = document if document and takes_encoder else start
         if other.get("document") == gone:
             other["document"] = document
         tiers = other.get("tiers") or {}
@@ -275,18 +281,22 @@ def _expand(raw: _Raw, folder: Path) -> None:
         return
     for key in ("rows", "texts", "held_out"):
         # The defaults hold ${DATA} too.
-        data.setdefault(key, Recipe.model_fields["data"].get_default(call_default_factory=True).model_dump()[key])
+        data.setdefault(key, Data.model_fields[key].default)
     raw["data"] = data
     known = dict(os.environ) | {"RECIPE": str(folder)}
     known.pop("DATA", None)
     root = data.get("root") or os.environ.get(DATA_VARIABLE)
     if isinstance(root, str):
-        known["DATA"] = data["root"] = _VARIABLE.sub(lambda found: known.get(found[1], found[0]), root)
+        known["DATA"] = data["root"] = _filled(root, known)
     for group, key in _paths(raw):
         value = group[key]
         if isinstance(value, str):
-            group[key] = _VARIABLE.sub(lambda found: known.get(found[1], found[0]), value)
+            group[key] = _filled(value, known)
             _refuse_unknown(group[key])
+
+
+def _filled(value: str, known: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda variable: known.get(variable[1], variable[0]), value)
 
 
 def _refuse_unknown(value: str) -> None:

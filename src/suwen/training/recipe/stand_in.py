@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from suwen.training.recipe.checks import check
-from suwen.training.recipe.complaints import RecipeError, nearest
-from suwen.training.recipe.settings import Recipe
+from suwen.training.recipe.recipe_checks import check
+from suwen.training.recipe.recipe_errors import RecipeError, nearest
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.tiny_data import facts, write_tiny_data
 
 _PREFIX = "builtin:"
@@ -48,8 +49,12 @@ def stand_in(recipe: Recipe, folder: Path) -> Recipe:
     raw = recipe.model_dump(mode="json")
     rows = [stage["rows"] for stage in raw["stages"] if stage.get("rows")]
     names = {name for one in rows for name in (*(one["sources"] or ()), *one["weights"])}
-    _once(folder / "data", lambda made: write_tiny_data(made, sorted(names), conditions=8))
     data = folder / "data"
+    _once(data, lambda made: write_tiny_data(made, sorted(names), conditions=8))
+
+    def builtin(name: str) -> str:
+        return str(_path(_PREFIX + name, _MODELS, folder))
+
     raw["data"] = {
         "rows": str(data / "rows"),
         "texts": str(data / "texts.jsonl.gz"),
@@ -60,18 +65,19 @@ def stand_in(recipe: Recipe, folder: Path) -> Recipe:
     if raw["tokenizer"]:
         raw["tokenizer"] = {"vocabulary": 600}
     for student in raw["students"].values():
-        _shrink_student(student, recipe.dimension, folder)
-    for stage in raw["stages"]:
-        _shrink_stage(stage, recipe.dimension, folder)
+        _shrink_student(student, recipe.dimension, builtin)
+    raw["stages"] = [
+        stage.stand_in(_small_stage(keys, recipe.dimension), builtin)
+        for stage, keys in zip(recipe.stages, raw["stages"], strict=True)
+    ]
     small = Recipe.model_validate(raw)
     check(small)
     return small
 
 
-def _shrink_student(student: dict[str, Any], dimension: int, folder: Path) -> None:
+def _shrink_student(student: dict[str, Any], dimension: int, builtin: Callable[[str], str]) -> None:
     if student["base"] is not None:
-        kind = "gte-tiny" if "gte" in student["base"].lower() else "bert-tiny"
-        student["base"] = _path(_PREFIX + kind, _MODELS, folder)
+        student["base"] = builtin("gte-tiny" if "gte" in student["base"].lower() else "bert-tiny")
     if student["width"] is not None:
         student["width"] = _SPACE if student["width"] == dimension or student["base"] else 48
     student |= {"layers": min(student["layers"], 2), "heads": 2, "intermediate": 64}
@@ -79,11 +85,8 @@ def _shrink_student(student: dict[str, Any], dimension: int, folder: Path) -> No
     student["document_length"] = min(student["document_length"], 56) if student["document_length"] else None
 
 
-def _shrink_stage(stage: dict[str, Any], dimension: int, folder: Path) -> None:
+def _small_stage(stage: dict[str, Any], dimension: int) -> dict[str, Any]:
     """Two steps of two rows; every other choice of the recipe stays, so that its code is run."""
-    if stage["stage"] == "vectors":
-        # A draw of a few texts could lack a kind that the recipe names.
-        stage["limit"] = None
     # Long enough for a prompt of some words and something behind it.
     least = {"max_length": 96, "query_length": 96, "limit": 24, "negatives": 2, "rank": 2, "token_budget": 512}
     for key, most in least.items():
@@ -91,21 +94,15 @@ def _shrink_stage(stage: dict[str, Any], dimension: int, folder: Path) -> None:
             stage[key] = min(stage[key], most)
     if stage.get("dimension"):
         stage["dimension"] = _SPACE if stage["dimension"] == dimension else _DECODER
-    if stage["stage"] == "document":
-        kind = "qwen2-tiny" if "qwen2" in f"{stage['base']} {stage['hub_id']}".lower() else "qwen3-tiny"
-        stage["base"] = _path(_PREFIX + kind, _MODELS, folder)
-        stage["lora"]["rank"] = min(stage["lora"]["rank"], 4)
     if stage.get("dimensions"):
         stage["dimensions"] = [_DECODER, _SPACE, 16]
     if stage.get("mine"):
-        stage["mine"] = stage["mine"] | {"first_rank": 1, "last_rank": 10, "count": 3}
+        stage["mine"] |= {"first_rank": 1, "last_rank": 10, "count": 3}
     if stage.get("rows"):
-        stage["rows"] = stage["rows"] | {"limit_per_source": None, "negatives": min(stage["rows"]["negatives"], 1)}
+        stage["rows"] |= {"limit_per_source": None, "negatives": min(stage["rows"]["negatives"], 1)}
     if stage.get("training"):
         _shrink_training(stage["training"])
-        # Halves are slow on a CPU, and a document encoder encodes much in them; but fp16 has a scale to go wrong.
-        if stage["stage"] == "document" or stage["training"]["precision"] != "fp16":
-            stage["training"]["precision"] = "fp32"
+    return stage
 
 
 def _shrink_training(training: dict[str, Any]) -> None:
@@ -114,6 +111,8 @@ def _shrink_training(training: dict[str, Any]) -> None:
     training["chunk"] = 1 if training["chunk"] else None
     training["token_budget"] = 256 if training["token_budget"] else None
     training["checkpoint_every"] = min(training["checkpoint_every"], 1)
+    # Halves are slow on a CPU; but fp16 has a scale that can go wrong.
+    training["precision"] = "fp16" if training["precision"] == "fp16" else "fp32"
 
 
 def _path(value: Any, known: dict[str, Callable[[Path], None]], folder: Path) -> Any:
@@ -146,60 +145,54 @@ def _texts() -> list[str]:
     return [text for fact in facts() for text in (*fact.questions, fact.answer)]
 
 
-def _decoder(family: str) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        import torch
-        import transformers
+def _decoder(family: str, folder: Path) -> None:
+    import torch
+    import transformers
 
-        torch.manual_seed(_SEED)
-        sizes = {
-            "vocab_size": _save_byte_pairs(folder),
-            "hidden_size": _DECODER,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "intermediate_size": 2 * _DECODER,
-            "max_position_embeddings": 256,
-            "initializer_range": 0.08,
-            "tie_word_embeddings": True,
-            "eos_token_id": 0,
-            "pad_token_id": 1,
-            "bos_token_id": None,
-        }
-        if family == "Qwen3":
-            sizes["head_dim"] = 16
-        config = getattr(transformers, f"{family}Config")(**sizes)
-        getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(folder)
-
-    return make
+    torch.manual_seed(_SEED)
+    sizes = {
+        "vocab_size": _save_byte_pairs(folder),
+        "hidden_size": _DECODER,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 2 * _DECODER,
+        "max_position_embeddings": 256,
+        "initializer_range": 0.08,
+        "tie_word_embeddings": True,
+        "eos_token_id": 0,
+        "pad_token_id": 1,
+        "bos_token_id": None,
+    }
+    if family == "Qwen3":
+        sizes["head_dim"] = 16
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(folder)
 
 
-def _encoder(family: str) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        import torch
-        import transformers
-        from sentence_transformers import SentenceTransformer
-        from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+def _encoder(family: str, folder: Path) -> None:
+    import torch
+    import transformers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
-        torch.manual_seed(_SEED)
-        parts = folder / "parts"
-        config = getattr(transformers, f"{family}Config")(
-            vocab_size=_save_word_pieces(parts),
-            hidden_size=_SPACE,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=2 * _SPACE,
-            max_position_embeddings=128,
-            pad_token_id=1,
-        )
-        getattr(transformers, f"{family}Model")(config).save_pretrained(parts)
-        whole = SentenceTransformer(
-            modules=[Transformer(str(parts), max_seq_length=64), Pooling(_SPACE, "cls"), Normalize()], device="cpu"
-        )
-        whole.save(str(folder))
-        shutil.rmtree(parts)
-
-    return make
+    torch.manual_seed(_SEED)
+    parts = folder / "parts"
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=_save_word_pieces(parts),
+        hidden_size=_SPACE,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=2 * _SPACE,
+        max_position_embeddings=128,
+        pad_token_id=1,
+    )
+    getattr(transformers, f"{family}Model")(config).save_pretrained(parts)
+    whole = SentenceTransformer(
+        modules=[Transformer(str(parts), max_seq_length=64), Pooling(_SPACE, "cls"), Normalize()], device="cpu"
+    )
+    whole.save(str(folder))
+    shutil.rmtree(parts)
 
 
 def _save_byte_pairs(folder: Path) -> int:
@@ -248,8 +241,8 @@ def _save_tokenizer(folder: Path, tokenizer: Any, **names: Any) -> None:
 
 
 _MODELS: dict[str, Callable[[Path], None]] = {
-    "qwen2-tiny": _decoder("Qwen2"),
-    "qwen3-tiny": _decoder("Qwen3"),
-    "gte-tiny": _encoder("Gte"),
-    "bert-tiny": _encoder("Bert"),
+    "qwen2-tiny": partial(_decoder, "Qwen2"),
+    "qwen3-tiny": partial(_decoder, "Qwen3"),
+    "gte-tiny": partial(_encoder, "Gte"),
+    "bert-tiny": partial(_encoder, "Bert"),
 }

@@ -100,13 +100,13 @@ class Fact(NamedTuple):
 
 def facts(conditions: int | None = None) -> list[Fact]:
     """Every fact of the small world, or those of its first conditions."""
-    found = []
+    world = []
     for number, condition in enumerate(_CONDITIONS[:conditions]):
         for place, aspect in enumerate(_ASPECTS):
             questions = tuple(question.format(condition) for question in aspect.questions)
             title, answer = aspect.title.format(condition), aspect.answer.format(condition)
-            found.append(Fact(questions, title, answer, (number * 7 + place * 3) % 10 == 0))
-    return found
+            world.append(Fact(questions, title, answer, (number * 7 + place * 3) % 10 == 0))
+    return world
 
 
 def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: int | None = None) -> None:
@@ -126,8 +126,8 @@ def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: in
     rows = {"consult": list(_consult(seen)), "titles": list(_titles(seen)), "unsup-titles": unlabelled}
     for name in sources:
         rows.setdefault(name, rows["unsup-titles" if name.startswith("unsup-") else "consult"])
-    for name, found in rows.items():
-        write_training_rows(folder / "rows" / f"{name}.jsonl.gz", found)
+    for name, written in rows.items():
+        write_training_rows(folder / "rows" / f"{name}.jsonl.gz", written)
     _write_lines(folder / "texts.jsonl.gz", _texts(seen, sample, conditions))
     _write_lines(folder / "held-out.jsonl.gz", ({"text": text} for fact in kept for text in _all_of(fact)))
     _write_collection(folder / "dev", kept)
@@ -139,27 +139,27 @@ def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: in
     )
 
 
-def _consult(found: list[Fact]) -> Iterator[TrainingRow]:
+def _consult(seen: list[Fact]) -> Iterator[TrainingRow]:
     """Questions with their answers; the negative is another aspect of the same condition."""
-    for place, fact in enumerate(found):
-        other = found[place - 1]
+    for place, fact in enumerate(seen):
+        other = seen[place - 1]
         for question in fact.questions:
             yield TrainingRow(question, (fact.answer,), (other.answer,), prompt=_INSTRUCTION)
 
 
-def _titles(found: list[Fact]) -> Iterator[TrainingRow]:
-    for place, fact in enumerate(found):
-        yield TrainingRow(fact.questions[place % 3], (fact.title,), (found[place - 1].title,), prompt=_INSTRUCTION)
+def _titles(seen: list[Fact]) -> Iterator[TrainingRow]:
+    for place, fact in enumerate(seen):
+        yield TrainingRow(fact.questions[place % 3], (fact.title,), (seen[place - 1].title,), prompt=_INSTRUCTION)
 
 
-def _unlabelled(found: list[Fact], sample: list[dict[str, Any]]) -> Iterator[TrainingRow]:
-    yield from (TrainingRow(fact.title, (fact.answer,)) for fact in found)
+def _unlabelled(seen: list[Fact], sample: list[dict[str, Any]]) -> Iterator[TrainingRow]:
+    yield from (TrainingRow(fact.title, (fact.answer,)) for fact in seen)
     for document in sample:
         yield TrainingRow(document["title"], (document["text"],))
 
 
-def _texts(found: list[Fact], sample: list[dict[str, Any]], conditions: int | None) -> Iterator[dict[str, str]]:
-    for fact in found:
+def _texts(seen: list[Fact], sample: list[dict[str, Any]], conditions: int | None) -> Iterator[dict[str, str]]:
+    for fact in seen:
         for question in fact.questions:
             yield {"text": question, "kind": "query", "source": "tiny"}
         yield {"text": fact.title, "kind": "title", "source": "tiny"}
@@ -175,20 +175,20 @@ def _texts(found: list[Fact], sample: list[dict[str, Any]], conditions: int | No
 def _sample(conditions: int | None) -> list[dict[str, Any]]:
     """Documents of the bundled sample, in proportion."""
     lines = (sample_path() / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line) for line in lines if line.strip()]
-    return found[: None if conditions is None else len(found) * conditions // len(_CONDITIONS)]
+    documents = [json.loads(line) for line in lines if line.strip()]
+    return documents[: None if conditions is None else len(documents) * conditions // len(_CONDITIONS)]
 
 
 def _all_of(fact: Fact) -> tuple[str, ...]:
     return (*fact.questions, fact.title, fact.answer)
 
 
-def _write_collection(folder: Path, found: list[Fact]) -> None:
+def _write_collection(folder: Path, seen: list[Fact]) -> None:
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    documents = [{"_id": f"d{place}", "title": "", "text": fact.answer} for place, fact in enumerate(found)]
+    documents = [{"_id": f"d{place}", "title": "", "text": fact.answer} for place, fact in enumerate(seen)]
     queries = [
         {"_id": f"q{place}-{turn}", "text": question}
-        for place, fact in enumerate(found)
+        for place, fact in enumerate(seen)
         for turn, question in enumerate(fact.questions)
     ]
     _write_lines(folder / "corpus.jsonl", documents)

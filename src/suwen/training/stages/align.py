@@ -1,92 +1,149 @@
-"""The stage ``align``: CARE's Stage I, for one student."""
+"""The stage ``align``: CARE's Stage I, for one student; and what every stage of an aligned student shares."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from suwen.encoders.query import Vectors
-from suwen.training.context import Context
-from suwen.training.recipe.settings import AlignStage
-from suwen.training.stages.aligned import StudentModel, alignment_task, finish_student, open_student, text_parts
-from suwen.training.stages.vectors import TOKENS, TeacherVectors
-from suwen.training.students.student_models import init_from_vectors
-from suwen.training.students.student_tokenizer import DOCUMENT, QUERY
-from suwen.training.tasks.align_task import Part
-from suwen.training.tasks.row_tables import table_of
-from suwen.training.tasks.towers import FrozenTower
+from pydantic import Field, model_validator
+from typing_extensions import override
 
-#: Texts whose mean vector is that of their form.
-_MEAN_OF = 20_000
+from suwen.training.recipe.key_groups import Blend, Kind, Name, Rows
+from suwen.training.recipe.model_shapes import Shape
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import Needs, TrainingStage
+from suwen.training.recipe.stage_cost import QUERY_TOKENS
 
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
 
-def run_align(context: Context, stage: AlignStage) -> dict[str, float]:
-    """Train a student towards the stored vectors of the document encoder; the document encoder never runs."""
-    vectors = TeacherVectors(context.folder_of(stage.vectors))
-    inputs = {"space": vectors.space} | context.data_hashes(texts=True)
-    inputs |= context.student_hash(stage.student, stage.start)
-    for name in stage.blend:
-        inputs |= context.stage_hash(name)
-    folder = context.open(stage, inputs)
-    if folder.finished:
-        return folder.metrics
-    student = open_student(context, stage.student, stage.start, stage.blend, training=stage.training)
-    seed = context.seed_of(stage)
-    parts = (_supervised if stage.supervised else _texts)(context, stage, student, vectors)
-    if stage.start is None and student.shape.init == "vectors":
-        _start_table(student, parts[0], vectors)
-    task = alignment_task(context, stage, student, parts, vectors, batch=stage.training.batch, seed=seed)
-    student.model.train()
-    context.optimise(task, folder, stage.training, per_epoch=task.per_epoch)
-    return finish_student(context, folder, student, vectors)
+#: Copies of the scores of a batch against its near documents: of student and teacher, their softmax, and gradients.
+_RANKED = 6
 
 
-def _start_table(student: StudentModel, part: Part, vectors: TeacherVectors) -> None:
-    """Start a static student from what the teacher makes of each token, weighted by how often the texts hold it."""
-    tokenizer = student.sides["query"].backend
-    counts = np.bincount(part.tower.tokens.ids, minlength=tokenizer.get_vocab_size())
-    # They choose the form, and are no part of the mean.
-    counts[[tokenizer.token_to_id(QUERY), tokenizer.token_to_id(DOCUMENT)]] = 0
-    # What all texts of a form share is the form's vector.
-    forms = [("query", "rows-query"), ("document", "rows-document", "query", "rows-query")]
-    shared = [_mean(vectors, next(name for name in names if vectors.has(name))) for names in forms]
-    init_from_vectors(student.model, np.asarray(vectors.array(TOKENS)), counts=counts, form=np.stack(shared))
+class AlignedStage(TrainingStage):
+    """What the two stages share whose student lands in a space."""
 
+    gives = frozenset({"student"})
 
-def _mean(vectors: TeacherVectors, name: str) -> Vectors:
-    found = vectors.array(name)
-    mean: Vectors = found[:: max(1, len(found) // _MEAN_OF)].mean(axis=0, dtype=np.float32)
-    return mean
-
-
-def _texts(context: Context, stage: AlignStage, student: StudentModel, vectors: TeacherVectors) -> list[Part]:
-    return text_parts(
-        context,
-        student,
-        vectors,
-        stage.training,
-        limit=stage.limit,
-        kinds=stage.kinds,
-        document_share=stage.document_share,
-        seed=context.seed_of(stage),
+    student: Name = Field(description="the student trained")
+    start: Annotated[Name | None, Needs("student")] = Field(
+        default=None, description="the stage its weights come from; null = the student's start"
+    )
+    vectors: Annotated[Name | None, Needs("vectors")] = Field(
+        default=None, description="the vectors stage it is aligned to"
+    )
+    blend: Annotated[Blend, Needs("student")] = Field(
+        default_factory=dict,
+        description="stages of other students: share; it learns to be right together with them, as the export blends",
     )
 
+    @override
+    def vectors_from(self, recipe: Recipe) -> str | None:
+        if self.vectors is not None or self.start is None:
+            return self.vectors
+        before: str | None = recipe.stage(self.start).vectors_from(recipe)
+        return before
 
-def _supervised(context: Context, stage: AlignStage, student: StudentModel, vectors: TeacherVectors) -> list[Part]:
-    """Labelled rows: a query must land where the teacher put its positive (the paper's Table 5, upper rows)."""
-    sources = context.sources(stage.rows.sources)
-    table = table_of(sources, prompts=False)
-    rows = [(row[0], row[1][0]) for found in table.sources.values() for row in found]
-    places = vectors.places("rows-document", table.documents)
-    queries = [table.queries[query] for query, _ in rows]
-    documents = np.array([document for _, document in rows], np.int64)
-    tower = student.tower("query", queries, stage.training)
-    return [
-        Part(
-            "query",
-            tower,
-            FrozenTower(vectors.array("rows-document"), context.device),
-            places[documents],
-            documents,
-            1.0,
-        )
-    ]
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        own = self.space_from(recipe)
+        for other in self.blend:
+            if (space := recipe.stage(other).space_from(recipe)) != own:
+                yield (
+                    f"stages.{self.name}.blend.{other}: it is aligned to '{space}', this stage to '{own}': another "
+                    f"space; blend a student of the same space"
+                )
+
+    def width_problems(self, recipe: Recipe, teacher: str) -> Iterator[str]:
+        """A student gives vectors of its teacher's width."""
+        student, wanted = recipe.students[self.student], recipe.dimension_of(teacher)
+        own = recipe.dimension if student.projection or student.width is None else student.width
+        if own != wanted and student.start != "layers-of-document":
+            yield (
+                f"stages.{self.name}: student '{self.student}' gives {own} dimensions, teacher '{teacher}' {wanted}; "
+                f"say `students.{self.student}.projection: true` and `dimension: {wanted}`, or cut the teacher to {own}"
+            )
+
+    @override
+    def tokens_per_row(self, recipe: Recipe) -> int:
+        return min(recipe.students[self.student].max_length, QUERY_TOKENS)
+
+
+class AlignStage(AlignedStage):
+    """Stage I: a student learns to land where the fixed document encoder puts the same text."""
+
+    starts_tables = True
+
+    stage: Literal["align"]
+    vectors: Annotated[Name, Needs("vectors")] = Field(description="the vectors stage it is aligned to")
+    contrastive: float = Field(default=1.0, ge=0, description="weight of the contrastive loss")
+    squared_l2: float = Field(default=1.0, ge=0, description="weight of the squared L2 distance")
+    distil: float = Field(default=0.0, ge=0, description="weight of the KL loss towards the teacher's in-batch scores")
+    leaf: float = Field(default=0.0, ge=0, description="weight of the LEAF loss (L2 distance alone)")
+    ranking: float = Field(
+        default=0.0, ge=0, description="weight of the KL loss towards the teacher's order of documents near the batch"
+    )
+    neighbours: int = Field(default=32, ge=2, description="how many nearest documents of each text, for `ranking`")
+    temperature: float = Field(default=0.03, gt=0, description="of the contrastive and KL losses")
+    supervised: bool = Field(default=False, description="align on labelled rows in place of unlabelled texts")
+    rows: Rows = Field(default_factory=Rows, description="the rows, when supervised")
+    kinds: tuple[Kind, ...] | None = Field(default=None, description="kinds of texts used; null = all")
+    limit: int | None = Field(default=None, ge=1, description="number of texts; null = all")
+    document_share: float = Field(default=0.0, ge=0, le=1, description="share of texts aligned in document form")
+    learning_rates: dict[str, float] = Field(
+        default_factory=dict, description="factors of the learning rate by part: embeddings, encoder, projection"
+    )
+
+    @model_validator(mode="after")
+    def _some_loss(self) -> AlignStage:
+        if not self.contrastive + self.squared_l2 + self.distil + self.leaf + self.ranking:
+            raise ValueError(
+                "no loss is left: give one of contrastive, squared_l2, distil, leaf and ranking a weight above 0"
+            )
+        if self.ranking and self.document_share == 1:
+            raise ValueError("`ranking` is of texts in query form, and there are none: set `document_share` below 1")
+        if self.ranking and self.supervised:
+            raise ValueError("`ranking` is for unlabelled texts: say `supervised: false`, or a joint stage's `distil`")
+        self.rows.require_whole()
+        return self
+
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.alignment import alignment_task, row_parts, start_table, text_parts
+        from suwen.training.teacher_vectors import TeacherVectors
+        from suwen.training.trained_student import open_student
+
+        vectors = TeacherVectors(context.folder_of(self.vectors))
+        student = open_student(context, self.student, self.start, self.blend, training=self.training)
+        seed = context.seed_of(self)
+        if self.supervised:
+            parts = row_parts(context, student, vectors, self)
+        else:
+            parts = text_parts(context, student, vectors, self, training=self.training, seed=seed)
+        if self.start is None and student.shape.init == "vectors":
+            start_table(student, parts[0], vectors)
+        task = alignment_task(context, self, student, parts, vectors, batch=self.training.batch, seed=seed)
+        student.model.train()
+        context.optimise(task, folder, self.training, per_epoch=task.per_epoch)
+        return folder.leave(student.save, lambda: vectors.measure(context, student.encode))
+
+    @property
+    @override
+    def rows_read(self) -> Rows | None:
+        return self.rows if self.supervised else None
+
+    @override
+    def space_from(self, recipe: Recipe) -> str | None:
+        encoder: str | None = recipe.stage(self.vectors).encoder_from
+        return encoder
+
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        yield from self.width_problems(recipe, str(self.space_from(recipe)))
+        yield from super().problems(recipe)
+
+    @override
+    def more_memory(self, shape: Shape) -> int:
+        return self.training.batch**2 * self.neighbours * 4 * _RANKED if self.ranking else 0

@@ -2,34 +2,82 @@
 
 from __future__ import annotations
 
-from suwen.encoders.base_model import base_hash
-from suwen.training.context import Context
-from suwen.training.recipe.settings import DocumentStage
-from suwen.training.stages.documents import TrainedDocument, finish_document
-from suwen.training.stages.pairs import read_table, row_batches
-from suwen.training.tasks.pair_task import PairLosses, PairTask
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from suwen.training.recipe.data_files import model_files
+from suwen.training.recipe.key_groups import Lora, Prompts, Rows
+from suwen.training.recipe.model_shapes import Shape
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import TrainingStage
+from suwen.training.recipe.stage_cost import BYTES, DOCUMENT_TOKENS, QUERY_TOKENS
+
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
 
 
-def run_document(context: Context, stage: DocumentStage) -> dict[str, float]:
-    """Train the adapter on labelled rows; the adapter is what is saved."""
-    inputs = context.data_hashes(rows=stage.rows.sources) | {"base": base_hash(stage.base)}
-    folder = context.open(stage, inputs)
-    if folder.finished:
-        return folder.metrics
-    table = read_table(context, stage.rows)
-    document = TrainedDocument.create(context, stage)
-    queries, documents = document.towers(table, stage.training, stage.prompts)
-    training = stage.training
-    task = PairTask(
-        table,
-        queries,
-        documents,
-        [(document.trained, 1.0)],
-        row_batches(table, stage.rows, training.batch, context.seed_of(stage)),
-        PairLosses(stage.temperature, dimensions=stage.dimensions, backward_weight=stage.backward_weight),
-        negatives=stage.rows.negatives,
-        seed=context.seed_of(stage),
-    )
-    document.model.train()
-    context.optimise(task, folder, training, per_epoch=task.batches.per_epoch)
-    return finish_document(context, folder, document)
+class DocumentStage(TrainingStage):
+    """Trains the LLM document encoder: last token, LoRA, nested dimensions."""
+
+    gives = frozenset({"encoder", "adapter", "teacher", "decoder"})
+
+    stage: Literal["document"]
+    base: str = Field(min_length=1, description="the LLM: hub id, folder, GGUF file, or builtin:NAME")
+    hub_id: str | None = Field(default=None, description="the base's official name, when `base` is a copy of it")
+    lora: Lora = Field(default_factory=Lora, description="the adapter")
+    dimensions: tuple[int, ...] = Field(default=(), description="nested widths trained together; () = the full width")
+    dimension: int | None = Field(default=None, ge=1, description="where vectors are cut; null = the recipe's")
+    max_length: int = Field(default=512, ge=4, description="tokens of a document")
+    query_length: int | None = Field(default=None, ge=4, description="tokens of a query; null = max_length")
+    prompts: Prompts = Field(default_factory=Prompts, description="what stands before texts")
+    temperature: float = Field(default=0.02, gt=0, description="of the contrastive loss")
+    backward_weight: float = Field(default=0.0, ge=0, description="weight of the document-to-query loss")
+    rows: Rows = Field(default_factory=Rows, description="the rows it is trained on")
+
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.pair_rows import read_table, train_pairs
+        from suwen.training.tasks.pair_task import PairLosses
+        from suwen.training.trained_document import TrainedDocument
+
+        table = read_table(context, self)
+        document = TrainedDocument.create(context, self)
+        queries, documents = document.towers(table, self.training, self.prompts)
+        losses = PairLosses(self.temperature, dimensions=self.dimensions, backward_weight=self.backward_weight)
+        document.model.train()
+        train_pairs(context, self, folder, table, queries, documents, [(document.trained, 1.0)], losses)
+        return document.leave(context, folder)
+
+    @override
+    def depends_on(self, recipe: Recipe) -> dict[str, Any]:
+        return {"base": model_files(self.base)}
+
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        cut = self.dimension_in(recipe)
+        if self.dimensions and cut not in self.dimensions:
+            yield (
+                f"stages.{self.name}.dimensions: vectors are cut to {cut}, which is not among the trained widths "
+                f"{list(self.dimensions)}; add it"
+            )
+
+    @override
+    def tokens_per_row(self, recipe: Recipe) -> int:
+        query = min(QUERY_TOKENS, self.query_length or self.max_length)
+        return query + (1 + self.rows.negatives) * min(DOCUMENT_TOKENS, self.max_length)
+
+    @override
+    def more_memory(self, shape: Shape) -> int:
+        # Without dropout the adapter is merged once a step: the base apart, and its gradients.
+        return 0 if self.lora.dropout else 2 * shape.body * BYTES[self.training.precision]
+
+    @override
+    def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
+        base = builtin("qwen2-tiny" if "qwen2" in f"{self.base} {self.hub_id}".lower() else "qwen3-tiny")
+        # In fp32: it encodes much, and halves are slow on a CPU.
+        lora = small["lora"] | {"rank": min(self.lora.rank, 4)}
+        return small | {"base": base, "lora": lora, "training": small["training"] | {"precision": "fp32"}}

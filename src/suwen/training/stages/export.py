@@ -3,110 +3,154 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from suwen.encoders.pair import Pair
+from pydantic import Field, model_validator
+from typing_extensions import override
+
 from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismatch, load_manifest, save_manifest
-from suwen.training.context import Context
-from suwen.training.loop.processes import in_first
-from suwen.training.loop.run_folder import RunFolder
-from suwen.training.recipe.settings import AlignStage, ExportStage, JointStage, VectorsStage
-from suwen.training.ship.exporting import export
-from suwen.training.stages.vectors import TeacherVectors, measure_student
-from suwen.training.tasks.row_tables import DataError
+from suwen.training.recipe.key_groups import Name
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import Needs, Stage
+
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
 
 #: Texts on which the tiers' losses are measured.
 _MEASURED = 2_000
 
 
-def run_export(context: Context, stage: ExportStage) -> dict[str, float]:
-    """Write the frozen pair with its tiers; a tier that was aligned to another space is refused.
+class ExportStage(Stage):
+    """Writes the light pair: ONNX query tiers, the adapter, the manifest."""
 
-    Raises:
-        SpaceMismatch: A tier's stage was aligned to other vectors than those of this space.
-    """
-    inputs = context.stage_hash(stage.start)
-    for name in stage.tiers.values():
-        inputs |= context.stage_hash(name)
-    folder = context.open(stage, inputs)
-    if folder.finished:
-        return folder.metrics
-    return in_first(lambda: _export(context, stage, folder)) or {}
+    ships = True
 
-
-def _export(context: Context, stage: ExportStage, folder: RunFolder) -> dict[str, float]:
-    frozen = load_manifest(context.model_of(stage.start))
-    texts = context.texts(_MEASURED).texts
-    metrics: dict[str, float] = {}
-    with folder.new_model() as out:
-        shutil.copytree(context.model_of(stage.start), out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("merged"))
-        _name(out, frozen, stage, context.recipe.name)
-        for tier, source in stage.tiers.items():
-            metrics |= _add_tier(context, stage, out, tier, source, frozen.space, texts)
-        _set_default(out, stage.default_tier or next(iter(stage.tiers)))
-        metrics |= _blend(context, stage, out)
-    folder.finish(metrics)
-    return metrics
-
-
-def aligned_space(context: Context, name: str) -> str:
-    """The id of the space a student's stage was aligned to."""
-    return _vectors_of(context, name).space
-
-
-def _vectors_of(context: Context, name: str) -> TeacherVectors:
-    stage = context.recipe.stage(name)
-    while isinstance(stage, JointStage) and stage.vectors is None and stage.start is not None:
-        stage = context.recipe.stage(stage.start)
-    vectors = stage.vectors if isinstance(stage, AlignStage | JointStage) else None
-    if vectors is None:
-        raise DataError(f"stage {name!r} was aligned to no space: export a tier from an align or joint stage")
-    assert isinstance(context.recipe.stage(vectors), VectorsStage)
-    return TeacherVectors(context.folder_of(vectors))
-
-
-def _add_tier(
-    context: Context, stage: ExportStage, out: Path, tier: str, source: str, space: Space, texts: list[str]
-) -> dict[str, float]:
-    if (aligned := aligned_space(context, source)) != space.id:
-        raise SpaceMismatch(space.id, aligned, needed_name=stage.start, got_name=f"tier {tier}")
-    student = context.folder_of(source) / "model"
-    with_contract = out / f".{tier}"
-    shutil.copytree(student, with_contract)
-    save_manifest(
-        with_contract,
-        Manifest(name=tier, form="full", space=space, document=ElsewhereDocument(kind="elsewhere", name=stage.start)),
+    stage: Literal["export"]
+    start: Annotated[Name, Needs("space")] = Field(description="the freeze stage whose space the pair is of")
+    tiers: Annotated[dict[Name, Name], Needs("student")] = Field(
+        min_length=1, description="tier name: the stage it comes from"
     )
-    shape = context.recipe.students[getattr(context.recipe.stage(source), "student")]  # noqa: B009 - a Stage has none
-    length = max(shape.max_length, shape.document_length or 0)
-    report = export(with_contract, out, tier=tier, texts=texts, precision=stage.precision, into=True, max_length=length)
-    shutil.rmtree(with_contract)
-    parity = report.manifest.tiers[tier].parity
-    return {f"{tier}.bytes": float(report.sizes[tier])} | {f"{tier}.{key}": value for key, value in parity.items()}
+    default_tier: str | None = Field(default=None, description="the tier used when none is asked for; null = the first")
+    blends: dict[Name, dict[Name, float]] = Field(
+        default_factory=dict, description="tier: {other tier: its share of the vector}; the rest is the tier's own"
+    )
+    precision: Literal["int8", "fp32", "both"] = Field(default="int8", description="weights of the tiers")
+    pair: str | None = Field(default=None, description="the pair's name; null = the recipe's")
+    licence: str = Field(default="", description="the licence of the weights")
 
+    @model_validator(mode="after")
+    def _default_is_a_tier(self) -> ExportStage:
+        if self.default_tier is not None and self.default_tier not in self.tiers:
+            raise ValueError(f"default_tier '{self.default_tier}' is not one of the tiers: {', '.join(self.tiers)}")
+        return self
 
-def _name(out: Path, frozen: Manifest, stage: ExportStage, recipe: str) -> None:
-    said = {"name": stage.pair or recipe, "licence": stage.licence or frozen.licence}
-    save_manifest(out, frozen.model_copy(update=said))
+    @model_validator(mode="after")
+    def _blends_are_of_tiers(self) -> ExportStage:
+        known = ", ".join(self.tiers)
+        for tier, others in self.blends.items():
+            if unknown := [name for name in (tier, *others) if name not in self.tiers]:
+                raise ValueError(f"blends: '{unknown[0]}' is not one of the tiers: {known}")
+            if chained := [name for name in others if name in self.blends]:
+                raise ValueError(f"blends: '{chained[0]}' blends itself and cannot be part of '{tier}': name others")
+            if not others or min(others.values()) <= 0 or sum(others.values()) >= 1:
+                raise ValueError(f"blends: the shares in '{tier}' are above 0 and less than 1 in all, not {others}")
+        return self
 
+    @property
+    @override
+    def reads_texts(self) -> bool:
+        return True
 
-def _set_default(out: Path, tier: str) -> None:
-    found = load_manifest(out)
-    save_manifest(out, Manifest.model_validate({**found.model_dump(), "form": "light", "default_tier": tier}))
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        for tier, name in self.tiers.items():
+            yield from self._space_problems(recipe, tier, name)
+            yield from self._blend_problems(recipe, tier, name)
 
+    def _space_problems(self, recipe: Recipe, tier: str, name: str) -> Iterator[str]:
+        space = recipe.stage(name).space_from(recipe)
+        where = f"stages.{self.name}.tiers.{tier}"
+        if space is None:
+            yield f"{where}: '{name}' is aligned to no space; add an align stage to the vectors of '{self.start}'"
+        elif space != self.start:
+            yield (
+                f"{where}: '{name}' is aligned to '{space}', the pair is of '{self.start}': another space; "
+                f"align it to vectors that start from '{self.start}'"
+            )
 
-def _blend(context: Context, stage: ExportStage, out: Path) -> dict[str, float]:
-    """Write the blends down, once every tier is there, and measure the blended tiers as they will serve."""
-    if not stage.blends:
-        return {}
-    said = load_manifest(out).model_dump()
-    for tier, others in stage.blends.items():
-        for name in (tier, f"{tier}-fp32"):  # the same tier before int8, where both are written
-            if name in said["tiers"]:
-                said["tiers"][name]["blend"] = others
-    save_manifest(out, Manifest.model_validate(said))
-    pair, metrics = Pair.load(out), dict[str, float]()
-    for tier in stage.blends if context.measures else ():
-        found = measure_student(context, _vectors_of(context, stage.tiers[tier]), pair.encoder(tier).encode_queries)
-        metrics |= {f"{tier}.blend.{task}": value for task, value in found.items()}
-    return metrics
+    def _blend_problems(self, recipe: Recipe, tier: str, name: str) -> Iterator[str]:
+        """A student that learnt to be right together with others is wrong alone."""
+        learnt: dict[str, float] = getattr(recipe.stage(name), "blend", {})
+        given = {self.tiers[other]: share for other, share in self.blends.get(tier, {}).items()}
+        if learnt and learnt != given:
+            yield (
+                f"stages.{self.name}.blends.{tier}: '{name}' was trained blended with {learnt}, the export blends "
+                f"{given or 'nothing'}; say the same shares, with the tiers made of those stages"
+            )
+
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        metrics: dict[str, float] = {}
+        folder.leave(lambda out: self._export(context, out, metrics))
+        return metrics
+
+    def _export(self, context: RunContext, out: Path, metrics: dict[str, float]) -> None:
+        """Write the frozen pair with its tiers; a tier that was aligned to another space is refused.
+
+        Raises:
+            SpaceMismatch: A tier's stage was aligned to other vectors than those of this space.
+        """
+        frozen = load_manifest(context.model_of(self.start))
+        texts = context.texts(_MEASURED).texts
+        without = shutil.ignore_patterns("merged")
+        shutil.copytree(context.model_of(self.start), out, dirs_exist_ok=True, ignore=without)
+        named = {"name": self.pair or context.recipe.name, "licence": self.licence or frozen.licence}
+        save_manifest(out, frozen.model_copy(update=named))
+        for tier, source in self.tiers.items():
+            metrics |= self._add_tier(context, out, tier, source, frozen.space, texts)
+        default = {"form": "light", "default_tier": self.default_tier or next(iter(self.tiers))}
+        save_manifest(out, Manifest.model_validate({**load_manifest(out).model_dump(), **default}))
+        metrics |= self._blend(context, out)
+
+    def _add_tier(
+        self, context: RunContext, out: Path, tier: str, source: str, space: Space, texts: list[str]
+    ) -> dict[str, float]:
+        from suwen.training.ship.exporting import export
+        from suwen.training.teacher_vectors import vectors_of_student
+
+        if (aligned := vectors_of_student(context, source).space) != space.id:
+            raise SpaceMismatch(space.id, aligned, needed_name=self.start, got_name=f"tier {tier}")
+        with_contract = out / f".{tier}"
+        shutil.copytree(context.folder_of(source) / "model", with_contract)
+        document = ElsewhereDocument(kind="elsewhere", name=self.start)
+        save_manifest(with_contract, Manifest(name=tier, form="full", space=space, document=document))
+        shape = context.recipe.students[context.recipe.stage(source).student]
+        length = max(shape.max_length, shape.document_length or 0)
+        report = export(
+            with_contract, out, tier=tier, texts=texts, precision=self.precision, into=True, max_length=length
+        )
+        shutil.rmtree(with_contract)
+        parity = report.manifest.tiers[tier].parity
+        return {f"{tier}.bytes": float(report.sizes[tier])} | {f"{tier}.{key}": value for key, value in parity.items()}
+
+    def _blend(self, context: RunContext, out: Path) -> dict[str, float]:
+        """Write the blends down, once every tier is there, and measure the blended tiers as they will serve."""
+        from suwen.encoders.pair import Pair
+        from suwen.training.teacher_vectors import vectors_of_student
+
+        if not self.blends:
+            return {}
+        manifest = load_manifest(out).model_dump()
+        for tier, others in self.blends.items():
+            for name in (tier, f"{tier}-fp32"):  # the same tier before int8, where both are written
+                if name in manifest["tiers"]:
+                    manifest["tiers"][name]["blend"] = others
+        save_manifest(out, Manifest.model_validate(manifest))
+        pair, metrics = Pair.load(out), dict[str, float]()
+        for tier in self.blends:
+            scores = vectors_of_student(context, self.tiers[tier]).measure(context, pair.encoder(tier).encode_queries)
+            metrics |= {f"{tier}.blend.{task}": value for task, value in scores.items()}
+        return metrics

@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
-from suwen.encoders.base_model import base_hash
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
 from suwen.encoders.space import Prompts
-from suwen.training.context import Context
-from suwen.training.loop.processes import in_first
-from suwen.training.loop.run_folder import RunFolder
-from suwen.training.measure import measure
-from suwen.training.recipe.settings import DocumentStage, FreezeStage
-from suwen.training.ship.freezing import freeze
-from suwen.training.stages.documents import TrainedDocument, first_stage
+from suwen.training.recipe.key_groups import Name
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import Needs, Stage
+
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
 
 
-def run_freeze(context: Context, stage: FreezeStage) -> dict[str, float]:
-    """Freeze what a document or joint stage has left; the encoder stays in memory for the vectors."""
-    first = first_stage(context, stage.start)
-    folder = context.open(stage, context.stage_hash(stage.start) | {"base": base_hash(first.base)})
-    if folder.finished:
-        return folder.metrics
-    metrics = in_first(lambda: _freeze(context, stage, first, folder))
-    # Other processes have kept it too, and load what was frozen if they need it.
-    context.loaded.pop(f"document:{stage.start}", None)
-    return metrics or {}
+class FreezeStage(Stage):
+    """Fixes the document encoder and mints its space: from here on nothing changes it."""
 
+    gives = frozenset({"encoder", "teacher", "space"})
 
-def _freeze(context: Context, stage: FreezeStage, first: DocumentStage, folder: RunFolder) -> dict[str, float]:
-    document = TrainedDocument.load(context, stage.start)
-    encoder = freeze(
-        document.factors(),
-        first.base,
-        folder.model,
-        name=context.recipe.name,
-        dimension=stage.dimension or document.dimension,
-        prompts=Prompts(query=first.prompts.query_prompt(), document=first.prompts.document_prompt),
-        max_length=first.max_length,
-        rank=stage.rank,
-        bits=stage.bits,
-        hub_id=first.hub_id,
-        device=context.device,
-        body=document.base_alone(),
-    )
-    del document
-    metrics: dict[str, float] = {}
-    if stage.measure and context.measures:
-        metrics = measure(
+    stage: Literal["freeze"]
+    start: Annotated[Name, Needs("adapter")] = Field(description="the document or joint stage to freeze")
+    dimension: int | None = Field(default=None, ge=1, description="where vectors are cut; null = as trained")
+    rank: int | None = Field(default=None, ge=1, description="cut the adapter to this rank; null = as trained")
+    bits: Literal[8, 16] = Field(default=16, description="bits of the adapter's numbers")
+    measure: bool = Field(default=False, description="measure what the cut costs, on data.measure")
+
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.loop.processes import in_first
+
+        metrics = in_first(lambda: self._freeze(context, folder))
+        # Other processes have kept it too, and load what was frozen if they need it.
+        context.loaded.pop(f"document:{self.start}", None)
+        return metrics or {}
+
+    def _freeze(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        """Freeze what a document or joint stage has left; the encoder stays in memory for the vectors."""
+        from suwen.training.development_measure import measure
+        from suwen.training.ship.freezing import freeze
+        from suwen.training.trained_document import TrainedDocument, first_stage
+
+        first = first_stage(context, self.start)
+        document = TrainedDocument.load(context, self.start)
+        encoder = freeze(
+            document.factors(),
+            first.base,
+            folder.model,
+            name=context.recipe.name,
+            dimension=self.dimension or document.dimension,
+            prompts=Prompts(query=first.prompts.query_prompt(), document=first.prompts.document_prompt),
+            max_length=first.max_length,
+            rank=self.rank,
+            bits=self.bits,
+            hub_id=first.hub_id,
+            device=context.device,
+            body=document.base_alone(),
+        )
+        del document
+        context.loaded[f"encoder:{self.name}"] = encoder
+        if not self.measure:
+            return {}
+        return measure(
             context.measures,
             encoder.encode_queries,
             lambda task: encoder.encode_documents(task.data.documents),
             device=context.device,
         )
-    context.loaded[f"encoder:{stage.name}"] = encoder
-    folder.finish(metrics)
-    return metrics
+
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        if self.dimension and self.dimension > recipe.dimension_of(self.start):
+            yield f"stages.{self.name}.dimension: wider than '{self.start}' gives; take at most that width"

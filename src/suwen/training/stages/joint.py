@@ -2,139 +2,170 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from suwen.training.context import Context
-from suwen.training.loop.processes import in_first
-from suwen.training.loop.run_folder import RunFolder
-from suwen.training.recipe.settings import AlignStage, JointStage
-from suwen.training.stages.aligned import StudentModel, alignment_task, finish_student, open_student, text_parts
-from suwen.training.stages.documents import TrainedDocument
-from suwen.training.stages.pairs import mined, read_table, row_batches, vectors_of
-from suwen.training.stages.vectors import TeacherVectors
-from suwen.training.students.student_models import with_projection
-from suwen.training.tasks.align_task import AlignLosses, AlignTask
-from suwen.training.tasks.pair_task import PairLosses, PairTask, Teacher
-from suwen.training.tasks.row_tables import PairTable
-from suwen.training.tasks.towers import FrozenTower, Tower
+from pydantic import Field, model_validator
+from typing_extensions import override
 
+from suwen.training.recipe.key_groups import Mine, Name, Rows
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import Needs
+from suwen.training.recipe.stage_cost import DOCUMENT_TOKENS, QUERY_TOKENS
+from suwen.training.stages.align import AlignedStage, AlignStage
 
-def run_joint(context: Context, stage: JointStage) -> dict[str, float]:
-    """Train on labelled rows with hard negatives."""
-    inputs = context.data_hashes(rows=stage.rows.sources)
-    inputs |= context.student_hash(stage.student, stage.start)
-    for name in {stage.document, *stage.blend}:
-        inputs |= context.stage_hash(name)
-    folder = context.open(stage, inputs)
-    if folder.finished:
-        return folder.metrics
-    table = read_table(context, stage.rows)
-    vectors = vectors_of(context, stage.vectors or stage.document)
-    if stage.mine is not None:
-        table = mined(context, stage.mine, table, vectors, stage)
-    student = _student(context, stage)
-    return (_both if stage.train_document else _query_only)(context, stage, folder, table, student, vectors)
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
+    from suwen.training.tasks.align_task import AlignTask
+    from suwen.training.trained_document import TrainedDocument
+    from suwen.training.trained_student import StudentModel
 
 
-def _query_only(
-    context: Context,
-    stage: JointStage,
-    folder: RunFolder,
-    table: PairTable,
-    student: StudentModel,
-    vectors: TeacherVectors,
-) -> dict[str, float]:
-    places = vectors.places("rows-document", table.documents)
-    documents = FrozenTower(np.asarray(vectors.array("rows-document")[places]), context.device)
-    task = _task(context, stage, table, student, documents, [(student.model, 1.0)], vectors)
-    student.model.train()
-    context.optimise(task, folder, stage.training, per_epoch=task.batches.per_epoch)
-    return finish_student(context, folder, student, vectors)
+class JointStage(AlignedStage):
+    """Stage II: retrieval fine-tuning of both encoders, or of the query encoder alone over a frozen space."""
 
+    gives = frozenset({"student", "encoder", "adapter"})
 
-def _both(
-    context: Context,
-    stage: JointStage,
-    folder: RunFolder,
-    table: PairTable,
-    student: StudentModel,
-    vectors: TeacherVectors,
-) -> dict[str, float]:
-    """Both encoders move; the space does too, so what was aligned before belongs to no frozen space."""
-    document = TrainedDocument.load(context, stage.document)
-    _, documents = document.towers(table, stage.training, document.prompts, cut=True)
-    rate = 1.0 if stage.document_learning_rate is None else stage.document_learning_rate / stage.training.learning_rate
-    task = _task(context, stage, table, student, documents, [(student.model, 1.0), (document.trained, rate)], vectors)
-    student.model.train()
-    document.model.train()
-    context.optimise(task, folder, stage.training, per_epoch=task.batches.per_epoch)
-    return in_first(lambda: _finish(context, folder, student, document)) or {}
-
-
-def _finish(context: Context, folder: RunFolder, student: StudentModel, document: TrainedDocument) -> dict[str, float]:
-    student.model.eval()
-    with folder.new_model() as temporary:
-        student.save(temporary)
-        document.save(temporary / "document")
-    metrics = document.measure(context, student.encode, folder.model / "document")
-    folder.finish(metrics)
-    return metrics
-
-
-def _task(
-    context: Context,
-    stage: JointStage,
-    table: PairTable,
-    student: StudentModel,
-    documents: Tower,
-    modules: list[tuple[object, float]],
-    vectors: TeacherVectors,
-) -> PairTask:
-    training = stage.training
-    teacher = None
-    if stage.distil:
-        queries = np.asarray(vectors.array("rows-query")[vectors.places("rows-query", table.queries)])
-        known = np.asarray(vectors.array("rows-document")[vectors.places("rows-document", table.documents)])
-        teacher = Teacher(FrozenTower(queries, context.device), FrozenTower(known, context.device))
-    return PairTask(
-        table,
-        student.tower("query", table.queries, training),
-        documents,
-        modules,  # type: ignore[arg-type]
-        row_batches(table, stage.rows, training.batch, context.seed_of(stage)),
-        PairLosses(stage.temperature, distil=stage.distil, keep_alignment=stage.keep_alignment),
-        negatives=stage.negatives,
-        seed=context.seed_of(stage),
-        teacher=teacher,
-        alignment=_alignment(context, stage, student) if stage.keep_alignment else None,
+    stage: Literal["joint"]
+    document: Annotated[Name, Needs("encoder")] = Field(
+        description="the document encoder: a document stage, or a freeze stage when not trained"
     )
-
-
-def _alignment(context: Context, stage: JointStage, student: StudentModel) -> AlignTask:
-    """The Stage-I task of the stage this one starts from, kept in the mix so that the space is not forgotten."""
-    before = context.recipe.stage(str(stage.start)) if stage.start is not None else None
-    shape = before if isinstance(before, AlignStage) else None
-    vectors = TeacherVectors(context.folder_of(str(stage.vectors)))
-    parts = text_parts(
-        context,
-        student,
-        vectors,
-        stage.training,
-        limit=shape.limit if shape else None,
-        kinds=shape.kinds if shape else None,
-        document_share=shape.document_share if shape else 0.0,
-        seed=context.seed_of(stage),
+    train_document: bool = Field(default=True, description="false: only the query encoder moves")
+    rows: Rows = Field(default_factory=Rows, description="the rows it is trained on")
+    negatives: int = Field(default=7, ge=0, description="hard negatives per row")
+    mine: Mine | None = Field(default_factory=Mine, description="mine negatives first; null = labelled ones only")
+    temperature: float = Field(default=0.02, gt=0, description="of the contrastive loss")
+    keep_alignment: float = Field(default=0.0, ge=0, description="weight of the Stage-I loss kept in the mix")
+    vectors: Annotated[Name | None, Needs("vectors")] = Field(
+        default=None, description="the vectors stage it mines and aligns with; null = of `document`"
     )
-    batch, seed = stage.training.batch, context.seed_of(stage) + 1
-    if shape is not None and not shape.supervised:
-        return alignment_task(context, shape, student, parts, vectors, batch=batch, seed=seed)
-    losses = AlignLosses(temperature=shape.temperature if shape else 0.03)
-    return AlignTask(student.model, parts, batch, losses, seed=seed)
+    distil: float = Field(default=0.0, ge=0, description="weight of the KL loss towards the document encoder's scores")
+    document_learning_rate: float | None = Field(
+        default=None, gt=0, description="of the document side; null = the same"
+    )
+    projection: bool = Field(default=False, description="project the student up to the document encoder's full width")
 
+    @model_validator(mode="after")
+    def _consistent(self) -> JointStage:
+        if self.rows.negatives:
+            raise ValueError("`rows.negatives` has no effect here: say `negatives` on the stage itself")
+        if self.keep_alignment > 0 and self.vectors is None:
+            raise ValueError("`keep_alignment` above 0 needs `vectors`, the vectors stage it aligns to: name it")
+        return self
 
-def _student(context: Context, stage: JointStage) -> StudentModel:
-    student = open_student(context, stage.student, stage.start, stage.blend, training=stage.training)
-    if not stage.projection:
-        return student
-    model = with_projection(student.model, context.recipe.dimension_of(stage.document)).to(context.device)
-    return StudentModel(model, student.shape, cache=student.cache, blend=student.blend)
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.pair_rows import mined, read_table, stored_teacher, train_pairs
+        from suwen.training.students.student_models import with_projection
+        from suwen.training.tasks.pair_task import PairLosses
+        from suwen.training.tasks.towers import FrozenTower, Tower
+        from suwen.training.teacher_vectors import vectors_of
+        from suwen.training.trained_document import TrainedDocument
+        from suwen.training.trained_student import StudentModel, open_student
+
+        table = read_table(context, self)
+        vectors = vectors_of(context, self.vectors or self.document)
+        if self.mine is not None:
+            table = mined(context, self.mine, table, vectors, context.seed_of(self))
+        student = open_student(context, self.student, self.start, self.blend, training=self.training)
+        if self.projection:
+            model = with_projection(student.model, context.recipe.dimension_of(self.document)).to(context.device)
+            student = StudentModel(model, student.shape, cache=student.cache, blend=student.blend)
+        modules = [(student.model, 1.0)]
+        document = TrainedDocument.load(context, self.document) if self.train_document else None
+        if document is not None:
+            documents: Tower = document.towers(table, self.training, document.stage.prompts, cut=True)[1]
+            rate = self.document_learning_rate or self.training.learning_rate
+            modules.append((document.trained, rate / self.training.learning_rate))
+            document.model.train()
+        else:
+            documents = FrozenTower(vectors.of_documents(table), context.device)
+        losses = PairLosses(self.temperature, distil=self.distil, keep_alignment=self.keep_alignment)
+        student.model.train()
+        train_pairs(
+            context,
+            self,
+            folder,
+            table,
+            student.tower("query", table.queries, self.training),
+            documents,
+            modules,
+            losses,
+            negatives=self.negatives,
+            teacher=stored_teacher(context, vectors, table) if self.distil else None,
+            alignment=self.kept_alignment(context, student) if self.keep_alignment else None,
+        )
+        if document is None:
+            return folder.leave(student.save, lambda: vectors.measure(context, student.encode))
+        return self._leave_both(context, folder, student, document)
+
+    def _leave_both(
+        self, context: RunContext, folder: RunFolder, student: StudentModel, document: TrainedDocument
+    ) -> Mapping[str, Any]:
+        """Both encoders have moved, and the space too: what was aligned before belongs to no frozen space."""
+
+        def save(out: Path) -> None:
+            student.save(out)
+            document.save(out / "document")
+
+        return folder.leave(save, lambda: document.measure(context, student.encode, folder.model / "document"))
+
+    def kept_alignment(self, context: RunContext, student: StudentModel) -> AlignTask:
+        """The Stage-I task of the stage this one starts from, kept in the mix so that the space is not forgotten."""
+        from suwen.training.alignment import alignment_task, text_parts
+        from suwen.training.teacher_vectors import TeacherVectors
+
+        before = context.recipe.stage(self.start) if self.start is not None else None
+        plain = AlignStage(
+            stage="align", name=self.name, student=self.student, vectors=str(self.vectors), training=self.training
+        )
+        shape = before if isinstance(before, AlignStage) else plain
+        if shape.supervised:  # its texts, and the losses of unlabelled ones
+            kept = {key: getattr(shape, key) for key in ("limit", "kinds", "document_share", "temperature")}
+            shape = plain.model_copy(update=kept)
+        vectors, seed = TeacherVectors(context.folder_of(str(self.vectors))), context.seed_of(self)
+        parts = text_parts(context, student, vectors, shape, training=self.training, seed=seed)
+        return alignment_task(context, shape, student, parts, vectors, batch=self.training.batch, seed=seed + 1)
+
+    @property
+    @override
+    def vectors_sought(self) -> str | None:
+        return self.document if self.vectors is None else None
+
+    @property
+    @override
+    def reads_texts(self) -> bool:
+        return self.keep_alignment > 0
+
+    @override
+    def space_from(self, recipe: Recipe) -> str:
+        return self.name if self.train_document else self.document
+
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        if not self.projection:
+            yield from self.width_problems(recipe, self.document)
+        document = recipe.stage(self.document)
+        frozen = "space" in document.gives
+        if self.train_document and frozen:
+            yield (
+                f"stages.{self.name}.train_document: '{self.document}' is frozen, training it makes another space; say "
+                "`train_document: false`, or train the stage before it, then freeze and align again"
+            )
+        aligned = recipe.stage(self.start).space_from(recipe) if self.start else None
+        # Trained together with the very document encoder that was then frozen: it goes on in the frozen space.
+        together = frozen and aligned == document.encoder_from == self.start
+        if aligned not in (None, self.document) and not self.train_document and not together:
+            yield (
+                f"stages.{self.name}.document: '{self.start}' is aligned to '{aligned}', not to '{self.document}': "
+                f"another space; say `document: {aligned}`, or align to the vectors of '{self.document}'"
+            )
+        yield from super().problems(recipe)
+
+    @override
+    def tokens_per_row(self, recipe: Recipe) -> int:
+        if not self.train_document:
+            return super().tokens_per_row(recipe)
+        return QUERY_TOKENS + (1 + self.negatives) * DOCUMENT_TOKENS

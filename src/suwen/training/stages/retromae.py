@@ -2,100 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import torch
+from pydantic import Field, model_validator
+from typing_extensions import override
 
-from suwen.training.context import Context
-from suwen.training.loop.batches import FlatTokens, Shuffled, tokenise
-from suwen.training.loop.processes import own_share
-from suwen.training.recipe.settings import RetromaeStage
-from suwen.training.stages.aligned import finish_student, open_student
-from suwen.training.tasks.masked_autoencoder import RetroMAE
-from suwen.training.tasks.towers import Precision, autocast, load_trainable, parameter_groups, trainable_state
+from suwen.training.recipe.key_groups import Name
+from suwen.training.recipe.stage_base import TrainingStage
 
-
-class RetromaeTask:
-    """Both reconstructions over unlabelled texts.
-
-    Args:
-        auto: Encoder and light decoder.
-        tokens: The texts.
-        pad: The padding id.
-        batch: Texts per step.
-        seed: Of order and masks.
-        precision: Of the forward pass.
-    """
-
-    def __init__(
-        self, auto: RetroMAE, tokens: FlatTokens, pad: int, batch: int, *, seed: int, precision: Precision
-    ) -> None:
-        self.auto, self.tokens, self.pad, self.seed, self.precision = auto, tokens, pad, seed, precision
-        self.order = Shuffled(len(tokens), batch, seed)
-        self.scaler: Any = None
-
-    def groups(self) -> list[dict[str, Any]]:
-        """AdamW's groups."""
-        return parameter_groups([self.auto])
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Encoder and decoder."""
-        return trainable_state(self.auto)
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Put them back."""
-        load_trainable(self.auto, state)
-
-    def describe(self, number: int) -> str:
-        """Which texts a step sees."""
-        return f"texts {', '.join(map(str, self.order.rows(number)[:5]))}…"
-
-    def step(self, number: int) -> dict[str, float | torch.Tensor]:
-        """Forward and backward of one step."""
-        flat, lengths = self.tokens.take(own_share(self.order.rows(number)))
-        real = np.arange(int(lengths.max()))[None, :] < lengths[:, None]
-        padded = np.full(real.shape, self.pad, np.int64)
-        padded[real] = flat
-        device = next(self.auto.parameters()).device
-        generator = torch.Generator(device).manual_seed(self.seed * 1_000_003 + number)
-        with autocast(device, self.precision):
-            found = self.auto.loss(
-                torch.from_numpy(padded).to(device), torch.from_numpy(real.astype(np.int64)).to(device), generator
-            )
-        total = found["loss"]
-        (total if self.scaler is None else self.scaler.scale(total)).backward()
-        return {name: value.detach() for name, value in found.items()}
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
 
 
-def run_retromae(context: Context, stage: RetromaeStage) -> dict[str, float]:
-    """Pre-train a student on unlabelled texts."""
-    folder = context.open(stage, context.data_hashes(texts=True) | context.student_hash(stage.student, None))
-    if folder.finished:
-        return folder.metrics
-    student = open_student(context, stage.student, None, training=stage.training)
-    seed = context.seed_of(stage)
-    side = student.sides["document"]
-    tokens = tokenise(
-        side,
-        context.texts(stage.limit).texts,
-        max_length=stage.max_length or student.length("document"),
-        cache=student.cache,
-    )
-    auto = RetroMAE(
-        student.model,
-        encoder_mask=stage.encoder_mask,
-        decoder_mask=stage.decoder_mask,
-        seed=seed,
-    ).to(context.device)
-    task = RetromaeTask(
-        auto,
-        tokens,
-        int(side.tokenizer.pad_token_id),
-        stage.training.batch,
-        seed=seed,
-        precision=stage.training.precision,
-    )
-    auto.train()
-    context.optimise(task, folder, stage.training, per_epoch=task.order.per_epoch)
-    return finish_student(context, folder, student, None)
+class RetromaeStage(TrainingStage):
+    """Masked auto-encoding of a student through a light decoder."""
+
+    gives = frozenset({"student"})
+
+    stage: Literal["retromae"]
+    student: Name = Field(description="the student, from its own start")
+    limit: int | None = Field(default=None, ge=1, description="number of texts; null = all")
+    encoder_mask: float = Field(default=0.3, gt=0, lt=1, description="share of tokens the encoder does not see")
+    decoder_mask: float = Field(default=0.5, gt=0, lt=1, description="share of tokens the decoder does not see")
+    max_length: int | None = Field(default=None, ge=4, description="tokens of a text; null = the student's")
+
+    @model_validator(mode="after")
+    def _whole_batches(self) -> RetromaeStage:
+        for key in ("chunk", "token_budget"):
+            if getattr(self.training, key) is not None:
+                raise ValueError(
+                    f"`training.{key}` has no effect here, a batch is taken whole: take it out, and lower `batch` or "
+                    "set `gradient_checkpointing` to need less memory"
+                )
+        return self
+
+    @property
+    @override
+    def less_memory(self) -> str:
+        return f"{self.recomputing}, or lower its batch"
+
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.loop.batches import tokenise
+        from suwen.training.tasks.masked_autoencoder import RetroMAE
+        from suwen.training.tasks.retromae_task import RetromaeTask
+        from suwen.training.trained_student import open_student
+
+        student = open_student(context, self.student, None, training=self.training)
+        seed, side = context.seed_of(self), student.sides["document"]
+        tokens = tokenise(
+            side,
+            context.texts(self.limit).texts,
+            max_length=self.max_length or student.length("document"),
+            cache=student.cache,
+        )
+        auto = RetroMAE(student.model, encoder_mask=self.encoder_mask, decoder_mask=self.decoder_mask, seed=seed)
+        task = RetromaeTask(
+            auto.to(context.device),
+            tokens,
+            int(side.tokenizer.pad_token_id),
+            self.training.batch,
+            seed=seed,
+            precision=self.training.precision,
+        )
+        auto.train()
+        context.optimise(task, folder, self.training, per_epoch=task.order.per_epoch)
+        return folder.leave(student.save)

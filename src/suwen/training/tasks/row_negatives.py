@@ -8,7 +8,7 @@ import torch
 
 from suwen.curate.mine import Window
 from suwen.training.loop.batches import Ints
-from suwen.training.recipe.options import Mine
+from suwen.training.recipe.key_groups import Mine
 from suwen.training.tasks.row_tables import PairTable
 
 _AT_ONCE = 1024

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,18 @@ import torch
 
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import HeldOut
+from suwen.durable import write_text
 from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
+from suwen.training.development_measure import Measured, load_measures
 from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise
-from suwen.training.measure import Measured, load_measures
-from suwen.training.recipe.options import HOW, Training
-from suwen.training.recipe.settings import DocumentStage, FreezeStage, Recipe, Stage
+from suwen.training.recipe.key_groups import Training
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import Stage
 from suwen.training.students.student_models import (
     build_student,
     first_layers,
@@ -39,7 +40,6 @@ from suwen.training.tasks.row_tables import (
     fingerprint,
     read_source,
     read_texts,
-    rows_folder_sources,
     source_files,
 )
 
@@ -48,7 +48,7 @@ StageProgress = Callable[[str, int, int, Mapping[str, float]], None]
 
 
 @dataclass
-class Context:
+class RunContext:
     """One run of a recipe with one seed.
 
     Attributes:
@@ -57,7 +57,7 @@ class Context:
         device: Where to compute.
         seed: Of everything random in the run.
         resume: Whether unfinished stages go on.
-        progress: Told of every logged step.
+        progress: Called with every logged step.
         stop: Asked between steps; true ends the run with a checkpoint.
         shared: Where what several runs can share is kept (the tokenizer); the run's folder by default.
         loaded: Models in memory, by what they are: a stage takes what the one before it left.
@@ -72,6 +72,7 @@ class Context:
     stop: Callable[[], bool] | None = None
     shared: Path | None = None
     loaded: dict[str, Any] = field(default_factory=dict)
+    _drawn: dict[int | None, Texts] = field(default_factory=dict)
 
     def folder_of(self, name: str) -> Path:
         """The folder of a stage."""
@@ -84,22 +85,25 @@ class Context:
             raise DataError(f"{folder} does not exist: run the stage {name!r} first")
         return folder
 
-    def open(self, stage: Stage, inputs: Mapping[str, str] | None = None) -> RunFolder:
-        """The run folder of a stage; refused where it holds the work of other settings or data."""
+    def run(self, stage: Stage) -> dict[str, Any]:
+        """Do a stage in its folder, or find it done; gives its metrics."""
+        with self.open(stage) as folder:
+            if folder.finished:
+                return folder.metrics
+            metrics = dict(stage.run(self, folder))
+            folder.finish(metrics)
+        return metrics
+
+    def open(self, stage: Stage) -> RunFolder:
+        """The run folder of a stage; refused where it was begun on other results of the stages before it."""
         config = stage.model_dump(mode="json") | {"seed": self.seed_of(stage)}
-        if (student := getattr(stage, "student", None)) is not None:
-            config["student_shape"] = self.recipe.students[student].model_dump(mode="json")
-        return RunFolder.open(
-            self.folder_of(stage.name),
-            config,
-            dict(inputs or {}),
-            resume=self.resume,
-            may_change=HOW,
-        )
+        if stage.student_trained is not None:
+            config["student_shape"] = self.recipe.students[stage.student_trained].model_dump(mode="json")
+        return RunFolder.open(self.folder_of(stage.name), config, self._results_read(stage), resume=self.resume)
 
     def seed_of(self, stage: Stage) -> int:
         """The stage's own seed, or the run's."""
-        training: Training | None = getattr(stage, "training", None)
+        training = stage.how_trained
         return self.seed if training is None or training.seed is None else training.seed
 
     def optimise(self, task: Any, folder: RunFolder, training: Training, *, per_epoch: int) -> None:
@@ -107,13 +111,6 @@ class Context:
         steps = training.steps
         if training.epochs is not None:
             steps = max(1, round(training.epochs * per_epoch))
-        told = None
-        if self.progress is not None:
-            report, name = self.progress, folder.path.name
-
-            def told(done: int, total: int, values: Mapping[str, float]) -> None:
-                report(name, done, total, values)
-
         if steps == 0:
             return
         if training.precision == "fp16":
@@ -133,17 +130,17 @@ class Context:
             ),
             checkpoint_every=training.checkpoint_every,
             log_every=training.log_every,
-            progress=told,
+            progress=None if self.progress is None else partial(self.progress, folder.path.name),
             stop=self.stop,
         )
 
     def sources(self, names: Sequence[str] | None, *, unsupervised: bool = False) -> dict[str, list[TrainingRow]]:
         """The rows of some sources (all labelled ones by default); refused where they hit the held-out set."""
-        found = {}
+        rows = {}
         for name, file in source_files(Path(self.recipe.data.rows), names, unsupervised=unsupervised).items():
             with self._guarded(file) as held_out:
-                found[name] = read_source(file, held_out)
-        return found
+                rows[name] = read_source(file, held_out)
+        return rows
 
     @contextmanager
     def _guarded(self, file: Path) -> Iterator[HeldOut | None]:
@@ -157,15 +154,19 @@ class Context:
         if mark.is_file():
             yield None
             return
-        yield self._held_out(Path(path))
+        yield self._held_out
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
-    def _held_out(self, path: Path) -> HeldOut:
-        if "held-out" not in self.loaded:
-            self.loaded["held-out"] = HeldOut.read(path)
-        found: HeldOut = self.loaded["held-out"]
-        return found
+    @cached_property
+    def _held_out(self) -> HeldOut:
+        return HeldOut.read(Path(str(self.recipe.data.held_out)))
+
+    @cached_property
+    def _all_texts(self) -> Texts:
+        file = Path(self.recipe.data.texts)
+        with self._guarded(file) as held_out:
+            return read_texts(file, held_out)
 
     @cached_property
     def measures(self) -> list[Measured]:
@@ -175,43 +176,30 @@ class Context:
 
     def texts(self, limit: int | None = None) -> Texts:
         """The unlabelled texts, or as many of them as asked for; the same ones in every run."""
-        if "texts" not in self.loaded:
-            file = Path(self.recipe.data.texts)
-            with self._guarded(file) as held_out:
-                self.loaded["texts"] = read_texts(file, held_out)
-        if (key := f"texts:{limit}") not in self.loaded:
-            self.loaded[key] = self.loaded["texts"].drawn(limit)
-        found: Texts = self.loaded[key]
-        return found
+        if limit not in self._drawn:
+            self._drawn[limit] = self._all_texts.drawn(limit)
+        return self._drawn[limit]
 
-    def data_hashes(self, *, rows: tuple[str, ...] | bool | None = False, texts: bool = False) -> dict[str, str]:
-        """Hashes of the data files a stage reads, for its run folder."""
-        found: dict[str, str] = {}
-        if texts:
-            found["data.texts"] = sha256_of(Path(self.recipe.data.texts))
-        if rows is not False:
-            files = rows_folder_sources(Path(self.recipe.data.rows))
-            names = files if rows is None or rows is True else rows
-            found |= {f"rows.{name}": sha256_of(files[name]) for name in names if name in files}
-        return found
+    def _results_read(self, stage: Stage) -> dict[str, str]:
+        """Hashes of what the stages have left that this one reads: by its keys, or by its student's start."""
+        names = {reference.stage for reference in stage.references()}
+        student = stage.student_trained
+        if student is not None and getattr(stage, "start", None) is None:
+            source = self.recipe.students[student].source
+            names |= {self._source_stage(source, student)} if source is not None else set()
+        return {f"stage.{name}": hashed for name in sorted(names) if (hashed := self._result_hash(name))}
 
-    def stage_hash(self, name: str) -> dict[str, str]:
-        """A hash of what a finished stage left, for the run folder of a stage that starts from it."""
+    def _result_hash(self, name: str) -> str:
+        """A hash of what a finished stage left; empty where it left nothing."""
         folder = self.folder_of(name)
-        names = [
+        files = [
             file.relative_to(folder).as_posix()
             for file in sorted(folder.rglob("*"))
             if file.suffix in (".safetensors", ".json")
             and file.name not in ("versions.json", "metrics.json", "events.jsonl", "inputs.json", "config.json")
             and "checkpoints" not in file.relative_to(folder).parts
         ]
-        return {f"stage.{name}": sha256_of_files(folder, names)} if names else {}
-
-    def student_hash(self, name: str | None, start: str | None) -> dict[str, str]:
-        """The hash of the stage that weights are taken from; none where nothing is taken."""
-        if start is None and name is not None and (source := self.recipe.students[name].source) is not None:
-            start = self._source_stage(source, name)
-        return self.stage_hash(start) if start is not None else {}
+        return sha256_of_files(folder, files) if files else ""
 
     def tokenizer(self) -> Any:
         """The students' tokenizer, trained once on the data and shared by all runs over them."""
@@ -223,10 +211,7 @@ class Context:
         file = (self.shared or self.root) / name
         if not file.is_file():
             trained = train_tokenizer(texts, size=settings.vocabulary)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            temporary = file.with_name(f".{name}.{os.getpid()}.tmp")
-            trained.save(str(temporary))
-            temporary.replace(file)
+            write_text(file, trained.to_str(pretty=True))
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(file))
@@ -273,9 +258,9 @@ class Context:
 
     def _decoder(self) -> Any:
         """The document encoder as it was frozen (or trained), with its prompts, for a student of its first layers."""
-        stage = next(stage for stage in self.recipe.stages if isinstance(stage, DocumentStage))
+        stage = self.recipe.decoder_stage
         model = load_base(stage.base, device=self.device, dtype="fp32", max_length=stage.max_length)
-        frozen = [one.name for one in self.recipe.stages if isinstance(one, FreezeStage) and one.start == stage.name]
+        frozen = [one.name for one in self.recipe.giving("space") if one.encoder_from == stage.name]
         adapters = [self.folder_of(name) / "model" / "adapter" for name in (*frozen, stage.name)]
         if (adapter := next((folder for folder in adapters if folder.is_dir()), None)) is not None:
             apply_adapter(model, adapter)
@@ -284,7 +269,7 @@ class Context:
 
     def _source_stage(self, source: str, student: str) -> str:
         """The last stage that has written a student, of those before the first of another one which starts from it."""
-        stages = [(stage.name, getattr(stage, "student", None)) for stage in self.recipe.stages]
+        stages = [(stage.name, stage.student_trained) for stage in self.recipe.stages]
         first = next((place for place, (_, trained) in enumerate(stages) if trained == student), len(stages))
         written = [
             name for name, trained in stages[:first] if trained == source and (self.folder_of(name) / "model").is_dir()

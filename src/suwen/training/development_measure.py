@@ -39,15 +39,11 @@ def load_measures(path: Path | None) -> list[Measured]:
     if path is None:
         return []
     suite = load_suite(path)
-    found = []
-    for task in suite.tasks:
-        if task.kind == "retrieval":
-            data = load_data(suite, task)
-            if isinstance(data, Ranked):
-                found.append(Measured(task.name, data))
-    if not found:
+    loaded = [(task.name, load_data(suite, task)) for task in suite.tasks if task.kind == "retrieval"]
+    tasks = [Measured(name, data) for name, data in loaded if isinstance(data, Ranked)]
+    if not tasks:
         raise MeasureError(f"{path} has no retrieval task: name a suite with one, or leave data.measure out")
-    return found
+    return tasks
 
 
 def ndcg(measured: Measured, queries: Vectors, documents: Vectors, *, device: str = "cpu") -> float:
@@ -61,8 +57,8 @@ def ndcg(measured: Measured, queries: Vectors, documents: Vectors, *, device: st
         best.append(torch.topk(part @ matrix.T, min(_DEPTH, len(documents)), dim=1))
     data = measured.data
     run: dict[str, dict[str, float]] = {}
-    for batch, found in enumerate(best):
-        for row, (scores, places) in enumerate(zip(found.values.tolist(), found.indices.tolist(), strict=True)):
+    for batch, top in enumerate(best):
+        for row, (scores, places) in enumerate(zip(top.values.tolist(), top.indices.tolist(), strict=True)):
             query = data.query_ids[batch * _QUERIES_AT_ONCE + row]
             run[query] = {data.document_ids[place]: score for place, score in zip(places, scores, strict=True)}
     return 100 * float(np.mean(evaluate(run, data.qrels, [METRIC])[METRIC]))
@@ -79,9 +75,11 @@ def measure(
         documents: Gives the vectors of a task's documents.
         device: Where to multiply.
     """
-    scores = {
-        task.name: ndcg(task, encode_queries(task.data.queries), documents(task), device=device) for task in tasks
-    }
-    if scores:
-        scores["mean"] = float(np.mean(list(scores.values())))
-    return scores
+    return with_mean(
+        {task.name: ndcg(task, encode_queries(task.data.queries), documents(task), device=device) for task in tasks}
+    )
+
+
+def with_mean(scores: dict[str, float]) -> dict[str, float]:
+    """The scores of some tasks, and their mean where there are any."""
+    return scores | ({"mean": float(np.mean(list(scores.values())))} if scores else {})

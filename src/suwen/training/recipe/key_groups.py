@@ -1,4 +1,4 @@
-"""The groups of keys that stages share: training, rows, prompts, adapter, mining. The stages are in settings."""
+"""The groups of keys that stages share: training, rows, prompts, adapter, mining. The stages are in ``stages/``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 #: What a text is: query, answer, title, sentence, span, name, pattern… as the file of texts says.
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=32)]
-Precision = Literal["fp32", "bf16", "fp16"]
 Schedule = Literal["linear", "cosine", "constant"]
 Faithful = Literal["paper", "code", "fixed"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
@@ -17,7 +16,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
 DECODER_MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-class Settings(BaseModel):
+class KeyGroup(BaseModel):
     """A frozen group of keys; a key it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +44,7 @@ HOW = (
 )
 
 
-class Training(Settings):
+class Training(KeyGroup):
     """How long and how one stage is optimised (AdamW)."""
 
     steps: int | None = Field(default=None, ge=0, description="optimiser steps; 0 keeps the weights as they start")
@@ -57,7 +56,9 @@ class Training(Settings):
     warmup: float = Field(default=0.05, ge=0, lt=1, description="share of the steps that warm up")
     schedule: Schedule = Field(default="linear", description="what follows the warm-up")
     clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null clips nothing")
-    precision: Precision = Field(default="fp32", description="number format of the forward and backward pass")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="number format of the forward and backward pass"
+    )
     gradient_checkpointing: bool = Field(default=False, description="recompute activations: less memory, more time")
     chunk: int | None = Field(default=None, ge=1, description="texts per piece of the gradient cache; null = off")
     token_budget: int | None = Field(default=None, ge=1, description="padded tokens per forward pass; null = no limit")
@@ -82,7 +83,7 @@ class Training(Settings):
         return self.steps
 
 
-class Rows(Settings):
+class Rows(KeyGroup):
     """Which training rows a stage sees, and how often."""
 
     sources: tuple[str, ...] | None = Field(
@@ -109,7 +110,7 @@ class Rows(Settings):
                 raise ValueError(f"`rows.{key}` has no effect here, every row of `sources` is taken: take it out")
 
 
-class Prompts(Settings):
+class Prompts(KeyGroup):
     """What is put before a text on each side; both are said, or neither."""
 
     query: str | None = Field(default=None, description="before a query; {instruction} stands for the row's own")
@@ -135,7 +136,7 @@ class Prompts(Settings):
         return self.document or ""
 
 
-class Lora(Settings):
+class Lora(KeyGroup):
     """The low-rank adapter of the document encoder."""
 
     rank: int = Field(default=32, ge=1, description="its rank")
@@ -144,7 +145,7 @@ class Lora(Settings):
     modules: tuple[str, ...] = Field(default=DECODER_MATRICES, min_length=1, description="the matrices it is put on")
 
 
-class Mine(Settings):
+class Mine(KeyGroup):
     """Hard negatives from the teacher's own ranking."""
 
     first_rank: int = Field(default=2, ge=1, description="best rank a negative may have")
@@ -159,7 +160,7 @@ class Mine(Settings):
         return self
 
 
-class Forms(Settings):
+class Forms(KeyGroup):
     """Which texts the teacher embeds as a query, and which as a document."""
 
     query: tuple[Kind, ...] | None = Field(default=None, description="kinds in query form; null = all")

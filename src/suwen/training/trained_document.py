@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,15 +16,17 @@ from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
 from suwen.encoders.space import Prompts as SpacePrompts
 from suwen.encoders.space import Space
-from suwen.training.context import Context
+from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
-from suwen.training.loop.processes import in_first
-from suwen.training.measure import measure
-from suwen.training.recipe.options import Prompts, Training
-from suwen.training.recipe.settings import DocumentStage, FreezeStage
+from suwen.training.loop.run_folder import RunFolder
+from suwen.training.recipe.key_groups import Prompts, Training
+from suwen.training.run_context import RunContext
 from suwen.training.tasks.merged_lora import MergedLora
 from suwen.training.tasks.row_tables import DataError, PairTable
 from suwen.training.tasks.towers import TrainedTower, recompute_layers
+
+if TYPE_CHECKING:
+    from suwen.training.stages.document import DocumentStage
 
 #: Where a stage's model folder keeps the adapter of the document encoder.
 ADAPTER = "adapter"
@@ -49,16 +51,11 @@ class TrainedDocument:
     @property
     def trained(self) -> torch.nn.Module:
         """What has the trainable matrices."""
-        found: torch.nn.Module = self.model if self.merged is None else self.merged
-        return found
-
-    @property
-    def prompts(self) -> Prompts:
-        """What stands before texts."""
-        return self.stage.prompts
+        module: torch.nn.Module = self.model if self.merged is None else self.merged
+        return module
 
     @classmethod
-    def create(cls, context: Context, stage: DocumentStage) -> TrainedDocument:
+    def create(cls, context: RunContext, stage: DocumentStage) -> TrainedDocument:
         """Load the base and put a fresh adapter on it; the same seed, the same adapter."""
         model = _base(context, stage)
         torch.manual_seed(context.seed_of(stage))
@@ -72,23 +69,26 @@ class TrainedDocument:
         return cls._of(context, model, stage)
 
     @classmethod
-    def _of(cls, context: Context, model: Any, stage: DocumentStage) -> TrainedDocument:
-        prepared = _prepared(model)
+    def _of(cls, context: RunContext, model: Any, stage: DocumentStage) -> TrainedDocument:
+        # Adapters learn in fp32 over a base of any precision: bf16 loses updates smaller than 1/256 of a weight.
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
         # Dropout needs the adapter apart; without it, merged matrices are twice as fast.
-        merged = MergedLora(prepared) if stage.lora.dropout == 0 else None
+        merged = MergedLora(model) if stage.lora.dropout == 0 else None
         if merged is not None:
             merged.settle()
-        return cls(prepared, stage, context.recipe.dimension_of(stage.name), merged)
+        return cls(model, stage, context.recipe.dimension_of(stage.name), merged)
 
     @classmethod
-    def load(cls, context: Context, name: str) -> TrainedDocument:
+    def load(cls, context: RunContext, name: str) -> TrainedDocument:
         """The document encoder a stage has left, ready to be trained on."""
-        if (kept := context.loaded.pop(f"document:{name}", None)) is not None:
-            found: TrainedDocument = kept
-            return found
+        kept: TrainedDocument | None = context.loaded.pop(f"document:{name}", None)
+        if kept is not None:
+            return kept
         stage = first_stage(context, name)
         model = _base(context, stage)
-        load_lora(model, adapter_folder(context, name), dropout=stage.lora.dropout, trainable=True)
+        load_lora(model, document_folder(context, name) / ADAPTER, dropout=stage.lora.dropout, trainable=True)
         return cls._of(context, model, stage)
 
     def towers(
@@ -143,7 +143,7 @@ class TrainedDocument:
         space = Space.mint(
             base={"hub_id": self.stage.hub_id, "sha256": base_hash(self.stage.base)},
             adapter={"sha256": adapter_sha256(folder / ADAPTER)},
-            prompts=SpacePrompts(query=self.prompts.query_prompt(), document=self.prompts.document_prompt),
+            prompts=SpacePrompts(query=self.stage.prompts.query_prompt(), document=self.stage.prompts.document_prompt),
             pooling=side.pooling,
             end_token=side.end_token,
             max_length=self.stage.max_length,
@@ -154,46 +154,32 @@ class TrainedDocument:
         return DocumentEncoder(side, space, name=folder.parent.name, settings=settings)
 
     def measure(
-        self, context: Context, encode_queries: Callable[[Sequence[str]], Vectors], folder: Path
+        self, context: RunContext, encode_queries: Callable[[Sequence[str]], Vectors] | None, folder: Path
     ) -> dict[str, float]:
-        """nDCG@10 of some queries over documents as this encoder sees them now."""
-        encoder = self.encoder(folder)
+        """nDCG@10 of some queries, or of its own, over documents as this encoder sees them now."""
+        if not context.measures:
+            return {}
+        encoder, budget = self.encoder(folder), _budget(context)
         return measure(
             context.measures,
-            encode_queries,
-            lambda task: encoder.encode(task.data.documents, token_budget=_budget(context)),
+            encode_queries or (lambda texts: encoder.encode(texts, form="query", token_budget=budget)),
+            lambda task: encoder.encode(task.data.documents, token_budget=budget),
             device=context.device,
         )
 
-
-def finish_document(context: Context, folder: Any, document: TrainedDocument) -> dict[str, float]:
-    """Save a trained document encoder, measure it on both sides, and keep it in memory for the next stage."""
-    metrics = in_first(lambda: _finish(context, folder, document))
-    context.loaded[f"document:{folder.path.name}"] = document
-    return metrics or {}
-
-
-def _finish(context: Context, folder: Any, document: TrainedDocument) -> dict[str, float]:
-    if not folder.model.exists():
-        with folder.new_model() as temporary:
-            document.save(temporary)
-    metrics: dict[str, float] = {}
-    if context.measures:
-        encoder = document.encoder(folder.model)
-        metrics = document.measure(
-            context, lambda texts: encoder.encode(texts, form="query", token_budget=_budget(context)), folder.model
-        )
-    folder.finish(metrics)
-    return metrics
+    def leave(self, context: RunContext, folder: RunFolder) -> dict[str, float]:
+        """Save it, measure it on both sides, and keep it in memory for the next stage."""
+        metrics = folder.leave(self.save, lambda: self.measure(context, None, folder.model))
+        context.loaded[f"document:{folder.path.name}"] = self
+        return metrics
 
 
-def document_encoder(context: Context, name: str) -> DocumentEncoder:
+def document_encoder(context: RunContext, name: str) -> DocumentEncoder:
     """The encoder a stage has left: of the frozen space, or of a document encoder that may still move."""
-    if (kept := context.loaded.get(f"encoder:{name}")) is not None:
-        found: DocumentEncoder = kept
-        return found
-    stage = context.recipe.stage(name)
-    if isinstance(stage, FreezeStage):
+    kept: DocumentEncoder | None = context.loaded.get(f"encoder:{name}")
+    if kept is not None:
+        return kept
+    if "space" in context.recipe.stage(name).gives:
         base = first_stage(context, name).base
         encoder = DocumentEncoder.load(context.model_of(name), base=str(base), device=context.device)
     else:
@@ -202,41 +188,27 @@ def document_encoder(context: Context, name: str) -> DocumentEncoder:
     return encoder
 
 
-def first_stage(context: Context, name: str) -> DocumentStage:
+def first_stage(context: RunContext, name: str) -> DocumentStage:
     """The document stage that a document encoder goes back to."""
-    stage: Any = context.recipe.stage(name)
-    for _ in context.recipe.stages:
-        if isinstance(stage, DocumentStage):
-            return stage
-        before = getattr(stage, "document", None) or getattr(stage, "start", None)
-        if before is None:
-            break
-        stage = context.recipe.stage(before)
+    here: str | None = name
+    while here is not None:
+        stage = context.recipe.stage(here)
+        if "decoder" in stage.gives:
+            first: DocumentStage = stage
+            return first
+        here = stage.encoder_from
     raise DataError(f"stage {name!r} holds no document encoder: name a document, joint or freeze stage")
 
 
-def document_folder(context: Context, name: str) -> Path:
+def document_folder(context: RunContext, name: str) -> Path:
     """Where a stage keeps its document encoder: a joint stage beside its student."""
     folder = context.model_of(name)
     return folder / "document" if (folder / "document" / ADAPTER).is_dir() else folder
 
 
-def adapter_folder(context: Context, name: str) -> Path:
-    """The adapter a stage has written."""
-    return document_folder(context, name) / ADAPTER
-
-
-def _base(context: Context, stage: DocumentStage) -> Any:
+def _base(context: RunContext, stage: DocumentStage) -> Any:
     return load_base(stage.base, device=context.device, dtype=stage.training.precision, max_length=stage.max_length)
 
 
-def _prepared(model: Any) -> Any:
-    """Adapters learn in fp32 over a base of any precision: bf16 loses updates smaller than 1/256 of a weight."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
-    return model
-
-
-def _budget(context: Context) -> int:
+def _budget(context: RunContext) -> int:
     return 65_536 if context.device.startswith("cuda") else 4_096

@@ -1,0 +1,98 @@
+"""What a recipe will cost, known before it starts, and whether it fits into memory and disk. Rough: from shapes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from suwen.errors import SuwenError
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_cost import Machine, StageEstimate
+
+#: Two CPU cores, and one large GPU in bf16.
+_MACHINES = {"cpu": Machine(3e10, 0.15), "cuda": Machine(1.5e14, 0.03)}
+_SPARE = 0.05
+
+
+class EstimateError(SuwenError):
+    """Too little room for what the recipe will write."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of a recipe."""
+
+    stages: tuple[StageEstimate, ...]
+
+    @property
+    def seconds(self) -> float:
+        """All stages whose time is known, together."""
+        return sum(stage.seconds or 0.0 for stage in self.stages)
+
+    @property
+    def memory(self) -> int:
+        """The largest stage."""
+        return max((stage.memory or 0 for stage in self.stages), default=0)
+
+    @property
+    def disk(self) -> int:
+        """What is written in all."""
+        return sum(stage.disk for stage in self.stages)
+
+
+def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None = None) -> Estimate:
+    """The cost of these stages, or of all, from shapes, numbers of rows and settings."""
+    machine = _MACHINES["cuda" if device.startswith("cuda") else "cpu"]
+    stages = [stage for stage in recipe.stages if names is None or stage.name in names]
+    return Estimate(tuple(stage.cost(recipe, machine) for stage in stages))
+
+
+def tight(recipe: Recipe, cost: Estimate, room: int) -> list[str]:
+    """A line for every stage that may not fit into ``room`` bytes of memory, with what would make it smaller."""
+    lines = []
+    for stage in cost.stages:
+        if stage.memory is None or stage.memory <= room:
+            continue
+        needed, there = _gigabytes(stage.memory), _gigabytes(room)
+        lines.append(
+            f"'{stage.name}' may need {needed} of memory, and there are {there}: {recipe.stage(stage.name).less_memory}"
+        )
+    return lines
+
+
+def memory_of(device: str) -> int | None:
+    """All memory of a GPU, or of the machine; None where it cannot be known."""
+    import torch
+
+    if not device.startswith("cuda"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    return int(torch.cuda.get_device_properties(device).total_memory) if torch.cuda.is_available() else None
+
+
+def require_disk(recipe: Recipe, folder: Path, names: Collection[str] | None = None) -> None:
+    """Refuse to start when the teacher's vectors and the models of these stages, or of all, will not fit.
+
+    Raises:
+        EstimateError: with the room needed and the room there is.
+    """
+    stages = estimate(recipe, names=names).stages
+    todo = [stage for stage in stages if not (folder / stage.name / "metrics.json").is_file()]
+    needed = sum(stage.disk for stage in todo)
+    there = folder
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    if needed > free * (1 - _SPARE):
+        largest = max(todo, key=lambda stage: stage.disk)
+        raise EstimateError(
+            f"not enough disk at {there}: about {_gigabytes(needed)} are needed ('{largest.name}' alone writes "
+            f"{_gigabytes(largest.disk)}) and {_gigabytes(free)} are free; free some, choose another --out"
+            + (f", or {less}" if (less := recipe.stage(largest.name).less_disk) else "")
+        )
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"

@@ -1,0 +1,128 @@
+"""The data files a stage reads, by name: which they are, what they hold in numbers, their hashes. Reading is tasks'."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suwen.encoders.space import sha256_of
+from suwen.training.recipe.key_groups import Rows
+from suwen.training.tasks.row_tables import UNSUPERVISED, DataError, read_texts, rows_folder_sources
+
+if TYPE_CHECKING:
+    from suwen.training.recipe.recipe_model import Recipe
+    from suwen.training.recipe.stage_base import Stage
+
+#: Stands for the hash of a file that is not there.
+_MISSING = "missing"
+
+
+def row_files(recipe: Recipe, stage: Stage) -> dict[str, Path]:
+    """The files of the rows a stage sees, by source."""
+    rows = stage.rows_read
+    if rows is None:
+        return {}
+    files = rows_folder_sources(Path(recipe.data.rows))
+    if rows.sources is not None:
+        return {name: files[name] for name in rows.sources if name in files}
+    return {name: file for name, file in files.items() if name.startswith(UNSUPERVISED) == stage.unsupervised}
+
+
+def count_examples(recipe: Recipe, stage: Stage) -> int | None:
+    """Rows or texts of an epoch; None when the data are not there yet."""
+    if stage.learns_from_texts:
+        texts, limit = _lines(Path(recipe.data.texts)), getattr(stage, "limit", None)
+        return min(texts, limit) if texts is not None and limit is not None else texts
+    rows = stage.rows_read
+    if rows is None or not Path(recipe.data.rows).is_dir():
+        return None
+    counts = {name: _lines(file) or 0 for name, file in row_files(recipe, stage).items()}
+    most = rows.limit_per_source or max(counts.values(), default=0)
+    return round(sum(min(count, most) * rows.weights.get(name, 1.0) for name, count in counts.items()))
+
+
+def count_kinds(recipe: Recipe) -> Counter[str] | None:
+    """How many texts there are of each kind; None when the file is not there yet."""
+    file = Path(recipe.data.texts)
+    return _kinds_in(file, *_state(file)) if file.is_file() else None
+
+
+def data_hashes(recipe: Recipe, stage: Stage) -> dict[str, str]:
+    """Hashes of the files a stage reads."""
+    hashes = {"texts": file_hash(recipe.data.texts)} if stage.reads_texts else {}
+    hashes |= {f"rows.{name}": file_hash(str(file)) for name, file in sorted(row_files(recipe, stage).items())}
+    for key, path in (("held_out", recipe.data.held_out), ("measure", recipe.data.measure)):
+        if path is not None:
+            hashes[key] = file_hash(path)
+    return hashes
+
+
+def model_files(base: str) -> dict[str, int]:
+    """Names and sizes of a local model's files: telling copies apart by content would read gigabytes at each start."""
+    path = Path(base)
+    if path.is_file():
+        return {path.name: path.stat().st_size}
+    if path.is_dir():
+        files = (file for file in sorted(path.rglob("*")) if file.is_file())
+        return {file.relative_to(path).as_posix(): file.stat().st_size for file in files}
+    return {}
+
+
+def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
+    """Refuse data that some of the stages will want and not find: now, and not when their turn comes.
+
+    Raises:
+        DataError: A file that is not there, or a source without rows.
+    """
+    for stage in map(recipe.stage, names):
+        for key, hashed in data_hashes(recipe, stage).items():
+            if hashed == _MISSING:
+                raise DataError(
+                    f"data.{key}: {getattr(recipe.data, key)} does not exist, and the stage '{stage.name}' reads it; "
+                    f"make it, or set data.{key}"
+                )
+        rows: Rows = getattr(stage, "rows", None) or Rows()
+        for key, named in (("sources", rows.sources or ()), ("weights", rows.weights)):
+            if not named:
+                continue
+            files = rows_folder_sources(Path(recipe.data.rows))
+            if unknown := sorted(set(named) - set(files)):
+                raise DataError(
+                    f"stages.{stage.name}.rows.{key}: {recipe.data.rows} holds no rows called {', '.join(unknown)}; "
+                    f"make them, or take the names out (there are {', '.join(files)})"
+                )
+
+
+def _state(file: Path) -> tuple[int, int]:
+    """What changes when a file does; a part of the keys of the caches below."""
+    return file.stat().st_size, file.stat().st_mtime_ns
+
+
+def file_hash(path: str) -> str:
+    """The hash of a file, or a word for one that is not there."""
+    file = Path(path)
+    return _hashed(file, *_state(file)) if file.is_file() else _MISSING
+
+
+def _lines(file: Path) -> int | None:
+    return _lines_in(file, *_state(file)) if file.is_file() else None
+
+
+@lru_cache(maxsize=1024)
+def _hashed(file: Path, size: int, modified: int) -> str:
+    return sha256_of(file)
+
+
+@lru_cache(maxsize=256)
+def _lines_in(file: Path, size: int, modified: int) -> int:
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        return sum(1 for line in stream if line.strip())
+
+
+@lru_cache(maxsize=16)
+def _kinds_in(file: Path, size: int, modified: int) -> Counter[str]:
+    return Counter(read_texts(file, None).kinds)

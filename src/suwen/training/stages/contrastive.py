@@ -1,0 +1,112 @@
+"""The stages ``contrastive`` and ``finetune``: one encoder on both sides, over unlabelled pairs or labelled rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from suwen.training.recipe.key_groups import Mine, Name, Prompts, Rows
+from suwen.training.recipe.stage_base import Needs, Reference, TrainingStage
+
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
+
+
+class PairStage(TrainingStage):
+    """What the two symmetric contrastive stages share."""
+
+    gives = frozenset({"student", "encoder", "adapter"})
+
+    student: Name | None = Field(default=None, description="the student trained; null with `document`")
+    document: Annotated[Name | None, Needs("adapter")] = Field(
+        default=None, description="the document stage trained on; null with `student`"
+    )
+    start: Annotated[Name | None, Needs("student")] = Field(
+        default=None, description="the stage the weights come from; null = the student's start"
+    )
+    temperature: float = Field(default=0.02, gt=0, description="of the contrastive loss")
+    learn_temperature: bool = Field(default=False, description="train the temperature too")
+    prompts: Prompts = Field(default_factory=Prompts, description="what stands before texts")
+    rows: Rows = Field(default_factory=Rows, description="the rows it is trained on")
+    dimensions: tuple[int, ...] = Field(default=(), description="nested widths trained together; () = the full width")
+    backward_weight: float = Field(default=0.0, ge=0, description="weight of the document-to-query loss")
+    mine: Mine | None = Field(default=None, description="mine hard negatives with the vectors of the start")
+    distil: float = Field(default=0.0, ge=0, description="weight of the KL loss towards the scores of `teacher`")
+    teacher: Annotated[Name | None, Needs("teacher")] = Field(
+        default=None, description="the document or freeze stage whose scores are distilled"
+    )
+
+    @model_validator(mode="after")
+    def _one_side(self) -> PairStage:
+        if (self.student is None) == (self.document is None):
+            raise ValueError("trains either a `student` or a `document` stage: name exactly one of them")
+        if (self.distil > 0) != (self.teacher is not None):
+            raise ValueError("`distil` above 0 and a `teacher` go together: give both, or neither")
+        return self
+
+    @override
+    def references(self) -> list[Reference]:
+        goes_on = self.document is not None
+        return [
+            one._replace(needs="adapter") if goes_on and one.key == "start" else one for one in super().references()
+        ]
+
+    @property
+    @override
+    def vectors_sought(self) -> str | None:
+        return None if self.mine is None else self.start or self.document
+
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.pair_rows import mined, read_table, stored_teacher, train_pairs
+        from suwen.training.tasks.pair_task import PairLosses
+        from suwen.training.teacher_vectors import vectors_of
+        from suwen.training.trained_document import TrainedDocument
+        from suwen.training.trained_student import open_student
+
+        table = read_table(context, self)
+        if self.mine is not None:
+            vectors = vectors_of(context, str(self.vectors_sought))
+            table = mined(context, self.mine, table, vectors, context.seed_of(self))
+        losses = PairLosses(
+            self.temperature,
+            self.learn_temperature,
+            dimensions=self.dimensions,
+            backward_weight=self.backward_weight,
+            distil=self.distil,
+        )
+        if self.document is not None:
+            document = TrainedDocument.load(context, self.start or self.document)
+            queries, documents = document.towers(table, self.training, self.prompts)
+            model, trained = document.model, document.trained
+        else:
+            student = open_student(context, str(self.student), self.start, training=self.training)
+            queries = student.prompted_queries(table, self.prompts, self.training)
+            documents = student.tower("document", table.documents, self.training)
+            model = trained = student.model
+        teacher = None
+        if self.teacher is not None:
+            teacher = stored_teacher(context, vectors_of(context, self.teacher), table)
+        model.train()
+        train_pairs(context, self, folder, table, queries, documents, [(trained, 1.0)], losses, teacher=teacher)
+        if self.document is not None:
+            return document.leave(context, folder)
+        return folder.leave(student.save, lambda: student.measure(context))
+
+
+class ContrastiveStage(PairStage):
+    """Unsupervised contrastive pre-training on title-text, question-answer and crop pairs."""
+
+    unsupervised = True
+
+    stage: Literal["contrastive"]
+
+
+class FinetuneStage(PairStage):
+    """Supervised contrastive fine-tuning of one encoder on both sides."""
+
+    stage: Literal["finetune"]

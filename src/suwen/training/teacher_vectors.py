@@ -1,0 +1,195 @@
+"""The teacher's stored vectors: made by the stage ``vectors``, and read by those that learn from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from suwen.durable import replacing
+from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.query import Vectors
+from suwen.encoders.side import Form
+from suwen.encoders.space import SpaceMismatch
+from suwen.encoders.vector_folder import encode_share, encode_to_folder
+from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
+from suwen.training.loop.processes import in_first, wait_for_all, world
+from suwen.training.run_context import RunContext
+from suwen.training.tasks.row_negatives import nearest_documents
+from suwen.training.tasks.row_tables import DataError, PairTable
+
+if TYPE_CHECKING:
+    from suwen.training.stages.vectors import VectorsStage
+
+#: Texts per shard: large, so that texts of one length fill a batch, and still little to lose in a crash.
+_SHARD = 50_000
+#: The folder of the vectors of every token of the students' vocabulary, in the order of their ids.
+TOKENS = "tokens"
+
+
+def encode_texts(
+    context: RunContext, encoder: DocumentEncoder, out: Path, form: Form, texts: Sequence[str], stage: VectorsStage
+) -> None:
+    """Encode texts in a form into a folder; several processes share the work."""
+
+    def report(done: int, total: int) -> None:
+        if context.progress is not None:
+            context.progress(f"{stage.name}/{out.name}", done, total, {})
+
+    pairs = [(str(number), text) for number, text in enumerate(texts)]
+    form_encoder = encoder.in_form(form, token_budget=stage.token_budget)
+    rank, size = world()
+    if size > 1:  # each process encodes its share of the shards; the first makes one array of them
+        encode_share(pairs, form_encoder, out, rank, size, shard_size=_SHARD)
+        wait_for_all()
+    in_first(lambda: encode_to_folder(pairs, form_encoder, out, shard_size=_SHARD, progress=report))
+
+
+def require_room(folder: Path, count: int, dimension: int) -> None:
+    """Refuse to begin where the disk has no room for the vectors."""
+    needed = 2 * count * dimension * 2  # the shards, and the one array they become
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(
+            f"the teacher's vectors of {count:,} texts need {needed / 2**30:.1f} GiB at {folder} and "
+            f"{free / 2**30:.1f} are free: free some, choose another --out, or lower `limit` of the vectors stage"
+        )
+
+
+def finish_vectors(context: RunContext, encoder: DocumentEncoder, folder: Path, token_budget: int) -> dict[str, float]:
+    """Store and score the development tasks with the document encoder on both sides, and say of which space it is."""
+    out, scores = folder / "measure", dict[str, float]()
+    out.mkdir(exist_ok=True)
+    for task in context.measures:
+        texts: dict[Form, Sequence[str]] = {"query": task.data.queries, "document": task.data.documents}
+        for form, side in (("query", "queries"), ("document", "documents")):
+            vectors = encoder.encode(texts[form], form=form, token_budget=token_budget)  # type: ignore[index,arg-type]
+            np.save(_stored(out, task, side), vectors.astype(np.float16))
+        queries, documents = (np.load(_stored(out, task, side)) for side in ("queries", "documents"))
+        scores[task.name] = ndcg(task, queries, documents, device=context.device)
+    (folder / "space.json").write_text(json.dumps({"space": encoder.space.id}), encoding="utf-8")
+    return {f"both sides.{name}": value for name, value in with_mean(scores).items()}
+
+
+def _stored(folder: Path, task: Measured, side: str) -> Path:
+    """The file of the vectors of one side of a development task."""
+    return folder / f"{task.name}-{side}.npy"
+
+
+def vectors_of(context: RunContext, name: str) -> TeacherVectors:
+    """The stored vectors of a document encoder, or of a vectors stage.
+
+    Raises:
+        DataError: No vectors stage has computed them.
+    """
+    for stage in context.recipe.giving("vectors"):
+        if name in (stage.encoder_from, stage.name):
+            return TeacherVectors(context.folder_of(stage.name))
+    raise DataError(f"there are no vectors of {name!r}: put a vectors stage with `start: {name}` and `rows` after it")
+
+
+def vectors_of_student(context: RunContext, name: str) -> TeacherVectors:
+    """The stored vectors that the student of a stage was aligned to.
+
+    Raises:
+        DataError: It was aligned to none.
+    """
+    vectors = context.recipe.stage(name).vectors_from(context.recipe)
+    if vectors is None:
+        raise DataError(f"stage {name!r} was aligned to no space: export a tier from an align or joint stage")
+    return TeacherVectors(context.folder_of(vectors))
+
+
+class TeacherVectors:
+    """What a finished vectors stage holds.
+
+    Args:
+        folder: The stage's folder.
+        space: The id the vectors must be of, where one is known.
+
+    Raises:
+        SpaceMismatch: They are of another space.
+    """
+
+    def __init__(self, folder: Path, *, space: str | None = None) -> None:
+        self.folder = folder
+        if not (folder / "space.json").is_file():
+            raise DataError(f"{folder} holds no teacher vectors: run its vectors stage first")
+        self.space: str = json.loads((folder / "space.json").read_text(encoding="utf-8"))["space"]
+        if space is not None and space != self.space:
+            raise SpaceMismatch(space, self.space)
+
+    def has(self, name: str) -> bool:
+        """Whether there are vectors of that name (query, document, rows-query, rows-document, tokens)."""
+        return (self.folder / name / "vectors.npy").is_file()
+
+    def array(self, name: str) -> npt.NDArray[np.float16]:
+        """Memory-mapped vectors."""
+        if not self.has(name):
+            raise DataError(
+                f"{self.folder} has no {name} vectors: add the kinds to `forms` (or `rows`) of the vectors stage"
+            )
+        stored: npt.NDArray[np.float16] = np.load(self.folder / name / "vectors.npy", mmap_mode="r", allow_pickle=False)
+        return stored
+
+    def places(self, name: str, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """The rows of these texts among the vectors.
+
+        Raises:
+            DataError: A text has no vector.
+        """
+        known: dict[str, int] = {}
+        for row, line in enumerate((self.folder / name / "ids.txt").read_text(encoding="utf-8").splitlines()):
+            known.setdefault(line.rpartition("\t")[2], row)
+        marks = [hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()[:12] for text in texts]
+        if missing := [text for text, mark in zip(texts, marks, strict=True) if mark not in known]:
+            raise DataError(
+                f"{len(missing)} texts have no {name} vector in {self.folder}, such as {missing[0][:40]!r}: give the "
+                f"vectors stage the same rows and texts"
+            )
+        return np.array([known[mark] for mark in marks], np.int64)
+
+    def documents(self) -> npt.NDArray[np.float16]:
+        """All that has a document form: the documents of the rows, then the texts."""
+        names = [name for name in ("rows-document", "document") if self.has(name)]
+        return np.concatenate([self.array(name) for name in names or ["rows-document"]])
+
+    def nearest(self, places: npt.NDArray[np.integer[Any]], count: int, *, device: str) -> npt.NDArray[np.int32]:
+        """The nearest of all documents to some texts in query form, ``[texts, count]``; found once, and kept.
+
+        Args:
+            places: The rows of the texts among the ``query`` vectors.
+            count: How many documents.
+            device: Where to look for them.
+        """
+        named = hashlib.sha256(np.ascontiguousarray(places, np.int64).tobytes()).hexdigest()[:16]
+        file = self.folder / "nearest" / f"{count}-of-{named}.npy"
+        if not file.is_file():
+            near = nearest_documents(self.array("query")[places], self.documents(), count, device=device)
+            with replacing(file) as stream:
+                np.save(stream, near)
+        kept: npt.NDArray[np.int32] = np.load(file, allow_pickle=False)
+        return kept
+
+    def documents_of(self, task: Measured) -> Vectors:
+        """The document vectors of a development task."""
+        vectors: Vectors = np.load(_stored(self.folder / "measure", task, "documents"), allow_pickle=False)
+        return vectors
+
+    def of_queries(self, table: PairTable) -> Vectors:
+        """The vectors of a table's queries."""
+        return np.asarray(self.array("rows-query")[self.places("rows-query", table.queries)])
+
+    def of_documents(self, table: PairTable) -> Vectors:
+        """The vectors of a table's documents."""
+        return np.asarray(self.array("rows-document")[self.places("rows-document", table.documents)])
+
+    def measure(self, context: RunContext, encode: Encode) -> dict[str, float]:
+        """nDCG@10 of a student's queries over the teacher's documents."""
+        return measure(context.measures, encode, self.documents_of, device=context.device)

@@ -1,0 +1,147 @@
+"""A student while it is trained: in its two forms, opened from a stage or its own start, and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from suwen.encoders.query import Vectors
+from suwen.encoders.side import Form, Side
+from suwen.training.development_measure import measure
+from suwen.training.loop.batches import tokenise
+from suwen.training.recipe.key_groups import Prompts, Training
+from suwen.training.recipe.recipe_model import Student
+from suwen.training.run_context import RunContext
+from suwen.training.tasks.row_tables import PairTable
+from suwen.training.tasks.towers import Precision, TrainedTower, recompute_layers
+
+_ENCODED_AT_ONCE = 512
+
+
+class StudentModel:
+    """A student in memory, in its two forms.
+
+    Args:
+        model: The ``SentenceTransformer``.
+        shape: What the recipe says of it.
+        cache: Where token ids are kept.
+        blend: Students that stay as they are, each with its share of every vector.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        shape: Student,
+        *,
+        cache: Path | None = None,
+        blend: Sequence[tuple[StudentModel, float]] = (),
+    ) -> None:
+        self.model, self.shape, self.cache, self.blend = model, shape, cache, tuple(blend)
+        if shape.prompts.query is not None:
+            model.prompts = {"query": shape.prompts.query, "document": shape.prompts.document_prompt}
+        self.sides: dict[Form, Side] = {"query": Side(model, "query"), "document": Side(model, "document")}
+
+    def length(self, form: Form) -> int:
+        """The most tokens of a text in a form."""
+        return self.shape.max_length if form == "query" else (self.shape.document_length or self.shape.max_length)
+
+    def tower(self, form: Form, texts: Sequence[str], training: Training) -> TrainedTower:
+        """The student as a tower over these texts."""
+        return self._tower(
+            form, texts, training.precision, cache=self.cache, tokens=training.token_budget, rows=training.chunk
+        )
+
+    def _tower(
+        self,
+        form: Form,
+        texts: Sequence[str],
+        precision: Precision,
+        *,
+        cache: Path | None = None,
+        tokens: int | None = None,
+        rows: int | None = None,
+    ) -> TrainedTower:
+        return TrainedTower(
+            self.sides[form],
+            tokenise(self.sides[form], texts, max_length=self.length(form), cache=cache),
+            precision=precision,
+            token_budget=tokens,
+            rows_budget=rows,
+            blend=[(other._tower(form, texts, precision, cache=cache), share) for other, share in self.blend],
+        )
+
+    def prompted_queries(self, table: PairTable, prompts: Prompts, training: Training) -> TrainedTower:
+        """The student over a table's queries: a stage's own prompt takes the place of the student's."""
+        if prompts.query is None:
+            return self.tower("query", table.queries, training)
+        texts = [
+            prompts.query_prompt(instruction) + query
+            for instruction, query in zip(table.instructions, table.queries, strict=True)
+        ]
+        side = self.sides["query"]
+        return TrainedTower(
+            side,
+            tokenise(side, texts, prompt="", max_length=self.length("query")),
+            precision=training.precision,
+            token_budget=training.token_budget,
+            rows_budget=training.chunk,
+        )
+
+    def encode(self, texts: Sequence[str], form: Form = "query", precision: Precision = "fp32") -> Vectors:
+        """Vectors of texts, without gradients."""
+        self.model.eval()
+        tower = self._tower(form, texts, precision)
+        with torch.inference_mode():
+            parts = [
+                tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
+                for start in range(0, len(texts), _ENCODED_AT_ONCE)
+            ]
+        vectors: Vectors = np.concatenate(parts)
+        return vectors
+
+    def measure(self, context: RunContext) -> dict[str, float]:
+        """nDCG@10 of its queries over its own documents."""
+        return measure(
+            context.measures,
+            self.encode,
+            lambda task: self.encode(task.data.documents, "document"),
+            device=context.device,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write it as a sentence-transformers folder."""
+        self.model.save(str(folder))
+
+
+def open_student(
+    context: RunContext,
+    name: str,
+    start: str | None,
+    blend: Mapping[str, float] | None = None,
+    *,
+    training: Training | None = None,
+) -> StudentModel:
+    """A student of the recipe, with the weights of a stage or its own start, and those that it is blended with.
+
+    Args:
+        context: The run.
+        name: The student.
+        start: The stage whose weights it has; None for its own start.
+        blend: The stages of those it is blended with, with their shares.
+        training: How it is about to be trained.
+    """
+    others = [
+        (open_student(context, context.recipe.stage(stage).student, stage), share)
+        for stage, share in (blend or {}).items()
+    ]
+    for other, _ in others:
+        other.model.eval()
+    cache = (context.shared or context.root) / "tokens"
+    model = context.student(name, start)
+    if training is not None:
+        recompute_layers(model, training.gradient_checkpointing)
+    return StudentModel(model, context.recipe.students[name], cache=cache, blend=others)
