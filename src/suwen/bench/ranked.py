@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from suwen import __version__
 from suwen.bench.data import Ranked
 from suwen.bench.dense import rank_densely
 from suwen.bench.search import Ranks, ragged, tie_order
@@ -24,6 +23,8 @@ from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, words
 
+#: The release that last changed what an analyser makes of a text: stored results stay valid until it changes again.
+_ANALYSED_SINCE = "0.1.0"
 # Lucene's and tantivy's defaults: the index of this package ranks by the same.
 _K1, _B = 1.2, 0.75
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -67,8 +68,8 @@ class BM25:
         self._analyser = analyser
 
     def contract(self, setting: Setting, side: Literal["query", "document"]) -> dict[str, Any]:
-        """The analyser, which belongs to this version, and the constants."""
-        return {"bm25": self._analyser, "k1": _K1, "b": _B, "version": __version__}
+        """The analyser, with the release since which it cuts texts as it does, and the constants."""
+        return {"bm25": self._analyser, "k1": _K1, "b": _B, "version": _ANALYSED_SINCE}
 
     def rank(self, data: Ranked, setting: Setting, context: Context) -> Ranks:
         """The passages that share a term with the query, or each query's candidates."""
