@@ -2,7 +2,7 @@
 
     python benchmarks/index_scale.py --data FOLDER --work SCRATCH [--largest 1000000] [--out docs/performance]
 
-FOLDER holds public medical texts as .jsonl.gz (see docs/performance.md); SCRATCH needs about 12 GB of disk.
+FOLDER holds public medical texts as .jsonl.gz (see docs/results/performance.md); SCRATCH needs about 12 GB of disk.
 
 1. Recall: real spans, encoded by the fastest tier of the default pair at its own dimension, against exact search.
 2. Speed and memory, 768 dimensions, streamed: the real vectors, laid into 768 dimensions by a fixed orthonormal map,

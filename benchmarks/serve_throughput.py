@@ -288,7 +288,7 @@ def compare(folder: Path, rounds: int, seconds: float, connections: int) -> None
 
 
 def tell(found: dict[str, list[Measured]], alone: dict[str, float], connections: int) -> None:
-    """The table of docs/performance.md. Of several rounds the best counts: what else the machine does only adds."""
+    """The table of docs/results/performance.md. The best of several rounds counts: other load only adds."""
     speed = {name: max(one.per_second for one in many) for name, many in found.items()}
     spent = {name: min(one.server_ms for one in many) for name, many in found.items()}
     refused = sum(one.refused for many in found.values() for one in many)

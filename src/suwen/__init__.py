@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from suwen.retrieve.results import Hit, Results
     from suwen.retrieve.retriever import Index
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Hit", "Index", "Pair", "Results", "SuwenError", "__version__", "open"]
 
 _HOMES = {

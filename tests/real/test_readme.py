@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EVERY_PAGE = [*PAGES, ROOT / "CHANGELOG.md"]
 LANGUAGES = {"sh", "python", "text", "json", "toml"}
 MOST_NOT_RUN = 12

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from suwen import __version__
 from suwen.bench.dense_systems import rank_densely
 from suwen.bench.exact_search import Ranks, ragged, tie_order
 from suwen.bench.systems import Dense, Ranker, RankingContext, Setting, Side, SystemProblem
@@ -23,6 +22,8 @@ from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, pairs_and_words, words
 
+#: The release that last changed what an analyser makes of a text: stored results stay valid until it changes again.
+_ANALYSED_SINCE = "0.1.0"
 # Lucene's and tantivy's defaults: the index of this package ranks by the same.
 _K1, _B = 1.2, 0.75
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -57,8 +58,8 @@ class BM25(Ranker):
         self._analyser = analyser
 
     def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
-        """The analyser, which belongs to this version, and the constants."""
-        return {"bm25": self._analyser, "k1": _K1, "b": _B, "version": __version__}
+        """The analyser and the constants."""
+        return {"bm25": self._analyser, "k1": _K1, "b": _B, "version": _ANALYSED_SINCE}
 
     def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """The passages that share a term with the query, or each query's candidates."""
