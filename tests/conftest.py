@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import importlib.util
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from hypothesis import settings
+
+# Two workers share two cores: with a thread for each core in either, torch spends half of its time waiting for itself
+# (the stages of a tiny document encoder take 47 seconds of CPU, and 26 with this). Read once, as torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A deadline would assert on time, and a busy machine is not a bug.
 settings.register_profile("suwen", deadline=None)
@@ -25,6 +33,24 @@ def _module(file: Path) -> ModuleType:
     return sys.modules[name]
 
 
+def _made_once(make: Callable[..., Path]) -> Callable[..., Path]:
+    """A session fixture that gives a folder to be read: made by the worker that first asks, and found by the others."""
+
+    @functools.wraps(make)
+    def found_or_made(**given: object) -> Path:
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            return make(**given)
+        everyones = given["tmp_path_factory"].getbasetemp().parent
+        place = everyones / f"{make.__name__}.txt"
+        with (everyones / f"{make.__name__}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not place.exists():
+                place.write_text(str(make(**given)), encoding="utf-8")
+            return Path(place.read_text(encoding="utf-8"))
+
+    return found_or_made
+
+
 # Imported by bare name in every room.
 _module(Path(__file__).with_name("in_memory.py"))
 
@@ -36,6 +62,7 @@ def models() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def static_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pair whose one tier, ``static``, encodes queries and documents: whatever pair comes inside the package."""
     small_pair = _module(Path(__file__).parent / "retrieve" / "small_pair.py")
@@ -43,6 +70,7 @@ def static_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def bert_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A two-layer sentence-transformers BERT with prompts, of 24 dimensions."""
     prompts = {"query": "查询: ", "document": ""}
@@ -50,12 +78,14 @@ def bert_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def decoder_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Qwen3-shaped document encoder: last-token pooling, an end token."""
     return models.build_decoder(tmp_path_factory.mktemp("decoder"))
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def router_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A full pair with ``suwen.json``: BERT queries, Qwen3-shaped documents, one space of 24 dimensions."""
     from suwen.encoders.side import load_model, mint_space
@@ -69,6 +99,7 @@ def router_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def light_pair(bert_folder: Path, models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A light pair of the BERT: tiers ``l2`` (int8, the default), ``l2-fp32`` and ``static``."""
     from suwen.training.ship.exporting import export
@@ -80,12 +111,14 @@ def light_pair(bert_folder: Path, models: ModuleType, tmp_path_factory: pytest.T
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def base_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Qwen2 language model as transformers saves it: what an adapter is put on."""
     return models.build_base(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def adapter_pair(
     models: ModuleType, base_folder: Path, bert_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
@@ -113,6 +146,7 @@ def adapter_pair(
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def exported_pair(
     models: ModuleType, adapter_pair: Path, base_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
@@ -143,6 +177,7 @@ def ship_pair() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+@_made_once
 def shipped_pair(
     ship_pair: ModuleType, exported_pair: Path, base_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

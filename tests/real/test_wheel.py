@@ -42,7 +42,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (wheel,) = (folder / "dist").glob("*.whl")
     _run([sys.executable, "-m", "venv", folder / "empty"])
     programs = folder / "empty" / "bin"
-    _run([programs / "python", "-m", "pip", "install", "-c", ROOT / "constraints.txt", wheel], cwd=folder)
+    install = [programs / "python", "-m", "pip", "install", "--no-compile", "-c", ROOT / "constraints.txt", wheel]
+    _run(install, cwd=folder)
     return Installed(programs, wheel)
 
 
