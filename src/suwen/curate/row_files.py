@@ -20,7 +20,8 @@ from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_ro
 from suwen.durable import write_lines
 from suwen.encoders.pair import Pair
 from suwen.llm.asker import Asker
-from suwen.retrieve.retriever import Index, Mode
+from suwen.retrieve.ranking import Mode
+from suwen.retrieve.retriever import Index
 
 
 def make_rows(

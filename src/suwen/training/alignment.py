@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from suwen.encoders.query import Vectors
-from suwen.encoders.side import Form
+from suwen.encoders.space import Form
 from suwen.training.loop.batches import Ints
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training

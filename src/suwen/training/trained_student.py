@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from suwen.encoders.query import Vectors
-from suwen.encoders.side import Form, Side
+from suwen.encoders.side import Side
+from suwen.encoders.space import Form
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
 from suwen.training.recipe.key_groups import Prompts, Training

@@ -91,7 +91,8 @@ class RunFolder:
         begun = _read(folder / "inputs.json")
         # Folders of 0.1.0 hold hashes of data files too, which are in the stage's identity.
         shared = inputs.keys() & begun.keys()
-        if changed := differences(*({key: one[key] for key in shared} for one in (begun, inputs))):
+        before, now = ({key: one[key] for key in shared} for one in (begun, inputs))
+        if changed := differences(before, now):
             raise RunError(
                 f"{folder} was begun on other results of earlier stages:\n  "
                 + "\n  ".join(f"{key}: {old} -> {new}" for key, (old, new) in changed.items())

@@ -17,7 +17,7 @@ from suwen.training.recipe.stage_cost import QUERY_TOKENS, Machine, StageEstimat
 from suwen.training.recipe.stage_identity import vocabulary_identity
 
 if TYPE_CHECKING:
-    from suwen.encoders.side import Form
+    from suwen.encoders.space import Form
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
 

@@ -18,8 +18,8 @@ _NEAR_DUPLICATE = 0.98
 
 def mine_rows(
     table: PairTable,
-    queries: npt.NDArray[np.float16],
-    documents: npt.NDArray[np.float16],
+    queries: npt.NDArray[np.floating],
+    documents: npt.NDArray[np.floating],
     settings: Mine,
     *,
     device: str,
