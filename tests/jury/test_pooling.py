@@ -131,7 +131,7 @@ def test_a_pool_of_nothing_leaves_no_file(work, collection):
 def test_a_query_that_finds_nothing_is_left_out_and_named(work, collection):
     some = Retriever("some", lambda query, depth: [("bp", 1.0)] if "高血压" in query else [])
     found = write_pool(work.pool, work.texts, collection, [some], depth=3)
-    assert found.empty == ("q2", "q3") and [one.id for one in read_pool(work.pool)] == ["q1"]
+    assert found.empty == ["q2", "q3"] and [one.id for one in read_pool(work.pool)] == ["q1"]
 
 
 @pytest.mark.parametrize(
