@@ -8,6 +8,7 @@ import pytest
 from small_pair import NOTES, make_pair
 
 from suwen.corpora.collection import write_collection
+from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import (
@@ -131,7 +132,7 @@ def test_a_pool_of_nothing_leaves_no_file(work, collection):
 def test_a_query_that_finds_nothing_is_left_out_and_named(work, collection):
     some = Retriever("some", lambda query, depth: [("bp", 1.0)] if "高血压" in query else [])
     found = write_pool(work.pool, work.texts, collection, [some], depth=3)
-    assert found.empty == ("q2", "q3") and [one.id for one in read_pool(work.pool)] == ["q1"]
+    assert found.empty == ["q2", "q3"] and [one.id for one in read_pool(work.pool)] == ["q1"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_a_query_without_a_word_is_named(work):
 )
 def test_a_bad_line_of_a_pool_is_told(tmp_path, line):
     (tmp_path / "pool.jsonl").write_text(line, encoding="utf-8")
-    with pytest.raises(PoolProblem, match=r"pool\.jsonl:1"):
+    with pytest.raises((PoolProblem, BadRecord), match=r"pool\.jsonl:1"):
         list(read_pool(tmp_path / "pool.jsonl"))
 
 

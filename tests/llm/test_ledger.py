@@ -67,4 +67,4 @@ def test_progress_tells_the_time_to_go_from_the_calls_alone() -> None:
 def test_an_unsized_run_has_no_time_to_go() -> None:
     tally = Tally(None, None)
     tally.count(cached=False, good=True, cost=0.0)
-    assert tally.progress().total is None and tally.progress().eta is None
+    assert tally.progress.total is None and tally.progress.eta is None
