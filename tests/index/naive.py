@@ -340,7 +340,7 @@ def _meets(wanted: Condition, value: Any) -> bool:
 
 
 def _compares(value: Any, name: str, bound: Any) -> bool:
-    return {"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[name]
+    return bool({"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[name])
 
 
 def same(

@@ -292,11 +292,11 @@ class Truth:
         return decode_vectors([blobs[row] for row in wanted], dimension)
 
     @staticmethod
-    def contents(connection: sqlite3.Connection, after: int, limit: int = -1) -> Iterator[tuple[int, str]]:
+    def contents(connection: sqlite3.Connection, after: int) -> Iterator[tuple[int, str]]:
         """Rows above ``after`` with what is searched of each: title and text."""
         query = """SELECT row, title, text FROM passages JOIN documents ON number = document
-                   WHERE row > ? ORDER BY row LIMIT ?"""
-        for row, title, text in connection.execute(query, (after, limit)):
+                   WHERE row > ? ORDER BY row"""
+        for row, title, text in connection.execute(query, (after,)):
             yield row, f"{title}\n{text}" if title else text
 
     @staticmethod
@@ -314,9 +314,8 @@ class Truth:
     # -- writing ------------------------------------------------------------------------------------------------
 
     @classmethod
-    def put(cls, connection: sqlite3.Connection, documents: Sequence[EncodedDocument]) -> Rows:
-        """Insert or replace documents; the rows their passages got, in order."""
-        rows: list[int] = []
+    def put(cls, connection: sqlite3.Connection, documents: Sequence[EncodedDocument]) -> None:
+        """Insert or replace documents; their passages get new rows, in order."""
         cls.remove(connection, [encoded.document.id for encoded in documents])
         for document, passages, vectors, encoder, digest, origin, arrived in documents:
             number = connection.execute(
@@ -332,8 +331,6 @@ class Truth:
                     (number, passage.ordinal, passage.start, passage.end, passage.text, encoder),
                 ).lastrowid
                 connection.execute("INSERT INTO vectors VALUES(?, ?, ?)", (row, vector, zlib.crc32(vector)))
-                rows.append(int(row or 0))
-        return np.asarray(rows, dtype=np.int64)
 
     @staticmethod
     def remove(connection: sqlite3.Connection, ids: Sequence[str]) -> int:

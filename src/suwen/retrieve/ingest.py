@@ -54,100 +54,96 @@ def repeated(id_: str, stored: str) -> IngestError:
     return IngestError(f"document id {id_!r} comes twice: {choices}. {stored}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class IngestReport:
     """What a run did."""
 
-    read: int
-    added: int
-    changed: int
-    unchanged: int
-    removed: int
-    passages: int
-    encoded: int
     encoder: str
-    seconds: float
+    read: int = 0
+    added: int = 0
+    changed: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    passages: int = 0
+    encoded: int = 0
+    seconds: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class IngestOptions:
-    """How documents are taken in; see :meth:`suwen.retrieve.retriever.Index.add`."""
+class Ingestion:
+    """One run that brings documents into an index; what is asked for is said by ``Index.add``."""
 
-    mirror: bool = False
-    encoder: Encoder | None = None
-    ready: ReadyVectors | None = None
-    size: int | None = None
-    overlap: int | None = None
-    duplicates: Duplicates = "error"
-    keep: bool = True
-    progress: IngestProgress | None = None
-
-
-def ingest(engine: Engine, pair: Pair, documents: Iterable[Document], options: IngestOptions) -> IngestReport:
-    """Bring documents into an index. Interrupt it and run it again: what was stored is not encoded twice."""
-    run = _Run(engine, pair, options)
-    with _Seen() as seen:
-        for document in documents:
-            if not seen.add(document.id):
-                if options.duplicates == "error":
-                    run.flush()
-                    raise repeated(document.id, "What was read before it is stored")
-                if options.duplicates == "first":
-                    continue
-                run.flush()
-            run.take(document)
-        run.flush()
-        if options.mirror:
-            if run.read == 0:
-                raise IngestError("the source holds no documents: nothing was changed. Check the path and the format")
-            run.removed = _drop_the_gone(engine, seen)
-    return run.report()
-
-
-class _Run:
-    """The state of one run: what waits to be stored, and the counts."""
-
-    def __init__(self, engine: Engine, pair: Pair, options: IngestOptions) -> None:
-        self.engine, self.pair, self.keep, self.own = engine, pair, options.keep, own_encoder(pair)
-        self.size, self.overlap = _passage_settings(engine, options.size, options.overlap)
-        self.ready = options.ready
-        self.encoder: Encoder = options.encoder or in_bulk(pair, tier_at_once(pair))
-        self.maker = self.ready.name if self.ready else self.encoder.name
-        self.origin = "index" if options.mirror else "add"
-        self._progress = options.progress or (lambda documents, passages: None)
+    def __init__(
+        self,
+        engine: Engine,
+        pair: Pair,
+        *,
+        mirror: bool,
+        encoder: Encoder | None,
+        ready: ReadyVectors | None,
+        size: int | None,
+        overlap: int | None,
+        keep: bool,
+        progress: IngestProgress | None,
+    ) -> None:
+        self._engine, self._pair, self._mirror, self._keep = engine, pair, mirror, keep
+        self._own, self._ready, self._origin = own_encoder(pair), ready, "index" if mirror else "add"
+        self._size, self._overlap = _passage_settings(engine, size, overlap)
+        self._encoder: Encoder = encoder or in_bulk(pair, tier_at_once(pair))
+        self._maker = ready.name if ready else self._encoder.name
+        self._progress = progress or (lambda documents, passages: None)
         self._waiting: list[tuple[Document, list[Passage], str]] = []
         self._held = 0
-        self._stored_at = self._started = time.monotonic()
-        self.read = self.added = self.changed = self.unchanged = self.removed = self.passages = self.encoded = 0
+        self._stored_at = time.monotonic()
+        self._report = IngestReport(self._maker)
 
-    def take(self, document: Document) -> None:
+    def run(self, documents: Iterable[Document], duplicates: Duplicates) -> IngestReport:
+        """Take them in. Interrupt it and run it again: what was stored is not encoded twice."""
+        started = time.monotonic()
+        with _Seen() as seen:
+            for document in documents:
+                if not seen.add(document.id):
+                    if duplicates == "error":
+                        self._flush()
+                        raise repeated(document.id, "What was read before it is stored")
+                    if duplicates == "first":
+                        continue
+                    self._flush()
+                self._take(document)
+            self._flush()
+            if self._mirror:
+                self._report.removed = self._drop_the_gone(seen)
+        self._report.seconds = round(time.monotonic() - started, 3)
+        return self._report
+
+    def _take(self, document: Document) -> None:
         """Look at one document; store the batch when it is full."""
-        self.read += 1
-        digest = self._digest(document, self.maker)
-        known = self.engine.known([document.id]).get(document.id)
-        if known is not None and (known.digest == digest or (self.keep and self._is_encoded(document, known))):
-            self.unchanged += 1
-            self._progress(self.read, self.encoded)
+        self._report.read += 1
+        digest = self._digest(document, self._maker)
+        known = self._engine.known([document.id]).get(document.id)
+        if known is not None and (known.digest == digest or (self._keep and self._is_encoded(document, known))):
+            self._report.unchanged += 1
+            self._progress(self._report.read, self._report.encoded)
             return
-        self.added, self.changed = self.added + (known is None), self.changed + (known is not None)
-        passages = split_document(document, self.pair.count_tokens, self.size, self.overlap)
+        self._report.added += known is None
+        self._report.changed += known is not None
+        passages = split_document(document, self._pair.count_tokens, self._size, self._overlap)
         if not passages:
             raise IngestError(f"document {document.id!r} has no text: give it some, or leave it out of the source")
         self._waiting.append((document, passages, digest))
         self._held += len(passages)
         if self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
-            self.flush()
+            self._flush()
 
     def _is_encoded(self, document: Document, known: Known) -> bool:
         """Whether this very document is stored with the own encoder's vectors, whoever encoded it when it came."""
-        makers = (self.own, *self.pair.tiers) if known.encoder == self.own else ()
+        makers = (self._own, *self._pair.tiers) if known.encoder == self._own else ()
         return any(self._digest(document, maker) == known.digest for maker in makers)
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         """Encode and store what waits, in one durable step."""
         if not self._waiting:
             return
-        self.engine.add(list(self._encoded()))
+        self._engine.add(list(self._encoded()))
         self._waiting.clear()
         self._held = 0
         self._stored_at = time.monotonic()
@@ -155,23 +151,23 @@ class _Run:
     def _encoded(self) -> Iterator[EncodedDocument]:
         # For the whole batch at once: an encoder is at its best, and ready vectors can be probed, with many passages.
         waiting = [passage for _, passages, _ in self._waiting for passage in passages]
-        vectors = self.ready.take(waiting) if self.ready else self._made()
+        vectors = self._ready.take(waiting) if self._ready else self._made()
         start = 0
         for document, passages, digest in self._waiting:
             end = start + len(passages)
-            arrived = None if self.maker == self.own else time.time()
-            self.passages += len(passages)
-            self._progress(self.read, self.encoded)
-            yield EncodedDocument(document, passages, vectors[start:end], self.maker, digest, self.origin, arrived)
+            arrived = None if self._maker == self._own else time.time()
+            self._report.passages += len(passages)
+            self._progress(self._report.read, self._report.encoded)
+            yield EncodedDocument(document, passages, vectors[start:end], self._maker, digest, self._origin, arrived)
             start = end
 
     def _made(self) -> Vectors:
         """A vector for each passage; one whose content the index has from the same encoder is not encoded again."""
-        vectors = np.empty((self._held, self.pair.space.dimension), dtype=np.float32)
+        vectors = np.empty((self._held, self._pair.space.dimension), dtype=np.float32)
         missing: list[tuple[int, str]] = []
         place = 0
         for document, passages, _ in self._waiting:
-            known = self.engine.stored_vectors(document.id, self.maker)
+            known = self._engine.stored_vectors(document.id, self._maker)
             for passage in passages:
                 if passage.content in known:
                     vectors[place] = known[passage.content]
@@ -180,14 +176,14 @@ class _Run:
                 place += 1
         for start in range(0, len(missing), _ENCODE_AT_ONCE):
             places, contents = zip(*missing[start : start + _ENCODE_AT_ONCE], strict=True)
-            vectors[list(places)] = self.encoder.encode_documents(contents)
-            self.encoded += len(contents)
-            self._progress(self.read, self.encoded)
+            vectors[list(places)] = self._encoder.encode_documents(contents)
+            self._report.encoded += len(contents)
+            self._progress(self._report.read, self._report.encoded)
         return vectors
 
     def _digest(self, document: Document, maker: str) -> str:
         """Changes with anything that would change what is stored."""
-        parts = [document.title, document.text, document.metadata, self.size, self.overlap, maker]
+        parts = [document.title, document.text, document.metadata, self._size, self._overlap, maker]
         try:
             content = json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()
         except UnicodeEncodeError as problem:
@@ -197,19 +193,13 @@ class _Run:
             ) from problem
         return hashlib.sha256(content).hexdigest()[:32]
 
-    def report(self) -> IngestReport:
-        """The counts so far."""
-        return IngestReport(
-            read=self.read,
-            added=self.added,
-            changed=self.changed,
-            unchanged=self.unchanged,
-            removed=self.removed,
-            passages=self.passages,
-            encoded=self.encoded,
-            encoder=self.maker,
-            seconds=round(time.monotonic() - self._started, 3),
-        )
+    def _drop_the_gone(self, seen: _Seen) -> int:
+        if self._report.read == 0:
+            raise IngestError("the source holds no documents: nothing was changed. Check the path and the format")
+        gone = [id_ for id_ in all_ids(self._engine, origin="index") if id_ not in seen]
+        for start in range(0, len(gone), 1000):
+            self._engine.delete(gone[start : start + 1000])
+        return len(gone)
 
 
 class _Seen:
@@ -231,13 +221,6 @@ class _Seen:
 
     def __contains__(self, id_: str) -> bool:
         return self._ids.execute("SELECT 1 FROM ids WHERE id = ?", (id_,)).fetchone() is not None
-
-
-def _drop_the_gone(engine: Engine, seen: _Seen) -> int:
-    gone = [id_ for id_ in all_ids(engine, origin="index") if id_ not in seen]
-    for start in range(0, len(gone), 1000):
-        engine.delete(gone[start : start + 1000])
-    return len(gone)
 
 
 def _passage_settings(engine: Engine, size: int | None, overlap: int | None) -> tuple[int, int]:

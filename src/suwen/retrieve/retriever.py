@@ -36,11 +36,10 @@ from suwen.retrieve.fuse import WEIGHTS, Fusion
 from suwen.retrieve.highlight import highlight
 from suwen.retrieve.ingest import (
     Duplicates,
-    IngestOptions,
+    Ingestion,
     IngestProgress,
     IngestReport,
     ReadyVectors,
-    ingest,
 )
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
 from suwen.retrieve.relevance import Null, judge, measure_null
@@ -140,17 +139,18 @@ class Index:
         """
         if serving and encoder is None and ready is None:
             encoder = self.pair.encoder(tier_at_once(self.pair))
-        options = IngestOptions(
+        ingestion = Ingestion(
+            self.engine,
+            self.pair,
             mirror=mirror,
             encoder=encoder,
             ready=ready,
             size=size,
             overlap=overlap,
-            duplicates=duplicates,
             keep=keep,
             progress=progress,
         )
-        report = ingest(self.engine, self.pair, documents, options)
+        report = ingestion.run(documents, duplicates)
         changed = bool(report.added or report.changed)
         compared = not serving and self.compare()
         # Measuring costs dozens of searches: a document posted to a large index does not wait for them.

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from suwen.durable import replacing
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Form
-from suwen.encoders.space import SpaceMismatch
+from suwen.encoders.space import Form, SpaceMismatch
 from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
 from suwen.training.loop.processes import in_first, wait_for_all, world
