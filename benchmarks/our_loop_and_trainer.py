@@ -99,6 +99,7 @@ def trainers(
 ) -> None:
     """Train by sentence-transformers' Trainer; ``stop`` is where it leaves a checkpoint, from which it goes on."""
     from datasets import Dataset
+    from datasets.table import InMemoryTable
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
     arguments = SentenceTransformerTrainingArguments(
@@ -118,7 +119,8 @@ def trainers(
         seed=0,
     )
     prompted = [student.prompts["query"] + text for text in texts]
-    data = Dataset.from_dict({"text": prompted, "label": targets.astype(np.float32).tolist()})
+    rows = InMemoryTable.from_pydict({"text": prompted, "label": targets.astype(np.float32).tolist()})
+    data = Dataset(rows, fingerprint="stage-one")  # to hash the rows fails with pyarrow 26 and dill 0.4.1
     trainer = SentenceTransformerTrainer(student, arguments, train_dataset=data, loss=SquaredDistance(student))
     last = sorted(folder.glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=str(last[0]) if last else None)
