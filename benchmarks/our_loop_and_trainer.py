@@ -64,6 +64,7 @@ def student_of(kind: str, texts: list[str], options: argparse.Namespace, dropout
 
 def ours(student: Any, texts: list[str], targets: np.ndarray, folder: Path, steps: int, batch: int, stop: int) -> None:
     """Train by this project's loop; stop after some steps (0: not at all), or resume what was stopped."""
+    torch.manual_seed(0)  # as the Trainer does: a resume must not depend on it
     side, places = Side(student, "query"), np.arange(len(texts))
     precision: Any = "fp32" if side.device.type == "cpu" else "bf16"
     tower = TrainedTower(side, tokenise(side, texts, max_length=LENGTH), precision=precision)
@@ -99,6 +100,7 @@ def trainers(
 ) -> None:
     """Train by sentence-transformers' Trainer; ``stop`` is where it leaves a checkpoint, from which it goes on."""
     from datasets import Dataset
+    from datasets.table import InMemoryTable
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
     arguments = SentenceTransformerTrainingArguments(
@@ -118,7 +120,8 @@ def trainers(
         seed=0,
     )
     prompted = [student.prompts["query"] + text for text in texts]
-    data = Dataset.from_dict({"text": prompted, "label": targets.astype(np.float32).tolist()})
+    rows = InMemoryTable.from_pydict({"text": prompted, "label": targets.astype(np.float32).tolist()})
+    data = Dataset(rows, fingerprint="stage-one")  # to hash the rows fails with pyarrow 26 and dill 0.4.1
     trainer = SentenceTransformerTrainer(student, arguments, train_dataset=data, loss=SquaredDistance(student))
     last = sorted(folder.glob("checkpoint-*"))
     trainer.train(resume_from_checkpoint=str(last[0]) if last else None)
@@ -146,7 +149,6 @@ def resumed(train: Any, student: Any, texts: list[str], targets: np.ndarray, ste
         else:
             train(whole, texts, targets, one, steps, batch, steps // 2)
             shutil.copytree(one / f"checkpoint-{steps // 2}", other / f"checkpoint-{steps // 2}")
-        torch.manual_seed(99)  # a new process has other random numbers
         train(half, texts, targets, other, steps, batch, 0)
     pairs = zip(whole.parameters(), half.parameters(), strict=True)
     return max(float((a - b).detach().abs().max()) for a, b in pairs)

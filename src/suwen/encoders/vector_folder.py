@@ -217,7 +217,7 @@ def _finish(out: Path, seen: _Seen, settings: dict[str, Any]) -> Path:
     hashes = {"sha256": sha256_of(out / "vectors.npy"), "source_sha256": seen.source.hexdigest()}
     write_json(out / "vectors.json", {**described, "count": seen.count, **hashes})
     shutil.rmtree(out / "shards")
-    for leftover in out.glob(".*.tmp"):  # of processes that were killed
+    for leftover in out.glob("*.tmp"):  # of processes that were killed
         leftover.unlink()
     return out
 

@@ -135,7 +135,7 @@ def export(
         if static:
             tiers |= _distil_static(origin, stage, texts or [], max_length)
         if pair is None:
-            _describe(origin, stage, tiers, hub_id, name=name or origin.name, licence=licence)
+            _describe(origin, stage, tiers, hub_id, name or origin.name, licence)
         elif taken := sorted(set(tiers) & set(pair.tiers)):
             raise ExportError(f"{out} already has a tier named {', '.join(taken)}: choose another name with tier=")
     if pair is not None:
@@ -168,11 +168,20 @@ def _target(out: Path, into: bool, origin: _Source) -> Manifest | None:
     return pair
 
 
-def _describe(origin: _Source, stage: Path, tiers: dict[str, Tier], hub_id: str | None, **said: str) -> None:
+def _describe(
+    origin: _Source, stage: Path, tiers: dict[str, Tier], hub_id: str | None, name: str, licence: str
+) -> None:
     """Write the manifest of a new pair, and its probe where its document encoder is at hand."""
     first = next(iter(tiers))
-    side = _document_side(origin, first, hub_id)
-    manifest = Manifest(form="light", space=origin.space, tiers=tiers, default_tier=first, document=side, **said)
+    manifest = Manifest(
+        name=name,
+        form="light",
+        space=origin.space,
+        tiers=tiers,
+        default_tier=first,
+        document=_document_side(origin, first, hub_id),
+        licence=licence,
+    )
     save_manifest(stage, manifest)
     if not origin.is_student:
         write_probe(stage, origin.teacher().encode(probe_texts()))
