@@ -35,7 +35,8 @@ def found(results):
 
 
 def values(results, system, metric="ndcg@10"):
-    return next(r for r in results if r.suite == "mine" and r.system == system).values(metric)
+    result = next(r for r in results if r.suite == "mine" and r.system == system)
+    return {row["query"]: row["metrics"][metric] for row in result.per_query()}
 
 
 def test_means_test_and_queries_agree_with_the_stored_values(results, found):
