@@ -26,7 +26,7 @@ from suwen.service.settings import ServeSettings
 Serve = Callable[..., Any]
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], seconds: float = 300) -> None:
     """Wait for something the background does."""
     end = time.monotonic() + seconds
     while not true():
