@@ -15,7 +15,7 @@ from workload import State
 WRITERS = 2
 _IDS = 6
 _REQUESTS = 10
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 EVERYTHING = 1000
 #: A word every passage has.
 COMMON = "病历"

@@ -41,7 +41,7 @@ from suwen.encoders.document import DocumentEncoder
 from suwen.retrieve.retriever import Index
 
 SEED: State = {f"kept-{number}": 0 for number in range(4)}
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @dataclass

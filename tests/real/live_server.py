@@ -32,7 +32,7 @@ _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.st
     "PYTHONPATH": str(Path(suwen.__file__).parents[1])
 }
 _COMMAND = [sys.executable, "-c", "from suwen.cli.main import run; run()", "serve"]
-_PATIENCE = 120.0
+_PATIENCE = 300.0
 _TOPICS = ("布洛芬退烧", "胰岛素降血糖", "房颤抗凝", "肾结石多饮水", "儿童咳嗽", "kidney stones", "flu vaccine")
 
 
@@ -45,7 +45,7 @@ class LiveServer:
         host, _, port = address.removeprefix("http://").rpartition(":")
         self.place = (host, int(port))
         # Made once: a client reads the machine's certificates when it is made, which takes longer than most requests.
-        self._client = httpx.Client(verify=False, timeout=60, limits=httpx.Limits(max_keepalive_connections=0))
+        self._client = httpx.Client(verify=False, timeout=120, limits=httpx.Limits(max_keepalive_connections=0))
 
     @property
     def failures(self) -> list[str]:
@@ -54,7 +54,7 @@ class LiveServer:
 
     def connect(self) -> socket.socket:
         """A bare connection."""
-        return socket.create_connection(self.place, timeout=60)
+        return socket.create_connection(self.place, timeout=120)
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """One request on a connection of its own."""

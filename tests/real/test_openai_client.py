@@ -26,7 +26,7 @@ from suwen.service.keys import new_key
 
 TEXTS = ["肾结石患者每天应饮水两升以上。", "Ibuprofen may harm the kidney.", "房颤要不要抗凝"]
 _START = "from suwen.cli.main import run; run()"
-_PATIENCE = 60
+_PATIENCE = 300
 
 
 class Server(NamedTuple):
@@ -58,7 +58,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
         found = re.search(r"http://[\d.]+:\d+", log.read_text(encoding="utf-8"))
-        if found and httpx.get(f"{found[0]}/readyz").status_code == 200:
+        if found and httpx.get(f"{found[0]}/readyz", timeout=120).status_code == 200:
             return found[0]
         time.sleep(0.05)
     raise AssertionError(f"the server did not get ready: {log.read_text(encoding='utf-8')}")
@@ -170,7 +170,7 @@ def test_rerank_by_plain_http_in_the_shape_of_cohere_and_jina(server: Server) ->
         "return_documents": True,
     }
     headers = {"Authorization": f"Bearer {server.key}"}
-    reply = httpx.post(f"{server.address}/v1/rerank", json=body, headers=headers)
+    reply = httpx.post(f"{server.address}/v1/rerank", json=body, headers=headers, timeout=120)
     assert reply.status_code == 200, reply.text
     found = reply.json()
     assert found["results"][0]["index"] == 1
@@ -178,5 +178,5 @@ def test_rerank_by_plain_http_in_the_shape_of_cohere_and_jina(server: Server) ->
     assert found["results"][0]["document"] == {"text": TEXTS[0], "source": "ward"}
     assert found["results"][0]["relevance_score"] >= found["results"][1]["relevance_score"]
     assert "pair" in found["meta"]["scored_by"]
-    refused = httpx.post(f"{server.address}/v1/rerank", json=body)
+    refused = httpx.post(f"{server.address}/v1/rerank", json=body, timeout=120)
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthorized")

@@ -38,17 +38,18 @@ class Server:
 
     def __init__(self, process: subprocess.Popen[str], address: str, said: list[str]) -> None:
         self.process, self.address, self.said = process, address, said
+        self.reader = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
         host, _, port = address.removeprefix("http://").rpartition(":")
         self.place = (host.strip("[]"), int(port))
 
     def connect(self) -> socket.socket:
-        connection = socket.create_connection(self.place, timeout=30)
-        connection.settimeout(30)
+        connection = socket.create_connection(self.place, timeout=120)
+        connection.settimeout(120)
         return connection
 
     def stop(self, how: int = signal.SIGTERM) -> int:
         self.process.send_signal(how)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=300)
 
 
 @contextmanager
@@ -64,9 +65,9 @@ def serving(index: Path, *options: str, ready: bool = True, **variables: object)
         first = process.stderr.readline()
         found = re.search(r"http://\S+", first)
         assert found, first + process.stderr.read()
-        threading.Thread(target=lambda: said.extend(process.stderr), daemon=True).start()
         server = Server(process, found[0], said)
-        while ready and httpx.get(f"{server.address}/readyz").status_code != 200:
+        server.reader.start()
+        while ready and httpx.get(f"{server.address}/readyz", timeout=120).status_code != 200:
             assert process.poll() is None, said
             time.sleep(0.02)
         yield server
@@ -80,7 +81,9 @@ def serving(index: Path, *options: str, ready: bool = True, **variables: object)
 
 def fails(*arguments: str | Path) -> str:
     """Run a command that must fail with one clear message; what it said."""
-    done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT, timeout=300
+    )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -237,10 +240,14 @@ def test_a_body_nobody_reads_does_not_spoil_the_next_request(server: Server) -> 
 
 def test_answers_that_are_not_read_are_given_up(server: Server) -> None:
     asked = 300
-    with server.connect() as connection:
-        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n" * asked)
-        time.sleep(2.5)
-        assert read_all(connection).count(b"HTTP/1.1 200") < asked
+    # On a busy machine the server may be late in giving up, never too early.
+    for patience in (2.5, 5, 10, 20):
+        with server.connect() as connection:
+            connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n" * asked)
+            time.sleep(patience)
+            if read_all(connection).count(b"HTTP/1.1 200") < asked:
+                return
+    pytest.fail("every answer was kept for a client that did not read")
 
 
 def test_what_is_not_http_is_refused(server: Server) -> None:
@@ -249,21 +256,27 @@ def test_what_is_not_http_is_refused(server: Server) -> None:
         assert b" 400 " in read_all(connection).splitlines()[0]
 
 
+def closed(connection: socket.socket) -> bool:
+    """Whether the server has let go of a connection that does not wait for it."""
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
 def test_more_connections_than_allowed_are_closed_and_the_rest_go_on(server: Server) -> None:
     opened = [server.connect() for _ in range(220)]
     try:
-        time.sleep(0.2)
+        deadline = time.monotonic() + 120
         for connection in opened:
             connection.setblocking(False)
-        gone = 0
-        for connection in opened:
-            try:
-                gone += connection.recv(1) == b""
-            except BlockingIOError:
-                pass
-            except ConnectionResetError:
-                gone += 1
-        assert gone >= 20
+        gone: set[int] = set()
+        while len(gone) < 20:
+            assert time.monotonic() < deadline, f"{len(gone)} were closed"
+            time.sleep(0.02)
+            gone |= {number for number, connection in enumerate(opened) if number not in gone and closed(connection)}
     finally:
         for connection in opened:
             connection.close()
@@ -275,10 +288,10 @@ def test_more_connections_than_allowed_are_closed_and_the_rest_go_on(server: Ser
 
 def test_the_log_is_json_and_holds_no_text(index: Path) -> None:
     with serving(index) as server:
-        httpx.post(f"{server.address}/search", json={"query": "布洛芬退烧吗"})
-        httpx.post(f"{server.address}/search", json={"query": "!"})
+        httpx.post(f"{server.address}/search", json={"query": "布洛芬退烧吗"}, timeout=120)
+        httpx.post(f"{server.address}/search", json={"query": "!"}, timeout=120)
         server.stop()
-        time.sleep(0.1)
+        server.reader.join(120)
         lines = [json.loads(line) for line in server.said]
     asked = [line for line in lines if line.get("route") == "/search"]
     assert [(line["status"], line.get("code")) for line in asked] == [(200, None), (422, "empty_query")]
@@ -293,7 +306,7 @@ def test_with_the_pair_of_the_package_a_posted_document_is_fresh_and_found(tmp_p
     with Index.create(tmp_path / "sample") as made:
         index_sample(made)
     with serving(tmp_path / "sample") as server:
-        about = httpx.get(f"{server.address}/info").json()
+        about = httpx.get(f"{server.address}/info", timeout=120).json()
         assert (about["pair"]["default_tier"], about["pair"]["document"]) == ("l6", "adapter")
         assert (about["index"]["encoders"], about["freshness"]["worker"]) == ({"document": 360}, "none")
         note = {"id": "note-7", "text": "纽扣电池卡在食管里两小时就会灼伤，不要催吐，立即就医。"}
@@ -303,7 +316,7 @@ def test_with_the_pair_of_the_package_a_posted_document_is_fresh_and_found(tmp_p
             asked = {"query": "孩子误吞了纽扣电池", "mode": "dense", "tier": tier}
             hit = httpx.post(f"{server.address}/search", json=asked, timeout=60).json()["hits"][0]
             assert (hit["document_id"], hit["encoder"], hit["state"]) == ("note-7", "l6", "fresh")
-        told = httpx.get(f"{server.address}/info").json()
+        told = httpx.get(f"{server.address}/info", timeout=120).json()
         assert (told["freshness"]["fresh_passages"], told["index"]["encoders"]["l6"]) == (1, 1)
 
 
@@ -322,10 +335,14 @@ def test_an_index_that_another_process_writes(index: Path) -> None:
     with serving(index) as server:
         assert f"is being written by process {server.process.pid}" in fails("serve", index, "--port", "0")
         with serving(index, "--read-only") as second:
-            told = httpx.post(f"{second.address}/documents", json={"documents": [DOCUMENT]})
+            told = httpx.post(f"{second.address}/documents", json={"documents": [DOCUMENT]}, timeout=120)
             assert (told.status_code, told.json()["error"]["code"]) == (403, "read_only")
-            httpx.post(f"{server.address}/documents", json={"documents": [{"id": "n", "text": "氯雷他定治鼻炎。"}]})
-            hits = httpx.post(f"{second.address}/search", json={"query": "氯雷他定"}).json()["hits"]
+            httpx.post(
+                f"{server.address}/documents",
+                json={"documents": [{"id": "n", "text": "氯雷他定治鼻炎。"}]},
+                timeout=120,
+            )
+            hits = httpx.post(f"{second.address}/search", json={"query": "氯雷他定"}, timeout=120).json()["hits"]
             assert hits[0]["document_id"] == "n"
 
 
@@ -353,8 +370,8 @@ def test_a_public_address_needs_keys(index: Path, tmp_path: Path) -> None:
 def test_without_keys_it_answers_to_this_machines_names_alone(index: Path) -> None:
     with serving(index) as server:
         port = server.place[1]
-        assert httpx.get(f"http://localhost:{port}/info").status_code == 200
-        told = httpx.get(f"{server.address}/info", headers={"Host": f"evil.example:{port}"})
+        assert httpx.get(f"http://localhost:{port}/info", timeout=120).status_code == 200
+        told = httpx.get(f"{server.address}/info", headers={"Host": f"evil.example:{port}"}, timeout=120)
         assert (told.status_code, told.json()["error"]["code"]) == (403, "forbidden_host")
 
 
@@ -367,7 +384,7 @@ def test_the_address_for_programs(index: Path) -> None:
             assert process.stdout is not None
             told = json.loads("".join(process.stdout.readline() for _ in range(4)))
             assert told["index"] == str(index)
-            assert httpx.get(f"{told['address']}/healthz").json() == {"status": "ok"}
+            assert httpx.get(f"{told['address']}/healthz", timeout=120).json() == {"status": "ok"}
         finally:
             process.terminate()
 
@@ -388,7 +405,7 @@ def test_a_stop_answers_what_was_accepted(index: Path, how: int) -> None:
         threads = [threading.Thread(target=post, args=(server, [document])) for document in documents]
         for thread in threads:
             thread.start()
-        while "suwen_writes_waiting 0.0" in httpx.get(f"{server.address}/metrics").text:
+        while "suwen_writes_waiting 0.0" in httpx.get(f"{server.address}/metrics", timeout=120).text:
             if not any(thread.is_alive() for thread in threads):
                 break
         assert server.stop(how) == 0
@@ -402,7 +419,7 @@ def test_a_stop_answers_what_was_accepted(index: Path, how: int) -> None:
 
 
 def test_an_idle_client_does_not_hold_up_a_stop(index: Path) -> None:
-    with serving(index) as server, server.connect() as idle, httpx.Client(base_url=server.address) as kept:
+    with serving(index) as server, server.connect() as idle, httpx.Client(base_url=server.address, timeout=120) as kept:
         kept.get("/healthz")
         idle.sendall(b"GET")
         assert server.stop() == 0

@@ -45,7 +45,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
     "OMP_NUM_THREADS": "1",
 }
 NEW = {"id": "病历/7 号", "title": "用药", "text": "布洛芬不宜与阿司匹林同服，以免出血。" * 12}
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @contextmanager
@@ -86,7 +86,7 @@ class Site:
         self.key = new_key(folder / "keys.toml", "gpu", "write")
         with socket.create_server(("127.0.0.1", 0)) as taken:
             self.port = taken.getsockname()[1]
-        self.client = Client(f"http://127.0.0.1:{self.port}", self.key, timeout=30)
+        self.client = Client(f"http://127.0.0.1:{self.port}", self.key, timeout=120)
         with Index.create(folder / "index", pair=pair) as index:
             index.add([Document(f"d{n}", f"第{n}条：高血压患者应低盐饮食。") for n in range(6)])
 
@@ -201,7 +201,7 @@ def test_documents_through_the_server_by_command(site: Site, tmp_path: Path) -> 
     def run(*arguments: object) -> str:
         named = (*map(str, arguments), "--server", site.client.server)
         done = subprocess.run(
-            [*COMMAND, *named], env=ENVIRONMENT | {"SUWEN_KEY": site.key}, capture_output=True, text=True, timeout=60
+            [*COMMAND, *named], env=ENVIRONMENT | {"SUWEN_KEY": site.key}, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -215,6 +215,6 @@ def test_documents_through_the_server_by_command(site: Site, tmp_path: Path) -> 
             env=ENVIRONMENT,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert refused.returncode == 1 and "is being written by process" in refused.stderr

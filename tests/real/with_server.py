@@ -16,7 +16,7 @@ import time
 import urllib.request
 from contextlib import suppress
 
-_PATIENCE = 60.0
+_PATIENCE = 300.0
 _SET_FLAGS, _UP = 0x8914, 0x1
 
 

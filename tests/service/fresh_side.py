@@ -66,7 +66,7 @@ class Running(NamedTuple):
     holder: Holder
 
     def client(self, key: str | None = None) -> Client:
-        return Client(self.url, key, timeout=30)
+        return Client(self.url, key, timeout=120)
 
 
 @contextmanager

@@ -122,12 +122,15 @@ def test_a_read_that_has_not_begun_in_time_never_begins(folder: Path) -> None:
 
 def test_a_write_that_takes_too_long_is_done_all_the_same(folder: Path) -> None:
     done: list[str] = []
+    go = threading.Event()
 
     async def work(holder: Holder) -> None:
         with pytest.raises(Problem, match="still being done"):
-            await holder.write(lambda _: (time.sleep(0.2), done.append("slow")))
+            await holder.write(lambda _: (go.wait(60), done.append("slow")))
         with pytest.raises(Problem, match="still being done"):
-            await holder.write(lambda _: (time.sleep(0.2), done.append("queued")))
+            await holder.write(lambda _: done.append("queued"))
+        assert done == []
+        go.set()
 
     run(Holder(ServeSettings(index=folder, seconds=0.05)), work)
     assert done == ["slow", "queued"]

@@ -24,7 +24,7 @@ from suwen.service import reencoding
 Serve = Callable[..., Any]
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], seconds: float = 300) -> None:
     """Wait for something the background does."""
     end = time.monotonic() + seconds
     while not true():

@@ -25,7 +25,7 @@ _FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-port=0",
 )
-_PATIENCE = 60
+_PATIENCE = 300
 #: Keys whose name is not the text they type, by their code on the keyboard.
 _NAMED = {
     "Enter": 13,

@@ -140,12 +140,12 @@ def test_a_document_is_added_found_at_once_and_taken_back(tab, address):
     assert "Added “误吞纽扣电池 🔋”" in tab.text(".notice.good") and "hit number 1" in tab.text(".notice.good")
     assert tab.text(".hit h2") == "误吞纽扣电池 🔋"
     assert tab.texts(".hit:focus .badge") == ["Just added", "Fresh"]
-    stored = httpx.get(f"{address}/documents/{tab.text('.hit .id')}").json()
+    stored = httpx.get(f"{address}/documents/{tab.text('.hit .id')}", timeout=120).json()
     assert stored["metadata"] == {"department": "急诊科", "year": 2025} and stored["state"] == "fresh"
     tab.click(".notice.good button")
     tab.until("document.querySelector('.notice.good')?.textContent.startsWith('Deleted')")
     tab.until("document.querySelector('.hit h2').textContent !== '误吞纽扣电池 🔋'")
-    assert httpx.get(f"{address}/documents/{stored['id']}").status_code == 404
+    assert httpx.get(f"{address}/documents/{stored['id']}", timeout=120).status_code == 404
 
 
 def test_a_document_that_cannot_be_stored_stays_in_the_window(tab, address):

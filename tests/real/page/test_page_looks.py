@@ -179,7 +179,7 @@ def test_the_documentation_lists_the_keys_of_the_help(tab, address):
 def test_the_index_page(tab, address):
     tab.go(f"{address}/index")
     tab.until("document.querySelector('.figure')")
-    info = httpx.get(f"{address}/info").json()
+    info = httpx.get(f"{address}/info", timeout=120).json()
     assert tab.texts(".figure b") == [str(info["index"]["documents"]), str(info["index"]["passages"])]
     told = tab.text("#about")
     for part in (info["space"]["id"], info["pair"]["name"], "department", "not configured"):

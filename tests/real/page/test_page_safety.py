@@ -56,9 +56,9 @@ def test_a_key_is_asked_for_and_kept_in_the_tab(tab, keyed):
 
 def test_the_review_page_is_mounted_behind_the_key(tab, keyed, tmp_path):
     address, read, write = keyed
-    assert httpx.get(f"{address}/review/api/pair?reviewer=li").status_code == 401
+    assert httpx.get(f"{address}/review/api/pair?reviewer=li", timeout=120).status_code == 401
     held = {"Authorization": f"Bearer {read}"}
-    assert httpx.get(f"{address}/review/api/pair?reviewer=li", headers=held).status_code == 403
+    assert httpx.get(f"{address}/review/api/pair?reviewer=li", headers=held, timeout=120).status_code == 403
     tab.go(f"{address}/review")
     tab.until("document.getElementById('reviewer')")
     assert tab.see("location.pathname") == "/review/"
@@ -79,13 +79,13 @@ def test_the_review_page_is_mounted_behind_the_key(tab, keyed, tmp_path):
 
 
 def test_there_is_no_review_page_without_a_jury(tab, address):
-    assert httpx.get(f"{address}/review/").status_code == 404
+    assert httpx.get(f"{address}/review/", timeout=120).status_code == 404
     visit(tab, address)
     assert tab.see("document.getElementById('to-review').hidden")
 
 
 def test_files_are_asked_for_again_and_sent_only_when_changed(address):
-    with httpx.Client(base_url=address) as client:
+    with httpx.Client(base_url=address, timeout=120) as client:
         for path in ("/", "/index", *(f"/web/{file.name}" for file in WEB.iterdir() if file.suffix != ".html")):
             answer = client.get(path)
             assert answer.status_code == 200 and answer.headers["cache-control"] == "no-cache"

@@ -58,7 +58,7 @@ def serving(settings: ServeSettings, prepare: Callable[[Holder], None] | None = 
 
 
 def wait_ready(address: str) -> None:
-    while httpx.get(f"{address}/readyz").status_code != 200:
+    while httpx.get(f"{address}/readyz", timeout=120).status_code != 200:
         time.sleep(0.02)
 
 
@@ -95,4 +95,4 @@ def brightness(tab: Tab) -> float:
 
 
 def api(address: str, **body: Any) -> dict[str, Any]:
-    return httpx.post(f"{address}/search", json=body).raise_for_status().json()
+    return httpx.post(f"{address}/search", json=body, timeout=120).raise_for_status().json()
