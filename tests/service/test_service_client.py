@@ -119,7 +119,7 @@ def test_a_busy_server_is_asked_again() -> None:
     answers = [(429, {"Retry-After": "0"}, BUSY), (503, {}, b"<html>"), (200, {}, b'{"ok": 1}')]
     told: list[float] = []
     with answering(*answers) as (url, seen):
-        got = patiently(lambda: Client(url).get("/"), tries=5, told=lambda away, pause: told.append(pause))
+        got = patiently(lambda: Client(url).get("/"), tries=5, on_refusal=lambda away, pause: told.append(pause))
     assert got == {"ok": 1} and len(seen) == 3
     assert told[1] > told[0] > 0
 
