@@ -2,7 +2,7 @@
 
 
 class SuwenError(Exception):
-    """A problem the caller can act on: the message says what is wrong and how to mend it.
+    """A problem the caller can act on: the message says what is wrong and how to fix it.
 
     Anything else that escapes the library is a bug.
     """

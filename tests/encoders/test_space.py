@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -215,7 +216,7 @@ def test_a_failed_save_leaves_the_old_manifest(tmp_path, monkeypatch):
     def full_disk(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.os, "fsync", full_disk)
+    monkeypatch.setattr(os, "fsync", full_disk)
     with pytest.raises(OSError, match="No space"):
         save_manifest(tmp_path, a_manifest(tmp_path).model_copy(update={"name": "other"}))
     assert (tmp_path / "suwen.json").read_bytes() == before

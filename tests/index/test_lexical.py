@@ -38,11 +38,11 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedEng
             text = " ".join(RNG.choice(PARTS, RNG.integers(1, 7)))
             title = str(RNG.choice(PARTS))
             batch.append(encoded(f"d{number}", [text], unit(RNG, 1, 16), {"half": number % 2}, title=title))
-            model.add(batch[-1])
+            model.put(batch[-1])
         engine.add(batch)
     engine.delete(["d3", "d4", "d5"])
     for id_ in ("d3", "d4", "d5"):
-        model.delete(id_)
+        model.remove(id_)
     yield engine, model
     engine.close()
 
@@ -56,7 +56,7 @@ def test_scores_are_those_of_bm25(both: tuple[EmbeddedEngine, Naive], query: str
     for k in (1, 10, 100):
         with engine.snapshot() as view:
             ranking = view.lexical(query, k, where)
-            same(ranking, view.fetch(ranking.rows.tolist()), model.lexical(query, where), k, 1e-4)
+            same(ranking, view.fetch(ranking.rows.tolist()), model.state().lexical_scores(query, where), k, 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_operators_mean_nothing(both: tuple[EmbeddedEngine, Naive], query: str) 
     engine, model = both
     with engine.snapshot() as view:
         ranking = view.lexical(query, 100)
-        same(ranking, view.fetch(ranking.rows.tolist()), model.lexical(query), 100, 1e-4)
+        same(ranking, view.fetch(ranking.rows.tolist()), model.state().lexical_scores(query), 100, 1e-4)
 
 
 def test_a_page_of_text_is_searched_by_its_first_terms(both: tuple[EmbeddedEngine, Naive]) -> None:

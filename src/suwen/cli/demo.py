@@ -43,8 +43,8 @@ def demo(
         for _ in range(2):
             answers = [opened.search(query, _HITS) for query in QUERIES]
     if json:
-        told = {"index": str(index), "read": indexed.report.read, "encoder": indexed.report.encoder}
-        print_json({**told, "note": indexed.said, "answers": [answer.as_dict() for answer in answers]})
+        outcome = {"index": str(index), "read": indexed.report.read, "encoder": indexed.report.encoder}
+        print_json({**outcome, "note": indexed.said, "answers": [answer.as_dict() for answer in answers]})
         return
     _tell(index, indexed)
     for answer in answers:

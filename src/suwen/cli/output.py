@@ -74,12 +74,12 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task, tell = progress.add_task(what), now_and_then()
 
-        def told(documents: int, passages: int) -> None:
+        def report(documents: int, passages: int) -> None:
             text = f"{what}: {documents:,} documents read, {passages:,} passages encoded"
             progress.update(task, description=text)
             tell(text)
 
-        yield told
+        yield report
 
 
 @contextmanager
@@ -89,8 +89,8 @@ def measuring(what: str) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task, tell = progress.add_task(what, total=None), now_and_then()
 
-        def told(done: int, total: int, part: str = what) -> None:
+        def report(done: int, total: int, part: str = what) -> None:
             progress.update(task, description=part, completed=done, total=total or None)
             tell(so_far(part, done, total))
 
-        yield told
+        yield report

@@ -159,10 +159,10 @@ class Worker:
         )
 
     def _patiently(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        def told(away: ServerAway, pause: float) -> None:
+        def report(away: ServerAway, pause: float) -> None:
             self._say(f"{away}; trying again in {pause:g} s")
 
-        return patiently(call, tries=None, stop=self._stop, on_refusal=told)
+        return patiently(call, tries=None, stop=self._stop, on_refusal=report)
 
 
 def _groups(documents: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

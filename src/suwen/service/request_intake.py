@@ -58,7 +58,7 @@ class Intake:
             self._held -= held
 
     def _admit(self, scope: Scope) -> None:
-        """Everything that can be told from the head."""
+        """Everything that the head shows."""
         holder = self._holder
         headers = scope["headers"]
         self._check_host(headers)

@@ -66,7 +66,7 @@ def bigrams(text: str) -> list[str]:
 def pairs_and_words(pattern: re.Pattern[str], text: str, word: Callable[[str], str] = str) -> list[str]:
     """Cut what a pattern matches: its first group into overlapping pairs of characters; the rest is put by ``word``.
 
-    >>> pairs_and_words(re.compile("([甲-龟]+)|[a-z]+"), "高血压abc药")
+    >>> pairs_and_words(re.compile("([一-龟]+)|[a-z]+"), "高血压abc药")
     ['高血', '血压', 'abc', '药']
     """
     tokens: list[str] = []

@@ -37,7 +37,7 @@ function otherKey(label, retry) {
   return node("button", { type: "button", onclick: change }, say(label));
 }
 
-/** Forget the key of this tab and begin anew. */
+/** Forget the key of this tab and begin again. */
 export function forgetKey() {
   keepKey(null);
   location.reload();

@@ -154,7 +154,8 @@ class Recipe(KeyGroup):
 
     def dimension_of(self, name: str) -> int:
         """The width of the vectors that a stage with a document encoder gives."""
-        return self.stage(name).dimension_in(self)
+        width: int = self.stage(name).dimension_in(self)
+        return width
 
     def giving(self, gift: Gift) -> list[Stage]:
         """The stages that leave such a thing, in order."""

@@ -41,7 +41,8 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
         depends["blend"] = dict(blend)
     if stage.student_trained is not None:
         depends |= _student(recipe, stage, seed)
-    return depends | stage.depends_on(recipe)
+    depends |= stage.depends_on(recipe)
+    return depends
 
 
 def digest(depends: dict[str, Any]) -> str:
