@@ -26,7 +26,7 @@ install: $(VENV)/.full ## Set up everything the checks below need, in .venv
 demo: $(VENV)/.base ## Set up, index the bundled sample collection, answer four questions
 	$(BIN)/suwen demo .demo/index
 
-test: $(VENV)/.full ## Set up and run all tests, the documentation's blocks among them (under 20 minutes on 2 cores)
+test: $(VENV)/.full ## Set up and run all tests, the documentation's blocks among them
 	$(QUIET) $(BIN)/python -m pytest $(TWO) $(PYTEST_ARGS)
 
 test-long: $(VENV)/.full ## The same with soaks and the full kill runs
