@@ -344,6 +344,8 @@ __attribute__((constructor)) static void start(void) {
     journal = open(setting("SHIM_LOG"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     sscanf(setting("SHIM_FAULT"), "%15[^:]:%31[^:]:%15[^:]:%ld", how, fault_phase, fault_kind, &fault_at);
     struct sigaction action = {.sa_sigaction = on_call, .sa_flags = SA_SIGINFO | SA_RESTART};
+    /* Another signal waits: Python's handlers write to a pipe, and a watched call within this handler would be the end. */
+    sigfillset(&action.sa_mask);
     if (journal < 0 || sigaction(SIGSYS, &action, NULL) || install()) {
         fprintf(stderr, "fault shim: cannot start: %s\n", strerror(errno));
         _exit(97);

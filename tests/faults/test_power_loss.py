@@ -32,6 +32,22 @@ write("lost", b"nobody synced this", False)
 write("end", b"whole", False)
 """
 
+#: Writes and syncs while a timer's signal comes between, and within, the calls: Python's handler writes to a pipe.
+UNDER_SIGNALS = """
+import os, signal, socket, sys
+os.chdir(sys.argv[1])
+near, far = socket.socketpair()
+far.setblocking(False)
+signal.set_wakeup_fd(far.fileno(), warn_on_full_buffer=False)
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+handle = os.open("kept", os.O_CREAT | os.O_WRONLY)
+for _ in range(3000):
+    os.write(handle, b"1234")
+    os.fsync(handle)
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
 LEFT = {
     "none": {"kept": b"12345678", "old": b"after", "lost": b"nobody synced this"},
     "zeros": {"kept": b"1234\0\0\0\0", "old": b"after", "lost": bytes(18)},
@@ -40,13 +56,17 @@ LEFT = {
 }
 
 
-def _strike(bench: Bench, fault: str) -> dict[str, bytes]:
+def _run(bench: Bench, fault: str, script: str) -> int:
     bench.root.mkdir(parents=True)
     bench.trash.mkdir()
     paths = {"SHIM_ROOT": bench.root, "SHIM_LOG": bench.folder / "journal", "SHIM_TRASH": bench.trash}
     environment = os.environ | {name: str(path) for name, path in paths.items()}
     environment |= {"LD_PRELOAD": str(bench.shim), "SHIM_FAULT": fault}
-    subprocess.run([sys.executable, "-c", SCRIPT, str(bench.root)], env=environment, check=False)
+    return subprocess.run([sys.executable, "-c", script, str(bench.root)], env=environment, check=False).returncode
+
+
+def _strike(bench: Bench, fault: str) -> dict[str, bytes]:
+    _run(bench, fault, SCRIPT)
     return {path.name: path.read_bytes() for path in bench.root.iterdir()}
 
 
@@ -73,6 +93,12 @@ def test_a_kill_comes_before_the_change(shim: Path, tmp_path: Path) -> None:
     assert left["old"] == b"before" and left["old.new"] == b"after"
     hit = killed_at(tmp_path / "journal")
     assert hit is not None and hit.kind == "rename" and hit.path.endswith("/old")
+
+
+def test_a_signal_within_a_watched_call_does_not_end_the_process(shim: Path, tmp_path: Path) -> None:
+    bench = Bench(shim, tmp_path)
+    assert _run(bench, "", UNDER_SIGNALS) == 0
+    assert (bench.root / "kept").stat().st_size == 12_000
 
 
 def test_the_shim_sees_the_changes_of_sqlite_of_tantivy_and_of_python(shim: Path, tmp_path: Path) -> None:
