@@ -157,7 +157,7 @@ def test_the_nearest_documents_are_found_once_for_all_stages(
         pytest.fail("they were looked for again")
 
     monkeypatch.setattr("suwen.training.teacher_vectors.nearest_documents", again)
-    np.testing.assert_array_equal(teacher.nearest(places, 4, device="cpu"), np.load(kept))
+    np.testing.assert_array_equal(teacher.nearest("query", places, 4, device="cpu"), np.load(kept))
 
 
 def test_a_stage_that_takes_a_table_knows_whose(run: tuple[Recipe, Path]) -> None:

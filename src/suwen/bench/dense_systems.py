@@ -120,8 +120,9 @@ class PairSystem(Dense):
         return self.pair.space.similarity
 
     def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
-        """The space and who encodes; the pair's prompts are its own, so the task adds nothing."""
-        return self.side_contract(side)
+        """The space and who encodes; the pair's prompts are its own, and take the task's instruction where they can."""
+        instruction = self._instruction(setting, side)
+        return self.side_contract(side) | ({"instruction": instruction} if instruction else {})
 
     def side_contract(self, side: Side) -> dict[str, Any]:
         """The contract of a side on any task."""
@@ -135,19 +136,25 @@ class PairSystem(Dense):
         return {"space": space, "by": tier, "side": side, "files": made_of(self.pair.manifest, tier)}
 
     def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
-        """Vectors of the space; the task does not matter."""
-        return self.vectors(texts, side)
+        """Vectors of the space, of queries with the task's instruction where the pair's prompt has a place for it."""
+        return self.vectors(texts, side, self._instruction(setting, side))
 
-    def vectors(self, texts: Sequence[str], side: Side) -> Vectors:
-        """Vectors of the space."""
+    def vectors(self, texts: Sequence[str], side: Side, instruction: str | None = None) -> Vectors:
+        """Vectors of the space; of queries, with an instruction of their own where one is given."""
         if self.tier == "document":
-            encoder = self._document_encoder
-            return encoder.encode_queries(texts) if side == "query" else encoder.encode_documents(texts)
+            return self._document_encoder.encode(texts, form=side, instruction=instruction)
         if side == "document":
             return self._documents.encoder.encode_documents(texts)
         if self.tier is None:
-            return self._routed(texts)
-        return self.pair.encoder(self.tier).encode_queries(texts)
+            return self._routed(texts, instruction)
+        return self.pair.encoder(self.tier).encode_queries(texts, instruction)
+
+    def _instruction(self, setting: Setting, side: Side) -> str | None:
+        """What the task's queries ask for, where the side's prompt has a place for it."""
+        manifest = self.pair.manifest
+        prompts = manifest.tiers[self.tier].prompts if self.tier in manifest.tiers else self.pair.space.prompts
+        takes = side == "query" and prompts.instruction is not None
+        return setting.task.instruction.query or None if takes else None
 
     def release(self) -> None:
         """Drop the models."""
@@ -169,8 +176,11 @@ class PairSystem(Dense):
 
         return load_model(self.pair.path)[0]
 
-    def _routed(self, texts: Sequence[str]) -> Vectors:
-        vectors = self._router.encode_query(list(texts), show_progress_bar=False)[:, : self.pair.space.dimension]
+    def _routed(self, texts: Sequence[str], instruction: str | None) -> Vectors:
+        # None lets the model use its own.
+        prompt = self.pair.space.prompts.before("query", instruction) if instruction else None
+        vectors = self._router.encode_query(list(texts), prompt=prompt, show_progress_bar=False)
+        vectors = vectors[:, : self.pair.space.dimension]
         return prepared(vectors, "cosine" if self.pair.space.normalise else "dot")
 
 

@@ -32,6 +32,9 @@ def search(
     k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
     mode: Annotated[Mode, typer.Option("--mode", help="Meaning, words, or both.")] = "hybrid",
     tier: QueryTier = None,
+    instruction: Annotated[
+        str | None, typer.Option("--instruction", help="What is asked for, where the pair's prompt takes one.")
+    ] = None,
     where: Annotated[
         list[str] | None, typer.Option("--where", help="Filter: field=value, field=a|b, field>=2020; repeat for *and*.")
     ] = None,
@@ -55,6 +58,7 @@ def search(
             k,
             mode=mode,
             tier=tier,
+            instruction=instruction,
             where=parse_where(where or []) or None,
             offset=offset,
             per_document=per_document,
@@ -198,7 +202,9 @@ def _about_tier(pair: Pair, name: str) -> str:
     tier = pair.manifest.tiers[name]
     blend = ", ".join(f"{share:g} {other}" for other, share in tier.blend.items())
     size = sum((pair.path / tier.path / file).stat().st_size for file in tier.files)
-    marks = [f"({mark})" for mark in (blend, "default" if name == pair.manifest.default_tier else "") if mark]
+    takes = "takes an instruction" if tier.prompts.instruction else ""
+    default = "default" if name == pair.manifest.default_tier else ""
+    marks = [f"({mark})" for mark in (blend, default, takes) if mark]
     return f"{' '.join([name, *marks])}: {tier.kind} {tier.precision}, {size / 2**20:.1f} MiB"
 
 

@@ -24,11 +24,11 @@ class BlendedEncoder(Encoder):
         self._own, self._others = own, tuple(others)
         self._rest = 1.0 - sum(share for _, share in others)
 
-    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+    def encode(self, texts: Sequence[str], *, form: Form = "document", instruction: str | None = None) -> Vectors:
         """Encode texts in the form of documents or of queries."""
-        mixed = self._rest * self._own.encode(texts, form=form)
+        mixed = self._rest * self._own.encode(texts, form=form, instruction=instruction)
         for encoder, share in self._others:
-            mixed += share * encoder.encode(texts, form=form)
+            mixed += share * encoder.encode(texts, form=form, instruction=instruction)
         return unit(mixed)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

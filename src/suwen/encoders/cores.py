@@ -36,12 +36,12 @@ class OnAllCores(Encoder):
         self._encoder, self._workers = encoder, workers or cores()
         self._pool = ThreadPoolExecutor(self._workers, "suwen-encode")
 
-    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+    def encode(self, texts: Sequence[str], *, form: Form = "document", instruction: str | None = None) -> Vectors:
         """Encode texts: documents in pieces, queries by the encoder itself."""
         size = -(-len(texts) // (self._workers * _PIECES))
         pieces = [texts[start : start + size] for start in range(0, len(texts), max(1, size))]
         if form == "query" or self._workers == 1 or len(pieces) < 2:
-            return self._encoder.encode(texts, form=form)
+            return self._encoder.encode(texts, form=form, instruction=instruction)
         return np.concatenate(list(self._pool.map(self._encoder.encode_documents, pieces)))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

@@ -68,6 +68,7 @@ class DocumentEncoder(Encoder):
         self.space, self.name, self.settings = space, name, settings
         self.dimension = space.dimension
         self._form: Form = "document"
+        self._instruction: str | None = None
         self._token_budget: int | None = None
         self._side = side
         if space.end_token is not None:
@@ -123,12 +124,14 @@ class DocumentEncoder(Encoder):
             _check_base(encoder, root, base)
         return encoder
 
-    def in_form(self, form: Form, *, token_budget: int | None = None) -> DocumentEncoder:
+    def in_form(
+        self, form: Form, *, instruction: str | None = None, token_budget: int | None = None
+    ) -> DocumentEncoder:
         """The same encoder, whose :meth:`encode` takes another form and budget by default, under a name of its own."""
         other = copy(self)
-        other._form, other._token_budget = form, token_budget
+        other._form, other._instruction, other._token_budget = form, instruction, token_budget
         # Vectors of another form are other vectors.
-        other.name = f"{self.name} ({form} form)"
+        other.name = f"{self.name} ({form} form{f', {instruction}' if instruction else ''})"
         return other
 
     def compile(self, tokens: int = _PACKED_BUDGET) -> None:
@@ -147,6 +150,7 @@ class DocumentEncoder(Encoder):
         token_budget: int | None = None,
         progress: Progress | None = None,
         form: Form | None = None,
+        instruction: str | None = None,
     ) -> Vectors:
         """Encode texts, many at a time; a text's vector does not depend on its neighbours.
 
@@ -157,10 +161,11 @@ class DocumentEncoder(Encoder):
             progress: Called with the texts done and the texts in all, after each batch.
             form: ``query`` puts the space's query prompt before the text: what a query encoder is aligned to; the form
                 of a document by default.
+            instruction: What stands in its place in the query prompt; the default one by default.
         """
         import torch
 
-        prompt = getattr(self.space.prompts, form or self._form)
+        prompt = self.space.prompts.before(form or self._form, instruction or self._instruction)
         batches = self._batches([prompt + text for text in texts], token_budget or self._token_budget)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         done = 0

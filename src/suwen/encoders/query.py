@@ -29,17 +29,21 @@ class Encoder(Protocol):
     name: str
     dimension: int
 
-    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
-        """Encode texts in the form of documents or of queries."""
+    def encode(self, texts: Sequence[str], *, form: Form = "document", instruction: str | None = None) -> Vectors:
+        """Encode texts in the form of documents or of queries; queries may bring an instruction of their own.
+
+        Raises:
+            InstructionRefused: The encoder's prompt has no place for it.
+        """
         ...
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each whole text has, neither cut nor with special tokens."""
         ...
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts in the form of queries."""
-        return self.encode(texts, form="query")
+    def encode_queries(self, texts: Sequence[str], instruction: str | None = None) -> Vectors:
+        """Encode texts in the form of queries, with an instruction of their own where the prompt has a place for it."""
+        return self.encode(texts, form="query", instruction=instruction)
 
     def encode_documents(self, texts: Sequence[str]) -> Vectors:
         """Encode texts in the form of documents."""
@@ -74,10 +78,10 @@ class OnnxEncoder(Encoder):
         """How many tokens each whole text has, neither cut nor with special tokens."""
         return self._tokens.count(texts)
 
-    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+    def encode(self, texts: Sequence[str], *, form: Form = "document", instruction: str | None = None) -> Vectors:
         """Encode texts; a query runs alone, so that its vector never depends on its neighbours."""
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        prompt = getattr(self._tier.prompts, form)
+        prompt = self._tier.prompts.before(form, instruction)
         # Dynamic int8 takes its scales from the whole batch, and padding shifts fp32 a little: only texts of equal
         # length may share a run, and under int8 none.
         batch = _BATCH if form == "document" and self._tier.precision == "fp32" else 1

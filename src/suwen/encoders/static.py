@@ -46,10 +46,10 @@ class StaticEncoder(Encoder):
         """How many tokens each whole text has, neither cut nor with special tokens."""
         return self._tokens.count(texts)
 
-    def encode(self, texts: Sequence[str], *, form: Form = "document") -> Vectors:
+    def encode(self, texts: Sequence[str], *, form: Form = "document", instruction: str | None = None) -> Vectors:
         """Encode texts in the form of documents or of queries."""
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        prompt, added = getattr(self._prompts, form), self._form[("query", "document").index(form)]
+        prompt, added = self._prompts.before(form, instruction), self._form[("query", "document").index(form)]
         for position, text in enumerate(texts):
             ids = self._tokens.ids(prompt + text)
             vectors[position] = self._scales[ids] @ self._rows[ids].astype(np.float32) / len(ids) + added

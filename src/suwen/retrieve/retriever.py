@@ -205,6 +205,7 @@ class Index:
         *,
         mode: Mode = "hybrid",
         tier: str | None = None,
+        instruction: str | None = None,
         where: Where | None = None,
         offset: int = 0,
         per_document: bool = False,
@@ -220,6 +221,7 @@ class Index:
             k: How many hits.
             mode: ``dense`` (meaning), ``lexical`` (words) or ``hybrid`` (both, fused).
             tier: The query encoder; the pair's default when not given.
+            instruction: What is asked for, where the pair's query prompt has a place for an instruction.
             where: Metadata filter, see :data:`suwen.index.filters.Where`.
             offset: Hits to leave out, for the next page.
             per_document: At most one hit of each document, its best.
@@ -231,7 +233,7 @@ class Index:
         started = time.perf_counter()
         text, notes = check_query(query, k, offset, mode, weights, fusion)
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
-        vector = None if encoder is None else encoder.encode_queries([text])[0]
+        vector = None if encoder is None else encoder.encode_queries([text], instruction)[0]
         encoded = time.perf_counter()
         with self.engine.snapshot() as snapshot:
             read = cache(lambda depth: search_legs(snapshot, self.freshness, text, vector, mode, depth, where))

@@ -20,10 +20,10 @@ from suwen.service.encode_turns import Encoding
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import ALIAS, cleaned, tier_of
+from suwen.service.request_checks import ALIAS, check_length, cleaned, tier_of
 from suwen.service.request_log import note
 
-_TEXT_PROBLEMS = ("unknown_model", "too_many", "text_too_long")
+_TEXT_PROBLEMS = ("unknown_model", "no_instruction", "too_many", "text_too_long")
 
 
 class EmbeddingRequest(BaseModel):
@@ -42,6 +42,9 @@ class EmbeddingRequest(BaseModel):
     input: str | list[str] = Field(description="One text or several. Lists of token numbers are refused.")
     # A client that knows no input types embeds both sides with one call, and the form of documents fixes the space.
     input_type: Form = Field(default="document", description="The side of the pair the texts stand on.")
+    instruction: str | None = Field(
+        default=None, description="For queries, where the pair's prompt has a place for one."
+    )
     encoding_format: Literal["float", "base64"] = Field(default="float", description="base64: little-endian float32.")
     dimensions: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Cut the vectors to so many dimensions; only in a Matryoshka space."
@@ -117,7 +120,8 @@ def routes(holder: Holder) -> APIRouter:
         tier, width = tier_of(pair, asked.model), width_of(pair, asked.dimensions)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
         texts = cleaned(texts, "input", settings.embedding_inputs, settings.text_characters)
-        vectors, tokens = await encoding.encode(texts, tier, asked.input_type)
+        check_length(asked.instruction or "", settings.query_characters, "instruction")
+        vectors, tokens = await encoding.encode(texts, tier, asked.input_type, asked.instruction)
         note(request, texts=len(texts), tokens=tokens, tier=tier, input_type=asked.input_type)
         return json_answer(
             {

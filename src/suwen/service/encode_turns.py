@@ -53,10 +53,11 @@ class Encoding:
         self._loaded: set[str] = set()
         holder.on_close.append(partial(self._threads.shutdown, cancel_futures=True))
 
-    async def encode(self, texts: Sequence[str], tier: str, form: Form) -> Encoded:
-        """Encode cleaned texts by a tier.
+    async def encode(self, texts: Sequence[str], tier: str, form: Form, instruction: str | None = None) -> Encoded:
+        """Encode cleaned texts by a tier; queries may bring an instruction.
 
         Raises:
+            InstructionRefused: The tier's prompt has no place for it.
             Shed: The server has as much work as it takes.
             Problem: It took longer than a request may, or there is no pair to encode with.
         """
@@ -64,11 +65,13 @@ class Encoding:
         self._holder.slots.take()
         try:
             async with self._holder.within_time("send fewer texts at once, or try again later"):
-                return await self._in_turns(pair, texts, tier, form)
+                return await self._in_turns(pair, texts, tier, form, instruction)
         finally:
             self._holder.slots.give()
 
-    async def _in_turns(self, pair: Pair, texts: Sequence[str], tier: str, form: Form) -> Encoded:
+    async def _in_turns(
+        self, pair: Pair, texts: Sequence[str], tier: str, form: Form, instruction: str | None
+    ) -> Encoded:
         loop = asyncio.get_running_loop()
         static = pair.manifest.tiers[tier].kind == "static"
         at_once = static and tier in self._loaded and sum(map(len, texts)) <= AT_ONCE
@@ -76,7 +79,7 @@ class Encoding:
         tokens = 0
         while len(vectors) < len(texts):
             rest = texts[len(vectors) :]
-            turn = partial(_turn, pair, rest, tier, form, self._holder.metrics, time.perf_counter())
+            turn = partial(_turn, pair, rest, tier, form, instruction, self._holder.metrics, time.perf_counter())
             made, read = turn() if at_once else await loop.run_in_executor(self._threads, turn)
             self._loaded.add(tier)
             vectors += made
@@ -84,7 +87,9 @@ class Encoding:
         return Encoded(np.concatenate(vectors), tokens)
 
 
-def _turn(pair: Pair, texts: Sequence[str], tier: str, form: Form, metrics: Metrics, asked: float) -> _Turn:
+def _turn(
+    pair: Pair, texts: Sequence[str], tier: str, form: Form, instruction: str | None, metrics: Metrics, asked: float
+) -> _Turn:
     """As many texts as fit into one turn, at least one; none depends on its neighbours."""
     began = time.perf_counter()
     metrics.waited("encode", began - asked)
@@ -93,7 +98,7 @@ def _turn(pair: Pair, texts: Sequence[str], tier: str, form: Form, metrics: Metr
     vectors: list[Vectors] = []
     tokens = 0
     for text in texts:
-        vectors.append(encoder.encode([text], form=form))
+        vectors.append(encoder.encode([text], form=form, instruction=instruction))
         tokens += tokens_read(encoder, text, most)
         if time.perf_counter() - began >= TURN:
             break

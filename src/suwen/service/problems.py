@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from suwen.encoders.query import EncoderError
-from suwen.encoders.space import DamagedPair
+from suwen.encoders.space import DamagedPair, InstructionRefused
 from suwen.errors import SuwenError
 from suwen.index.engine import DamagedIndex, DiskFull, IndexLocked, IndexProblem
 from suwen.index.filters import FilterError, UnknownField
@@ -48,6 +48,7 @@ CODES: dict[str, Code] = {
     "unknown_field": Code(422, "The filter names a field that no document has."),
     "bad_filter": Code(422, "The filter cannot be understood."),
     "bad_search": Code(422, "The search cannot be run as asked."),
+    "no_instruction": Code(422, "The pair's query prompt has no place for an instruction."),
     "empty_document": Code(422, "A document has no text."),
     "bad_document": Code(422, "A document cannot be stored as it is."),
     "duplicate_id": Code(422, "An id is twice in one batch; nothing was stored."),
@@ -169,6 +170,7 @@ _KINDS: tuple[tuple[type[SuwenError], str, str | None], ...] = (
     (FilterError, "bad_filter", "where"),
     (EmptyQuery, "empty_query", "query"),
     (SearchError, "bad_search", None),
+    (InstructionRefused, "no_instruction", "instruction"),
     (IngestError, "bad_document", "documents"),
 )
 #: Errors of the server: they name files, which is for its log and not for its callers.

@@ -56,6 +56,9 @@ class RerankRequest(BaseModel):
 
     model: str = Field(default=ALIAS, description="A tier; `suwen` or the pair's name for the default one.")
     query: str
+    instruction: str | None = Field(
+        default=None, description="For the query, where the pair's prompt has a place for one."
+    )
     documents: list[str | RerankDocument] = Field(description="Texts, or objects with a `text`.")
     top_n: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The most results; all by default.")
     return_documents: bool = Field(default=False, description="Give each document back with its score.")
@@ -100,7 +103,7 @@ def routes(holder: Holder) -> APIRouter:
         summary="Order documents by a query",
         response_model=RerankReply,
         response_model_exclude_none=True,
-        responses=documented("unknown_model", "empty_query", "too_many", "text_too_long"),
+        responses=documented("unknown_model", "empty_query", "no_instruction", "too_many", "text_too_long"),
     )
     async def rerank(asked: RerankRequest, request: Request) -> Response:
         """Order documents by how near the pair puts each to the query: the cosine of their vectors."""
@@ -109,10 +112,11 @@ def routes(holder: Holder) -> APIRouter:
         if not any(character.isalnum() for character in asked.query):
             raise Problem("empty_query", "the query holds no letter or digit: type a word or a question", param="query")
         check_length(asked.query, settings.query_characters, "query")
+        check_length(asked.instruction or "", settings.query_characters, "instruction")
         texts = [document if isinstance(document, str) else document.text for document in asked.documents]
         texts = cleaned(texts, "documents", settings.rerank_documents, settings.text_characters)
         documents, tokens = await encoding.encode(texts, tier, "document")
-        vector, query_tokens = await encoding.encode([clean(asked.query)], tier, "query")
+        vector, query_tokens = await encoding.encode([clean(asked.query)], tier, "query", asked.instruction)
         tokens += query_tokens
         note(request, texts=len(texts), tokens=tokens, tier=tier)
         best = ordered(similarities(vector[0], documents, pair.space.similarity), asked.top_n)

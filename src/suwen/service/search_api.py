@@ -44,6 +44,9 @@ class Search(Asked):
     k: int = Field(default=10, ge=1, description="How many hits.")
     mode: Mode = Field(default="hybrid", description="Meaning (dense), words (lexical), or both.")
     tier: str | None = Field(default=None, description="The query encoder; see `pair.tiers` of /info.")
+    instruction: str | None = Field(
+        default=None, description="What is asked for, where the pair's query prompt has a place for an instruction."
+    )
     where: dict[str, Scalar | Values | Bounds] | None = Field(
         default=None,
         max_length=64,
@@ -60,7 +63,14 @@ def routes(holder: Holder) -> APIRouter:
     """The search endpoint."""
     router = APIRouter(route_class=DirectRoute, tags=["search"], dependencies=[Depends(needs("read"))])
     answers = answered(SearchAnswer, "The hits, best first.", SEARCHED) | documented(
-        "empty_query", "unknown_tier", "unknown_field", "bad_filter", "bad_search", "text_too_long", "too_many"
+        "empty_query",
+        "unknown_tier",
+        "unknown_field",
+        "bad_filter",
+        "bad_search",
+        "no_instruction",
+        "text_too_long",
+        "too_many",
     )
 
     @router.post("/search", response_class=Response, responses=answers, summary="Search the index")
@@ -85,6 +95,7 @@ def _check(holder: Holder, asked: Search) -> None:
         message = f"k is {asked.k}, and this server gives at most {settings.most_hits} hits at once: page with offset"
         raise Problem("too_many", message, param="k")
     check_length(asked.query, settings.query_characters, "query")
+    check_length(asked.instruction or "", settings.query_characters, "instruction")
 
 
 def _search(index: Index, asked: Search) -> dict[str, Any]:
@@ -93,6 +104,7 @@ def _search(index: Index, asked: Search) -> dict[str, Any]:
         asked.k,
         mode=asked.mode,
         tier=asked.tier,
+        instruction=asked.instruction,
         where=asked.where,
         offset=asked.offset,
         per_document=asked.per_document,

@@ -20,7 +20,6 @@ from suwen.training.run_context import RunContext
 from suwen.training.students.student_models import init_from_vectors
 from suwen.training.students.student_tokenizer import DOCUMENT, QUERY
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
-from suwen.training.tasks.row_tables import table_of
 from suwen.training.tasks.towers import FrozenTower
 from suwen.training.teacher_vectors import TOKENS, TeacherVectors
 from suwen.training.trained_student import StudentModel
@@ -49,16 +48,17 @@ def text_parts(
     for form, share in shares.items():
         if share <= 0:
             continue
-        encoded = texts.of_kinds(getattr(stored.forms, form))
+        target: Form = "document" if stage.target == "bare" else form
+        encoded = texts.of_kinds(getattr(stored.forms, target))
         wanted = np.flatnonzero(np.isin(encoded, texts.of_kinds(stage.kinds)))
         if stage.limit is not None and len(wanted) > stage.limit:
             wanted = np.sort(np.random.default_rng((seed, 13)).choice(wanted, stage.limit, replace=False))
         chosen: Ints = encoded[wanted]
         tower = student.tower(form, [texts.texts[place] for place in chosen], training)
-        parts.append(Part(form, tower, FrozenTower(vectors.array(form), context.device), wanted, chosen, share))
+        parts.append(Part(form, tower, FrozenTower(vectors.array(target), context.device), wanted, chosen, share))
     if stage.document_share > 0 and stored.rows is not None:
         # The documents of the rows: whole answers and articles, which are rare among unlabelled texts.
-        documents = read_table(context, stored).documents
+        documents = read_table(context, stored).bare
         places = np.arange(len(documents))
         tower = student.tower("document", documents, training)
         targets = FrozenTower(vectors.array("rows-document"), context.device)
@@ -69,13 +69,16 @@ def text_parts(
 
 def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVectors, stage: AlignStage) -> list[Part]:
     """Labelled rows: a query must land where the teacher put its positive (the paper's Table 5, upper rows)."""
-    table = table_of(context.sources(stage.rows.sources), prompts=False)
+    table = read_table(context, stage)
     rows = [(row[0], row[1][0]) for rows in table.sources.values() for row in rows]
-    places = vectors.places("rows-document", table.documents)
     documents = np.array([document for _, document in rows], np.int64)
-    tower = student.tower("query", [table.queries[query] for query, _ in rows], stage.training)
-    targets = FrozenTower(vectors.array("rows-document"), context.device)
-    return [Part("query", tower, targets, places[documents], documents, 1.0)]
+    asked = replace(
+        table,
+        queries=[table.queries[query] for query, _ in rows],
+        instructions=[table.instructions[query] for query, _ in rows],
+    )
+    targets = FrozenTower(vectors.of_documents(table), context.device)
+    return [Part("query", student.queries(asked, stage.training), targets, documents, documents, 1.0)]
 
 
 def start_table(student: StudentModel, part: Part, vectors: TeacherVectors) -> None:
@@ -111,8 +114,9 @@ def alignment_task(
     if stage.ranking:
         # Each text in query form knows its nearest documents: their order is learnt.
         bank = FrozenTower(vectors.documents(), context.device)
+        near: Form = "document" if stage.target == "bare" else "query"
         parts = [
-            replace(part, neighbours=vectors.nearest(part.places, stage.neighbours, device=context.device))
+            replace(part, neighbours=vectors.nearest(near, part.places, stage.neighbours, device=context.device))
             if part.form == "query"
             else part
             for part in parts

@@ -264,7 +264,8 @@ class RunContext:
         adapters = [self.folder_of(name) / "model" / "adapter" for name in (*frozen, stage.name)]
         if (adapter := next((folder for folder in adapters if folder.is_dir()), None)) is not None:
             apply_adapter(model, adapter)
-        model.prompts = {"query": stage.prompts.query_prompt(), "document": stage.prompts.document_prompt}
+        prompts = stage.prompts.filled
+        model.prompts = {"query": prompts.query, "document": prompts.document}
         return model
 
     def _source_stage(self, source: str, student: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from suwen.durable import replacing
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Form, SpaceMismatch
+from suwen.encoders.space import Form, Prompts, SpaceMismatch
 from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
 from suwen.training.loop.processes import in_first, wait_for_all, world
@@ -32,17 +33,39 @@ _SHARD = 50_000
 TOKENS = "tokens"
 
 
-def encode_texts(
-    context: RunContext, encoder: DocumentEncoder, out: Path, form: Form, texts: Sequence[str], stage: VectorsStage
-) -> None:
+class Job(NamedTuple):
+    """Texts that are encoded into one folder: their form and, of queries, their instruction."""
+
+    form: Form
+    texts: Sequence[str]
+    instruction: str = ""
+
+
+def row_jobs(table: PairTable, prompts: Prompts) -> dict[str, Job]:
+    """The texts of rows by folder: documents; queries, those of each instruction apart where the prompt takes one."""
+    texts: dict[str, set[str]] = defaultdict(set)
+    for text, own in table.as_queries():
+        texts[own if prompts.instruction else ""].add(text)
+    jobs = {_rows_folder(own): Job("query", sorted(texts[own]), own) for own in sorted(texts)}
+    return jobs | {"rows-document": Job("document", table.bare)}
+
+
+def _rows_folder(instruction: str | None) -> str:
+    """The folder of the texts of rows with an instruction, in query form; in document form where it is None."""
+    if instruction is None:
+        return "rows-document"
+    return "rows-query" + (f"-{hashlib.sha1(instruction.encode()).hexdigest()[:8]}" if instruction else "")
+
+
+def encode_texts(context: RunContext, encoder: DocumentEncoder, out: Path, job: Job, stage: VectorsStage) -> None:
     """Encode texts in a form into a folder; several processes share the work."""
 
     def report(done: int, total: int) -> None:
         if context.progress is not None:
             context.progress(f"{stage.name}/{out.name}", done, total, {})
 
-    pairs = [(str(number), text) for number, text in enumerate(texts)]
-    form_encoder = encoder.in_form(form, token_budget=stage.token_budget)
+    pairs = [(str(number), text) for number, text in enumerate(job.texts)]
+    form_encoder = encoder.in_form(job.form, instruction=job.instruction or None, token_budget=stage.token_budget)
     rank, size = world()
     if size > 1:  # each process encodes its share of the shards; the first makes one array of them
         encode_share(pairs, form_encoder, out, rank, size, shard_size=_SHARD)
@@ -159,18 +182,21 @@ class TeacherVectors:
         names = [name for name in ("rows-document", "document") if self.has(name)]
         return np.concatenate([self.array(name) for name in names or ["rows-document"]])
 
-    def nearest(self, places: npt.NDArray[np.integer[Any]], count: int, *, device: str) -> npt.NDArray[np.int32]:
-        """The nearest of all documents to some texts in query form, ``[texts, count]``; found once, and kept.
+    def nearest(
+        self, form: Form, places: npt.NDArray[np.integer[Any]], count: int, *, device: str
+    ) -> npt.NDArray[np.int32]:
+        """The nearest of all documents to some texts in a form, ``[texts, count]``; found once, and kept.
 
         Args:
-            places: The rows of the texts among the ``query`` vectors.
+            form: The form of the texts.
+            places: Their rows among the vectors of that form.
             count: How many documents.
             device: Where to look for them.
         """
         named = hashlib.sha256(np.ascontiguousarray(places, np.int64).tobytes()).hexdigest()[:16]
-        file = self.folder / "nearest" / f"{count}-of-{named}.npy"
+        file = self.folder / "nearest" / f"{count}-of-{'' if form == 'query' else form + '-'}{named}.npy"
         if not file.is_file():
-            near = nearest_documents(self.array("query")[places], self.documents(), count, device=device)
+            near = nearest_documents(self.array(form)[places], self.documents(), count, device=device)
             with replacing(file) as stream:
                 np.save(stream, near)
         kept: npt.NDArray[np.int32] = np.load(file, allow_pickle=False)
@@ -182,12 +208,25 @@ class TeacherVectors:
         return vectors
 
     def of_queries(self, table: PairTable) -> Vectors:
-        """The vectors of a table's queries."""
-        return np.asarray(self.array("rows-query")[self.places("rows-query", table.queries)])
+        """The vectors of a table's queries, each with its row's instruction."""
+        return self._of_rows(table.queries, table.instructions)
 
     def of_documents(self, table: PairTable) -> Vectors:
-        """The vectors of a table's documents."""
-        return np.asarray(self.array("rows-document")[self.places("rows-document", table.documents)])
+        """The vectors of a table's documents; of those of symmetric rows, in query form."""
+        return self._of_rows(table.documents, table.document_instructions)
+
+    def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> Vectors:
+        by_folder: dict[str, list[int]] = defaultdict(list)
+        for place, own in enumerate(instructions):
+            name = _rows_folder(own)
+            # Where the encoder's prompt takes no instruction, all are together.
+            by_folder[name if own is None or self.has(name) else "rows-query"].append(place)
+        parts = [
+            self.array(name)[self.places(name, [texts[place] for place in places])]
+            for name, places in by_folder.items()
+        ]
+        order = np.argsort(np.concatenate([np.array(places, np.int64) for places in by_folder.values()]))
+        return np.asarray(np.concatenate(parts)[order])
 
     def measure(self, context: RunContext, encode: Encode) -> dict[str, float]:
         """nDCG@10 of a student's queries over the teacher's documents."""

@@ -14,15 +14,14 @@ from suwen.encoders.base_model import base_hash, load_base, torch_dtype
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
-from suwen.encoders.space import Prompts as SpacePrompts
 from suwen.encoders.space import Space
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
 from suwen.training.loop.run_folder import RunFolder
-from suwen.training.recipe.key_groups import Prompts, Training
+from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.merged_lora import MergedLora
-from suwen.training.tasks.row_tables import DataError, PairTable
+from suwen.training.tasks.row_tables import DataError, PairTable, put
 from suwen.training.tasks.towers import TrainedTower, recompute_layers
 
 if TYPE_CHECKING:
@@ -91,17 +90,13 @@ class TrainedDocument:
         load_lora(model, document_folder(context, name) / ADAPTER, dropout=stage.lora.dropout, trainable=True)
         return cls._of(context, model, stage)
 
-    def towers(
-        self, table: PairTable, training: Training, prompts: Prompts, *, cut: bool = False
-    ) -> tuple[TrainedTower, TrainedTower]:
+    def towers(self, table: PairTable, training: Training, *, cut: bool = False) -> tuple[TrainedTower, TrainedTower]:
         """The encoder over a table's queries, and over its documents; at full width, or cut to the space's."""
-        prompts = prompts if prompts.query is not None else self.stage.prompts
+        prompts = self.stage.prompts.filled
         recompute_layers(self.model, training.gradient_checkpointing)
         side = Side(self.model, "document")
-        asked = [
-            prompts.query_prompt(instruction) + query
-            for instruction, query in zip(table.instructions, table.queries, strict=True)
-        ]
+        asked = put(table.queries, "query", table.instructions, prompts)
+        given = put(table.documents, "document", table.document_instructions, prompts)
         length = self.stage.max_length
         options: dict[str, Any] = {
             "precision": training.precision,
@@ -110,7 +105,7 @@ class TrainedDocument:
             "dimension": self.dimension if cut else None,
         }
         queries = tokenise(side, asked, prompt="", max_length=self.stage.query_length or length)
-        documents = tokenise(side, table.documents, prompt=prompts.document_prompt, max_length=length)
+        documents = tokenise(side, given, prompt="", max_length=length)
         return TrainedTower(side, queries, **options), TrainedTower(side, documents, **options)
 
     def save(self, folder: Path) -> None:
@@ -143,7 +138,7 @@ class TrainedDocument:
         space = Space.mint(
             base={"hub_id": self.stage.hub_id, "sha256": base_hash(self.stage.base)},
             adapter={"sha256": adapter_sha256(folder / ADAPTER)},
-            prompts=SpacePrompts(query=self.stage.prompts.query_prompt(), document=self.stage.prompts.document_prompt),
+            prompts=self.stage.prompts.filled,
             pooling=side.pooling,
             end_token=side.end_token,
             max_length=self.stage.max_length,

@@ -11,13 +11,13 @@ import torch
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
-from suwen.encoders.space import Form
+from suwen.encoders.space import Form, Prompts
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
-from suwen.training.recipe.key_groups import Prompts, Training
+from suwen.training.recipe.key_groups import Training
 from suwen.training.recipe.recipe_model import Student
 from suwen.training.run_context import RunContext
-from suwen.training.tasks.row_tables import PairTable
+from suwen.training.tasks.row_tables import PairTable, put
 from suwen.training.tasks.towers import Precision, TrainedTower, recompute_layers
 
 _ENCODED_AT_ONCE = 512
@@ -29,6 +29,7 @@ class StudentModel:
     Args:
         model: The ``SentenceTransformer``.
         shape: What the recipe says of it.
+        prompts: What stands before its texts, where the shape says nothing; else as the model itself says.
         cache: Where token ids are kept.
         blend: Students that stay as they are, each with its share of every vector.
     """
@@ -38,22 +39,37 @@ class StudentModel:
         model: Any,
         shape: Student,
         *,
+        prompts: Prompts | None = None,
         cache: Path | None = None,
         blend: Sequence[tuple[StudentModel, float]] = (),
     ) -> None:
         self.model, self.shape, self.cache, self.blend = model, shape, cache, tuple(blend)
-        if shape.prompts.query is not None:
-            model.prompts = {"query": shape.prompts.query, "document": shape.prompts.document_prompt}
+        stated = prompts if shape.prompts.query is None else shape.prompts.filled
+        if stated is not None:
+            model.prompts = {"query": stated.query, "document": stated.document}
         self.sides: dict[Form, Side] = {"query": Side(model, "query"), "document": Side(model, "document")}
+        self.prompts = stated or Prompts(query=self.sides["query"].prompt, document=self.sides["document"].prompt)
 
     def length(self, form: Form) -> int:
         """The most tokens of a text in a form."""
         return self.shape.max_length if form == "query" else (self.shape.document_length or self.shape.max_length)
 
-    def tower(self, form: Form, texts: Sequence[str], training: Training) -> TrainedTower:
-        """The student as a tower over these texts."""
+    def tower(
+        self,
+        form: Form,
+        texts: Sequence[str],
+        training: Training,
+        instructions: Sequence[str | None] | None = None,
+    ) -> TrainedTower:
+        """The student as a tower over these texts; see :func:`~suwen.training.tasks.row_tables.put`."""
         return self._tower(
-            form, texts, training.precision, cache=self.cache, tokens=training.token_budget, rows=training.chunk
+            form,
+            texts,
+            training.precision,
+            instructions=instructions,
+            cache=self.cache,
+            tokens=training.token_budget,
+            rows=training.chunk,
         )
 
     def _tower(
@@ -62,35 +78,34 @@ class StudentModel:
         texts: Sequence[str],
         precision: Precision,
         *,
+        instructions: Sequence[str | None] | None = None,
         cache: Path | None = None,
         tokens: int | None = None,
         rows: int | None = None,
     ) -> TrainedTower:
+        given = texts if instructions is None else put(texts, form, instructions, self.prompts)
+        prompt = None if instructions is None else ""
         return TrainedTower(
             self.sides[form],
-            tokenise(self.sides[form], texts, max_length=self.length(form), cache=cache),
+            tokenise(self.sides[form], given, prompt=prompt, max_length=self.length(form), cache=cache),
             precision=precision,
             token_budget=tokens,
             rows_budget=rows,
-            blend=[(other._tower(form, texts, precision, cache=cache), share) for other, share in self.blend],
+            blend=[
+                (other._tower(form, texts, precision, instructions=instructions, cache=cache), share)
+                for other, share in self.blend
+            ],
         )
 
-    def prompted_queries(self, table: PairTable, prompts: Prompts, training: Training) -> TrainedTower:
-        """The student over a table's queries: a stage's own prompt takes the place of the student's."""
-        if prompts.query is None:
-            return self.tower("query", table.queries, training)
-        texts = [
-            prompts.query_prompt(instruction) + query
-            for instruction, query in zip(table.instructions, table.queries, strict=True)
-        ]
-        side = self.sides["query"]
-        return TrainedTower(
-            side,
-            tokenise(side, texts, prompt="", max_length=self.length("query")),
-            precision=training.precision,
-            token_budget=training.token_budget,
-            rows_budget=training.chunk,
-        )
+    def queries(self, table: PairTable, training: Training) -> TrainedTower:
+        """The student over a table's queries, each with its row's instruction where the prompt has a place for it."""
+        own = self.prompts.instruction is not None and any(table.instructions)
+        return self.tower("query", table.queries, training, table.instructions if own else None)
+
+    def documents(self, table: PairTable, training: Training) -> TrainedTower:
+        """The student over a table's documents; those of symmetric rows are put as queries are."""
+        own = table.document_instructions if table.symmetric else None
+        return self.tower("document", table.documents, training, own)
 
     def encode(self, texts: Sequence[str], form: Form = "query", precision: Precision = "fp32") -> Vectors:
         """Vectors of texts, without gradients."""
@@ -145,4 +160,7 @@ def open_student(
     model = context.student(name, start)
     if training is not None:
         recompute_layers(model, training.gradient_checkpointing)
-    return StudentModel(model, context.recipe.students[name], cache=cache, blend=others)
+    shape = context.recipe.students[name]
+    # The document encoder's first layers read its prompts.
+    theirs = context.recipe.decoder_stage.prompts.filled if shape.start == "layers-of-document" else None
+    return StudentModel(model, shape, prompts=theirs, cache=cache, blend=others)

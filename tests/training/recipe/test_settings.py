@@ -77,10 +77,22 @@ def test_a_prompt_on_one_side_only_is_refused(given: str, missing: str) -> None:
 
 def test_the_instruction_of_a_row_takes_its_place_in_the_prompt() -> None:
     prompts = Prompts(query="<instruct>{instruction}\n<query>", document="", instruction="找资料")
-    assert prompts.query_prompt() == "<instruct>找资料\n<query>"
-    assert prompts.query_prompt("找近义句") == "<instruct>找近义句\n<query>"
-    assert prompts.document_prompt == ""
-    assert Prompts().query_prompt("找近义句") == ""
+    assert prompts.filled.before("query") == "<instruct>找资料\n<query>"
+    assert prompts.filled.before("query", "找近义句") == "<instruct>找近义句\n<query>"
+    assert prompts.filled.before("document") == Prompts().filled.before("query") == ""
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {"query": "<instruct>{instructions}\n<query>", "document": ""},
+        {"query": "{instruction}{instruction}", "document": ""},
+        {"query": "", "document": "{instruction}"},
+    ],
+)
+def test_a_brace_that_nothing_fills_is_refused(prompts: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match=r"only \{instruction\} is filled"):
+        Prompts(**prompts)
 
 
 def test_rows_weigh_only_what_they_list() -> None:

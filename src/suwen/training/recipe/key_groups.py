@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from suwen.encoders.space import Prompts as SpacePrompts
 
 #: What a text is: query, answer, title, sentence, span, name, pattern… as the file of texts says.
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=32)]
@@ -20,6 +22,11 @@ class KeyGroup(BaseModel):
     """A frozen group of keys; a key it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def later(default: Any, description: str) -> Any:
+    """A key that came after runs were made: left at its default, it does not tell the work of a stage apart."""
+    return Field(default=default, description=description, json_schema_extra={"later": True})
 
 
 def _shares(blend: dict[str, float]) -> dict[str, float]:
@@ -92,7 +99,9 @@ class Rows(KeyGroup):
     weights: dict[str, float] = Field(default_factory=dict, description="how often a source is drawn, 1 when unsaid")
     limit_per_source: int | None = Field(default=None, ge=1, description="rows of one source in an epoch; null = all")
     negatives: int = Field(default=0, ge=0, description="negatives per row, labelled or mined, beside the batch's own")
-    prompts: bool = Field(default=True, description="put each row's own instruction into the query prompt")
+    prompts: bool = Field(
+        default=True, description="put each row's own instruction into the query prompt, where it has a place"
+    )
 
     @model_validator(mode="after")
     def _weights_are_of_sources(self) -> Rows:
@@ -124,16 +133,15 @@ class Prompts(KeyGroup):
             raise ValueError(
                 f'a prompt on one side only: `{given}` is given, `{missing}` is not; say `{missing}: ""` if it is bare'
             )
+        for key, text in (("query", (self.query or "").replace("{instruction}", "", 1)), ("document", self.document)):
+            if {"{", "}"} & set(text or ""):
+                raise ValueError(f"`{key}` has a brace: only {{instruction}} is filled, once, and only in `query`")
         return self
 
-    def query_prompt(self, instruction: str = "") -> str:
-        """The text before a query: the row's instruction, or the default one, in its place."""
-        return (self.query or "").replace("{instruction}", instruction or self.instruction)
-
     @property
-    def document_prompt(self) -> str:
-        """The text before a document."""
-        return self.document or ""
+    def filled(self) -> SpacePrompts:
+        """As they are put before texts and served: the default instruction in its place."""
+        return SpacePrompts.filled(self.query or "", self.document or "", self.instruction)
 
 
 class Lora(KeyGroup):

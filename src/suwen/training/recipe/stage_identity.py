@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from suwen.training.recipe.data_files import data_hashes, file_hash, model_files
-from suwen.training.recipe.key_groups import HOW
+from suwen.training.recipe.key_groups import HOW, KeyGroup
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage
 
@@ -29,7 +29,7 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
     stage = recipe.stage(name)
     pointers = {reference.key.partition(".")[0] for reference in stage.references()}
     depends: dict[str, Any] = {
-        "config": _what(stage.model_dump(mode="json", exclude={"name", *pointers})),
+        "config": _what(stage.model_dump(mode="json", exclude={"name", *pointers, *_unsaid(stage)})),
         "dimension": recipe.dimension,
         "faithful": recipe.faithful,
         "after": {key: digest(identity(recipe, other, seed)) for key, other in _after(recipe, stage)},
@@ -66,6 +66,13 @@ def _what(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     }
 
 
+def _unsaid(keys: KeyGroup) -> set[str]:
+    """The keys that came later and are at their defaults: before them the work was the same."""
+    fields = type(keys).model_fields.items()
+    marked = {name: field for name, field in fields if (field.json_schema_extra or {}) == {"later": True}}
+    return {name for name, field in marked.items() if getattr(keys, name) == field.default}
+
+
 def _after(recipe: Recipe, stage: Stage) -> list[tuple[str, str]]:
     """The stages that are read: those named, and the vectors that a stage which mines finds by itself."""
     named = [(reference.key, reference.stage) for reference in stage.references()]
@@ -78,7 +85,7 @@ def _after(recipe: Recipe, stage: Stage) -> list[tuple[str, str]]:
 
 def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
     student = recipe.students[stage.student]
-    depends: dict[str, Any] = {"student": student.model_dump(mode="json"), "run_seed": seed}
+    depends: dict[str, Any] = {"student": student.model_dump(mode="json", exclude=_unsaid(student)), "run_seed": seed}
     earlier = recipe.stages[: recipe.stages.index(stage)]
 
     def digests(stages: Sequence[Stage]) -> list[str]:

@@ -68,7 +68,10 @@ class _Source:
     def prompts(self) -> Prompts:
         """The tier's: the model's own, and none for documents where a Router has two sides."""
         document = "" if self.is_router else Side(self.model, "document").prompt
-        return Prompts(query=Side(self.model, "query").prompt, document=document)
+        query, theirs = Side(self.model, "query").prompt, self.space.prompts
+        # The same prompt has the same place for an instruction.
+        place = theirs.instruction if query == theirs.query else None
+        return Prompts(query=query, document=document, instruction=place)
 
     @property
     def is_student(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.training.recipe.key_groups import Blend, Kind, Name, Rows
+from suwen.training.recipe.key_groups import Blend, Kind, Name, Rows, later
 from suwen.training.recipe.model_shapes import Shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
@@ -87,6 +87,10 @@ class AlignStage(AlignedStage):
     )
     neighbours: int = Field(default=32, ge=2, description="how many nearest documents of each text, for `ranking`")
     temperature: float = Field(default=0.03, gt=0, description="of the contrastive and KL losses")
+    target: Literal["prompted", "bare"] = later(
+        "prompted",
+        "the teacher's vector that a text in query form must land on: of it behind the query prompt, or bare",
+    )
     supervised: bool = Field(default=False, description="align on labelled rows in place of unlabelled texts")
     rows: Rows = Field(default_factory=Rows, description="the rows, when supervised")
     kinds: tuple[Kind, ...] | None = Field(default=None, description="kinds of texts used; null = all")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from suwen.training.recipe.key_groups import Mine, Name, Prompts, Rows
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Reference, TrainingStage
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ class PairStage(TrainingStage):
     )
     temperature: float = Field(default=0.02, gt=0, description="of the contrastive loss")
     learn_temperature: bool = Field(default=False, description="train the temperature too")
-    prompts: Prompts = Field(default_factory=Prompts, description="what stands before texts")
+    prompts: Prompts = Field(
+        default_factory=Prompts, description="what stands before texts, as its student or document stage says it too"
+    )
     rows: Rows = Field(default_factory=Rows, description="the rows it is trained on")
     dimensions: tuple[int, ...] = Field(default=(), description="nested widths trained together; () = the full width")
     backward_weight: float = Field(default=0.0, ge=0, description="weight of the document-to-query loss")
@@ -54,6 +57,17 @@ class PairStage(TrainingStage):
         return [
             one._replace(needs="adapter") if goes_on and one.key == "start" else one for one in super().references()
         ]
+
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        student = self.student is not None
+        where = f"students.{self.student}" if student else f"stages.{recipe.decoder_stage.name}"
+        served = recipe.students[str(self.student)].prompts if student else recipe.decoder_stage.prompts
+        if self.prompts.query is not None and self.prompts.filled != served.filled:
+            yield (
+                f"stages.{self.name}.prompts: {self.prompts.query!r} is not what the encoder serves with, "
+                f"{served.query!r} of {where}: say the same in both, or leave the stage's out"
+            )
 
     @property
     @override
@@ -81,12 +95,11 @@ class PairStage(TrainingStage):
         )
         if self.document is not None:
             document = TrainedDocument.load(context, self.start or self.document)
-            queries, documents = document.towers(table, self.training, self.prompts)
+            queries, documents = document.towers(table, self.training)
             model, trained = document.model, document.trained
         else:
             student = open_student(context, str(self.student), self.start, training=self.training)
-            queries = student.prompted_queries(table, self.prompts, self.training)
-            documents = student.tower("document", table.documents, self.training)
+            queries, documents = student.queries(table, self.training), student.documents(table, self.training)
             model = trained = student.model
         teacher = None
         if self.teacher is not None:

@@ -46,7 +46,7 @@ class DocumentStage(TrainingStage):
 
         table = read_table(context, self)
         document = TrainedDocument.create(context, self)
-        queries, documents = document.towers(table, self.training, self.prompts)
+        queries, documents = document.towers(table, self.training)
         losses = PairLosses(self.temperature, dimensions=self.dimensions, backward_weight=self.backward_weight)
         document.model.train()
         train_pairs(context, self, folder, table, queries, documents, [(document.trained, 1.0)], losses)

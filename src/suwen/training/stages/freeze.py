@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from suwen.encoders.space import Prompts
 from suwen.training.recipe.key_groups import Name
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
@@ -53,7 +52,7 @@ class FreezeStage(Stage):
             folder.model,
             name=context.recipe.name,
             dimension=self.dimension or document.dimension,
-            prompts=Prompts(query=first.prompts.query_prompt(), document=first.prompts.document_prompt),
+            prompts=first.prompts.filled,
             max_length=first.max_length,
             rank=self.rank,
             bits=self.bits,

@@ -72,11 +72,13 @@ class JointStage(AlignedStage):
         student = open_student(context, self.student, self.start, self.blend, training=self.training)
         if self.projection:
             model = with_projection(student.model, context.recipe.dimension_of(self.document)).to(context.device)
-            student = StudentModel(model, student.shape, cache=student.cache, blend=student.blend)
+            student = StudentModel(
+                model, student.shape, prompts=student.prompts, cache=student.cache, blend=student.blend
+            )
         modules = [(student.model, 1.0)]
         document = TrainedDocument.load(context, self.document) if self.train_document else None
         if document is not None:
-            documents: Tower = document.towers(table, self.training, document.stage.prompts, cut=True)[1]
+            documents: Tower = document.towers(table, self.training, cut=True)[1]
             rate = self.document_learning_rate or self.training.learning_rate
             modules.append((document.trained, rate / self.training.learning_rate))
             document.model.train()
@@ -89,7 +91,7 @@ class JointStage(AlignedStage):
             self,
             folder,
             table,
-            student.tower("query", table.queries, self.training),
+            student.queries(table, self.training),
             documents,
             modules,
             losses,

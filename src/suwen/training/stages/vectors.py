@@ -17,9 +17,10 @@ from suwen.training.recipe.stage_cost import QUERY_TOKENS, Machine, StageEstimat
 from suwen.training.recipe.stage_identity import vocabulary_identity
 
 if TYPE_CHECKING:
-    from suwen.encoders.space import Form
+    from suwen.encoders.space import Form, Prompts
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
+    from suwen.training.teacher_vectors import Job
 
 #: Fewer texts than this are encoded before their encoder would be compiled.
 _COMPILING_PAYS = 50_000
@@ -53,38 +54,37 @@ class VectorsStage(Stage):
         from suwen.training.trained_document import document_encoder
 
         encoder = document_encoder(context, self.start)
-        jobs = self._jobs(context)
-        count = sum(len(texts) for _, texts in jobs.values())
+        jobs = self._jobs(context, encoder.space.prompts)
+        count = sum(len(job.texts) for job in jobs.values())
         require_room(folder.path, count, encoder.dimension)
         # One that may still move is left alone: what is joined is only for encoding.
         if self.compile and count >= _COMPILING_PAYS and "space" in context.recipe.stage(self.start).gives:
             encoder.compile(self.token_budget)
-        for name, (form, texts) in jobs.items():
-            encode_texts(context, encoder, folder.path / name, form, texts, self)
+        for name, job in jobs.items():
+            encode_texts(context, encoder, folder.path / name, job, self)
         scores = in_first(lambda: finish_vectors(context, encoder, folder.path, self.token_budget))
         # Whoever needs it again loads it: students are trained next, and want the room.
         context.loaded.pop(f"encoder:{self.start}", None)
-        return {f"texts.{name}": float(len(texts)) for name, (_, texts) in jobs.items()} | (scores or {})
+        return {f"texts.{name}": float(len(job.texts)) for name, job in jobs.items()} | (scores or {})
 
-    def _jobs(self, context: RunContext) -> dict[str, tuple[Form, list[str]]]:
-        """What is encoded: the texts of each folder of vectors, and their form."""
+    def _jobs(self, context: RunContext, prompts: Prompts) -> dict[str, Job]:
+        """What is encoded, by folder of vectors."""
         from suwen.training.pair_rows import read_table
         from suwen.training.students.student_tokenizer import token_texts
-        from suwen.training.teacher_vectors import TOKENS
+        from suwen.training.teacher_vectors import TOKENS, Job, row_jobs
 
         texts = context.texts(self.limit)
-        forms: dict[Form, Any] = {"query": self.forms.query, "document": self.forms.document}
-        jobs: dict[str, tuple[Form, list[str]]] = {
-            form: (form, [texts.texts[place] for place in texts.of_kinds(kinds)])
+        forms: dict[Form, tuple[str, ...] | None] = {"query": self.forms.query, "document": self.forms.document}
+        jobs: dict[str, Job] = {
+            form: Job(form, [texts.texts[place] for place in texts.of_kinds(kinds)])
             for form, kinds in forms.items()
             if kinds is None or kinds
         }
         if self.rows is not None:
             table = read_table(context, self)
-            jobs["rows-query"] = ("query", sorted(set(table.queries)))
-            jobs["rows-document"] = ("document", table.documents)
+            jobs |= row_jobs(table, prompts)
         if context.recipe.wants_tokens:
-            jobs[TOKENS] = ("query", token_texts(context.tokenizer()))
+            jobs[TOKENS] = Job("query", token_texts(context.tokenizer()))
         return jobs
 
     @property

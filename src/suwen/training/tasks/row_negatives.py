@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -39,7 +41,7 @@ def mine_rows(
         seed: Of the draw where more are left than wanted.
     """
     window = Window(settings.first_rank, settings.last_rank, settings.margin, settings.count, _NEAR_DUPLICATE)
-    mined = PairTable(table.queries, table.instructions, table.documents, {}, table.right)
+    mined = replace(table, sources={})
     for number, (source, rows) in enumerate(table.sources.items()):
         pool = np.unique(np.array([id_ for row in rows for id_ in (*row[1], *row[2])], np.int64))
         matrix = torch.from_numpy(np.asarray(documents[pool])).to(device).float()

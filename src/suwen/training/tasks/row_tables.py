@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
+from suwen.encoders.space import Form, Prompts
 from suwen.errors import SuwenError
 from suwen.training.loop.batches import Ints
 
@@ -56,12 +57,14 @@ class PairTable:
         queries: What is encoded as a query.
         instructions: What each query's row asks for in its prompt; empty where it says nothing.
         documents: What is encoded as a document.
+        symmetric: The documents of symmetric rows, which are put as queries are, with the row's instruction.
         sources: Per source, the row's query id, its positives and its negatives.
     """
 
     queries: list[str] = field(default_factory=list)
     instructions: list[str] = field(default_factory=list)
     documents: list[str] = field(default_factory=list)
+    symmetric: dict[int, str] = field(default_factory=dict)
     sources: dict[str, list[tuple[int, list[int], list[int]]]] = field(default_factory=dict)
     #: Every document that is right for a query, over all its rows: none of them may serve as its negative.
     right: dict[int, Ints] = field(default_factory=dict)
@@ -69,6 +72,38 @@ class PairTable:
     def sizes(self) -> dict[str, int]:
         """Rows per source."""
         return {name: len(rows) for name, rows in self.sources.items()}
+
+    @property
+    def bare(self) -> list[str]:
+        """The documents in document form: all but those of symmetric rows."""
+        return [text for id_, text in enumerate(self.documents) if id_ not in self.symmetric]
+
+    @property
+    def document_instructions(self) -> list[str | None]:
+        """For each document, the instruction it is put with as a query is; None for one in document form."""
+        return [self.symmetric.get(id_) for id_ in range(len(self.documents))]
+
+    def as_queries(self) -> Iterator[tuple[str, str]]:
+        """Every text in query form, with its instruction."""
+        yield from zip(self.queries, self.instructions, strict=True)
+        yield from ((self.documents[id_], instruction) for id_, instruction in self.symmetric.items())
+
+
+def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], prompts: Prompts) -> list[str]:
+    """Texts as an encoder with these prompts is given them.
+
+    Args:
+        texts: The texts.
+        form: The form of those without an instruction.
+        instructions: For each text, the instruction it is put with in query form; None leaves it in ``form``. A prompt
+            without a place for instructions stands as it is.
+        prompts: The encoder's.
+    """
+    takes = prompts.instruction is not None
+    return [
+        (prompts.before(form) if own is None else prompts.before("query", own if takes else None)) + text
+        for text, own in zip(texts, instructions, strict=True)
+    ]
 
 
 def rows_folder_sources(folder: Path) -> dict[str, Path]:
@@ -105,12 +140,14 @@ def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> 
     """Give every distinct text an id: a text is tokenised, encoded and masked once, by id."""
     table = PairTable()
     query_ids: dict[tuple[str, str], int] = {}
-    document_ids: dict[str, int] = {}
+    document_ids: dict[tuple[str, str | None], int] = {}
     right: dict[int, set[int]] = {}
 
-    def document(text: str) -> int:
-        if (id_ := document_ids.setdefault(text, len(document_ids))) == len(table.documents):
+    def document(text: str, instruction: str | None) -> int:
+        if (id_ := document_ids.setdefault((text, instruction), len(document_ids))) == len(table.documents):
             table.documents.append(text)
+            if instruction is not None:
+                table.symmetric[id_] = instruction
         return id_
 
     for name, rows in sources.items():
@@ -120,9 +157,10 @@ def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> 
             if (query := query_ids.setdefault(key, len(query_ids))) == len(table.queries):
                 table.queries.append(key[0])
                 table.instructions.append(key[1])
-            positives = [document(text) for text in row.pos]
+            both_sides = key[1] if row.type.startswith("symmetric") else None
+            positives = [document(text, both_sides) for text in row.pos]
             right.setdefault(query, set()).update(positives)
-            kept.append((query, positives, [document(text) for text in row.neg]))
+            kept.append((query, positives, [document(text, both_sides) for text in row.neg]))
     table.right = {query: np.array(sorted(ids), np.int64) for query, ids in right.items()}
     return table
 
