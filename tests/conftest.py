@@ -112,6 +112,26 @@ def light_pair(bert_folder: Path, models: ModuleType, tmp_path_factory: pytest.T
 
 @pytest.fixture(scope="session")
 @_made_once
+def instructed_pair(light_pair: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``light_pair`` with a query prompt that has a place for an instruction."""
+    import shutil
+
+    from suwen.encoders.space import Manifest, Prompts, Space, load_manifest, save_manifest
+
+    out = tmp_path_factory.mktemp("instructed") / "pair"
+    shutil.copytree(light_pair, out)
+    (out / "probe.json").unlink(missing_ok=True)
+    prompts = Prompts.filled("任务：{instruction}\n查询: ", "", "找资料")
+    fields = load_manifest(out).model_dump()
+    fields["space"].pop("id")
+    space = Space.mint(**fields["space"] | {"prompts": prompts})
+    tiers = {name: tier | {"aligned_to": space.id, "prompts": prompts} for name, tier in fields["tiers"].items()}
+    save_manifest(out, Manifest.model_validate(fields | {"space": space, "tiers": tiers, "name": "instructed"}))
+    return out
+
+
+@pytest.fixture(scope="session")
+@_made_once
 def base_folder(models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Qwen2 language model as transformers saves it: what an adapter is put on."""
     return models.build_base(tmp_path_factory.mktemp("base"))

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from suwen.encoders import space as module
 from suwen.encoders.space import (
     DamagedPair,
+    InstructionRefused,
     Manifest,
     ManifestError,
+    Prompts,
     Space,
     SpaceMismatch,
     Tier,
@@ -26,6 +28,7 @@ from suwen.encoders.space import (
 )
 from suwen.errors import SuwenError
 
+WORDS = st.text(st.characters(blacklist_characters="{}", blacklist_categories=["Cs"]), max_size=8)
 FIELDS = {"base": {"sha256": "a" * 64}, "pooling": "cls", "max_length": 64, "dimension": 8, "full_dimension": 16}
 
 
@@ -256,3 +259,33 @@ def test_a_mismatch_names_both_spaces_and_the_fix():
 def test_the_stored_schema_is_current():
     stored = Path(module.__file__).with_name("suwen.schema.json").read_text(encoding="utf-8")
     assert stored == schema_text(), "write it again: suwen.encoders.space.schema_text()"
+
+
+# -- instructions ---------------------------------------------------------------------------------------------------
+
+
+@given(WORDS, WORDS, WORDS, WORDS.filter(bool))
+def test_a_prompt_is_filled_with_the_instruction_that_was_brought_or_the_default_one(before, after, default, own):
+    prompts = Prompts.filled(f"{before}{{instruction}}{after}", "文：", default)
+    assert prompts.before("query") == prompts.query == before + default + after
+    assert prompts.before("query", own) == before + own + after
+    assert prompts.before("document") == "文："
+    assert "{" not in prompts.model_dump_json().removeprefix("{").replace('"instruction":{', "")
+    assert Prompts.model_validate_json(prompts.model_dump_json()) == prompts
+
+
+def test_an_instruction_without_a_place_is_refused():
+    with pytest.raises(InstructionRefused, match="has no place for an instruction: leave it out"):
+        Prompts(query="问：").before("query", "找资料")
+    with pytest.raises(InstructionRefused):
+        Prompts.filled("{instruction}：").before("document", "找资料")
+
+
+def test_a_place_for_an_instruction_is_part_of_the_space_and_its_absence_is_not_written():
+    plain = Prompts(query="任务：找资料\n")
+    assert plain.model_dump() == {"query": "任务：找资料\n", "document": ""}
+    placed = Prompts.filled("任务：{instruction}\n", "", "找资料")
+    assert placed.query == plain.query
+    assert a_space(prompts=plain).id != a_space(prompts=placed).id
+    with pytest.raises(ManifestError, match="does not begin and end as its place"):
+        a_space(prompts={"query": "别的", "document": "", "instruction": {"before": "任务：", "after": "\n"}})

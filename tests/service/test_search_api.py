@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from suwen.corpora.records import Document
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SearchAnswer
 from suwen.service.search_api import json_answer
@@ -112,3 +113,22 @@ def test_many_at_once_get_the_answers_of_one_at_a_time(client) -> None:
 
 def test_numbers_that_orjson_does_not_write() -> None:
     assert json.loads(json_answer({"n": 2**70, "text": "好"}).body) == {"n": 2**70, "text": "好"}
+
+
+def test_an_instruction_is_taken_where_the_pairs_prompt_has_a_place_for_one(served, instructed_pair, tmp_path) -> None:
+    own = {"query": "布洛芬退烧吗", "mode": "dense", "instruction": "找意思相近的话"}
+    client, _ = served()
+    assert code_of(client, **own) == (422, "no_instruction", "instruction")
+    embedded = {"input": "布洛芬退烧吗", "input_type": "query", "instruction": own["instruction"]}
+    reranked = {"query": "布洛芬退烧吗", "documents": ["布洛芬可以退烧"], "instruction": own["instruction"]}
+    for path, body in (("/v1/embeddings", embedded), ("/v1/rerank", reranked)):
+        assert client.post(path, json=body).json()["error"]["code"] == "no_instruction"
+    with Index.create(tmp_path / "instructed", pair=instructed_pair) as index:
+        index.add([Document("fever", "布洛芬可以退烧止痛，胃溃疡病人慎用。")])
+    client, holder = served(tmp_path / "instructed")
+    scores = [hit["score"] for hit in ask(client, **own)["hits"]]
+    assert scores != [hit["score"] for hit in ask(client, query=own["query"], mode="dense")["hits"]]
+    vector = client.post("/v1/embeddings", json=embedded).json()["data"][0]["embedding"]
+    expected = holder.index.pair.encoder().encode_queries([own["query"]], own["instruction"])[0]
+    assert vector == pytest.approx(expected.tolist(), abs=1e-6)
+    assert client.post("/v1/rerank", json=reranked).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
+from suwen.corpora.training_rows import read_training_rows
+from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.space import load_manifest
 from suwen.training.loop.journal import read_report
 from suwen.training.loop.training_loop import TrainingStopped
 from suwen.training.recipe.recipe_errors import RecipeError
@@ -30,6 +35,13 @@ from suwen.training.tasks.row_tables import DataError
 Load = Callable[..., Recipe]
 ALL = ["document", "freeze", "vectors", "align-static", "retromae", "align", "joint", "export"]
 SHIPPED = Path(__file__).parents[2] / "recipes"
+#: The instructions of CARE's Table 6: retrieval, reranking, synonyms.
+TABLE_6 = (
+    "Given a Chinese medical question, retrieve medical documents that answer the question.",
+    "Based on a Chinese medical question, evaluate and rank the medical information that provide answers to the "
+    "question.",
+    "Retrieve semantically similar text.",
+)
 
 
 @pytest.fixture
@@ -270,6 +282,48 @@ def test_the_paper_s_recipe_runs_dry_from_end_to_end(tmp_path: Path) -> None:
     pair = report.folder / "export" / "model"
     assert json.loads((pair / "suwen.json").read_text(encoding="utf-8"))["default_tier"] == "base"
     assert list((pair / "query" / "base").glob("*.onnx"))
+    prompts = load_manifest(pair).space.prompts
+    assert prompts.query == "<instruct>" + TABLE_6[0] + "\n<query>"
+    assert prompts.before("query", TABLE_6[2]) == "<instruct>Retrieve semantically similar text.\n<query>"
+    assert all(tier.prompts == prompts for tier in load_manifest(pair).tiers.values())
+    # Every stage of the student was trained behind the prompt that serves.
+    models = list(report.folder.glob("*/model/config_sentence_transformers.json"))
+    assert {file.parents[1].name for file in models} >= {
+        "retromae",
+        "contrastive",
+        "finetune",
+        "align",
+        "joint",
+        "settle",
+    }
+    for file in models:
+        assert json.loads(file.read_text(encoding="utf-8"))["prompts"] == {"query": prompts.query, "document": ""}
+    # And the teacher's vectors of a row are those of its own instruction.
+    (folder,) = report.folder.glob("frozen-vectors/rows-query-*")
+    row = next(read_training_rows(next(tmp_path.rglob("rows/consult.jsonl.gz"))))
+    marks = [line.split("\t")[1] for line in (folder / "ids.txt").read_text(encoding="utf-8").splitlines()]
+    stored = np.load(folder / "vectors.npy")[marks.index(hashlib.sha1(row.query.encode()).hexdigest()[:12])]
+    base = json.loads((report.folder / "document" / "config.json").read_text(encoding="utf-8"))["base"]
+    encoder = DocumentEncoder.load(report.folder / "freeze" / "model", base=base, device="cpu")
+    assert float(stored @ encoder.encode_queries([row.query], row.prompt)[0]) > 0.999
+    assert row.prompt and float(stored @ encoder.encode_queries([row.query])[0]) < 0.999
+
+
+@pytest.mark.parametrize("recipe", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_recipe_trains_or_serves_with_a_brace(recipe: Path) -> None:
+    if recipe.stem == "care-variants":  # not a recipe by itself
+        return
+    for variant in [None, *load_recipe(recipe).variants]:
+        loaded = load_recipe(recipe, (), variant)
+        said = [one.prompts.filled for one in (*loaded.students.values(), *loaded.stages) if hasattr(one, "prompts")]
+        assert said
+        assert not [prompts for prompts in said if {"{", "}"} & set(prompts.query + prompts.document)]
+
+
+def test_a_stage_with_another_prompt_than_serves_is_refused() -> None:
+    other = "stages.finetune.prompts={query: '问：', document: ''}"
+    with pytest.raises(RecipeError, match=r"stages.finetune.prompts: '问：' is not what the encoder serves with"):
+        load_recipe(SHIPPED / "care.yaml", [other])
 
 
 @pytest.mark.parametrize("name", ["care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations"])

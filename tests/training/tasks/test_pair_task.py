@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.corpora.training_rows import TrainingRow
+from suwen.encoders.space import Prompts
 from suwen.training.loop.batches import OneSourceBatches
 from suwen.training.tasks import towers
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
 from suwen.training.tasks.pair_task import PairLosses, PairTask, right_columns
-from suwen.training.tasks.row_tables import PairTable, table_of
+from suwen.training.tasks.row_tables import PairTable, put, table_of
 from suwen.training.tasks.towers import FrozenTower
 
 
@@ -53,6 +54,30 @@ def test_every_text_has_one_id_and_every_right_document_is_known():
     assert len(table.queries) == 12 and len(set(table.documents)) == len(table.documents)
     right = {table.documents[id_] for id_ in table.right[table.queries.index("q0")]}
     assert right == {"d0", "d5"}
+
+
+def test_a_symmetric_row_puts_the_prompt_on_both_sides():
+    alike, about = "找意思相近的话", "找资料"
+    table = table_of(
+        {
+            "pairs": [TrainingRow("头疼", ("头痛",), ("牙痛",), prompt=alike, type="symmetric_sts")],
+            "answers": [TrainingRow("头疼", ("头痛",), ("多喝水",), prompt=about, type="retrieval")],
+        }
+    )
+    prompts = Prompts.filled("{instruction}：", "文：", "默认")
+    assert put(table.queries, "query", table.instructions, prompts) == [f"{alike}：头疼", f"{about}：头疼"]
+    put_documents = put(table.documents, "document", table.document_instructions, prompts)
+    assert put_documents == [f"{alike}：头痛", f"{alike}：牙痛", "文：头痛", "文：多喝水"]
+    assert table.bare == ["头痛", "多喝水"]
+    # The same words are right in either form.
+    assert {query: ids.tolist() for query, ids in table.right.items()} == {0: [0, 2], 1: [0, 2]}
+    plain = Prompts(query="问：", document="文：")
+    assert put(table.queries, "query", table.instructions, plain) == ["问：头疼", "问：头疼"]
+    assert put(table.documents, "document", table.document_instructions, plain)[:3] == [
+        "问：头痛",
+        "问：牙痛",
+        "文：头痛",
+    ]
 
 
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=6), st.lists(st.integers(0, 23), min_size=1, max_size=12))

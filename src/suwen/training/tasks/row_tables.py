@@ -141,11 +141,13 @@ def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> 
     table = PairTable()
     query_ids: dict[tuple[str, str], int] = {}
     document_ids: dict[tuple[str, str | None], int] = {}
-    right: dict[int, set[int]] = {}
+    right: dict[int, set[str]] = {}
+    same: dict[str, list[int]] = {}
 
     def document(text: str, instruction: str | None) -> int:
         if (id_ := document_ids.setdefault((text, instruction), len(document_ids))) == len(table.documents):
             table.documents.append(text)
+            same.setdefault(text, []).append(id_)
             if instruction is not None:
                 table.symmetric[id_] = instruction
         return id_
@@ -159,9 +161,12 @@ def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> 
                 table.instructions.append(key[1])
             both_sides = key[1] if row.type.startswith("symmetric") else None
             positives = [document(text, both_sides) for text in row.pos]
-            right.setdefault(query, set()).update(positives)
+            right.setdefault(query, set()).update(row.pos)
             kept.append((query, positives, [document(text, both_sides) for text in row.neg]))
-    table.right = {query: np.array(sorted(ids), np.int64) for query, ids in right.items()}
+    # By text: what is right as a query is put is right as a document is.
+    table.right = {
+        query: np.array(sorted(id_ for text in texts for id_ in same[text]), np.int64) for query, texts in right.items()
+    }
     return table
 
 
