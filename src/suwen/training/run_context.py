@@ -20,7 +20,6 @@ from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
 from suwen.training.development_measure import Measured, load_measures
-from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise
 from suwen.training.recipe.key_groups import Training
@@ -121,13 +120,7 @@ class RunContext:
             folder,
             steps=steps,
             budget_seconds=training.seconds,
-            optimisation=Optimisation(
-                learning_rate=training.learning_rate,
-                weight_decay=training.weight_decay,
-                warmup=training.warmup,
-                schedule=training.schedule,
-                clip=training.clip,
-            ),
+            optimisation=training,
             checkpoint_every=training.checkpoint_every,
             log_every=training.log_every,
             progress=None if self.progress is None else partial(self.progress, folder.path.name),

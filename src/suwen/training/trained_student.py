@@ -14,11 +14,11 @@ from suwen.encoders.side import Side
 from suwen.encoders.space import Form
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
-from suwen.training.recipe.key_groups import Prompts, Training
+from suwen.training.recipe.key_groups import Precision, Prompts, Training
 from suwen.training.recipe.recipe_model import Student
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_tables import PairTable
-from suwen.training.tasks.towers import Precision, TrainedTower, recompute_layers
+from suwen.training.tasks.towers import TrainedTower, recompute_layers
 
 _ENCODED_AT_ONCE = 512
 
