@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from suwen.encoders.side import Side
 from suwen.encoders.static import unit
@@ -95,7 +96,7 @@ def read_texts(dev: Path, vectors: Path, left_out: str, limit: int | None) -> Te
 def build(start: Start, tier: Path, dimension: int, layers: int, device: str) -> Any:
     """A student before it learns."""
     student = build_student(
-        tier / "tokenizer.json",
+        Tokenizer.from_file(str(tier / "tokenizer.json")),
         layers=layers,
         dimension=dimension,
         max_length=_LENGTH,

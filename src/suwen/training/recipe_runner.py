@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import time
@@ -14,14 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from suwen.durable import FileLock, Locked
 from suwen.errors import SuwenError
-from suwen.training.loop.journal import (
-    Journal,
-    StageReport,
-    TrainingReport,
-    differences,
-    is_finished,
-    metrics_of,
-)
+from suwen.training.loop.journal import Journal, StageReport, TrainingReport, differences, is_finished
 from suwen.training.recipe.cost_estimate import require_disk
 from suwen.training.recipe.data_files import require_inputs
 from suwen.training.recipe.recipe_file import require_data, wanted_stages
@@ -138,7 +132,8 @@ class _Run:
             how = self._agreed(lambda: self._settle(name, depends))
             if how == "run":
                 self._run(stage, depends)
-        return StageReport(name, stage.stage, self.journal.seconds(name), metrics_of(self.folder / name), how)
+        metrics = json.loads((self.folder / name / "metrics.json").read_text(encoding="utf-8"))
+        return StageReport(name, stage.stage, self.journal.seconds(name), metrics, how)
 
     def _run(self, stage: Stage, depends: dict[str, Any]) -> None:
         """Run a stage, and add its time to what it has taken before, even when it is stopped."""

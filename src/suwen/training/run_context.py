@@ -71,7 +71,6 @@ class RunContext:
     stop: Callable[[], bool] | None = None
     shared: Path | None = None
     loaded: dict[str, Any] = field(default_factory=dict)
-    _drawn: dict[int | None, Texts] = field(default_factory=dict)
 
     def folder_of(self, name: str) -> Path:
         """The folder of a stage."""
@@ -169,9 +168,7 @@ class RunContext:
 
     def texts(self, limit: int | None = None) -> Texts:
         """The unlabelled texts, or as many of them as asked for; the same ones in every run."""
-        if limit not in self._drawn:
-            self._drawn[limit] = self._all_texts.drawn(limit)
-        return self._drawn[limit]
+        return self._all_texts.drawn(limit)
 
     def _results_read(self, stage: Stage) -> dict[str, str]:
         """Hashes of what the stages have left that this one reads: by its keys, or by its student's start."""

@@ -14,7 +14,7 @@ from suwen.encoders.side import Side
 from suwen.encoders.space import Form
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
-from suwen.training.recipe.key_groups import Precision, Prompts, Training
+from suwen.training.recipe.key_groups import Prompts, Training
 from suwen.training.recipe.recipe_model import Student
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_tables import PairTable
@@ -50,52 +50,41 @@ class StudentModel:
         """The most tokens of a text in a form."""
         return self.shape.max_length if form == "query" else (self.shape.document_length or self.shape.max_length)
 
-    def tower(self, form: Form, texts: Sequence[str], training: Training) -> TrainedTower:
-        """The student as a tower over these texts."""
-        return self._tower(
-            form, texts, training.precision, cache=self.cache, tokens=training.token_budget, rows=training.chunk
-        )
-
-    def _tower(
-        self,
-        form: Form,
-        texts: Sequence[str],
-        precision: Precision,
-        *,
-        cache: Path | None = None,
-        tokens: int | None = None,
-        rows: int | None = None,
+    def tower(
+        self, form: Form, texts: Sequence[str], training: Training | None = None, *, prompt: str | None = None
     ) -> TrainedTower:
+        """The student as a tower over these texts: as it is trained, or only to encode them once.
+
+        Args:
+            form: Of the texts.
+            texts: The texts.
+            training: The settings of the stage that trains on them; their token ids are then kept.
+            prompt: What stands before each text; the student's own where none is given.
+        """
+        side, cache = self.sides[form], None if training is None else self.cache
+        tokens = tokenise(side, texts, prompt=prompt, max_length=self.length(form), cache=cache)
+        blend = [(other.tower(form, texts, training, prompt=prompt), share) for other, share in self.blend]
+        if training is None:
+            return TrainedTower(side, tokens, blend=blend)
         return TrainedTower(
-            self.sides[form],
-            tokenise(self.sides[form], texts, max_length=self.length(form), cache=cache),
-            precision=precision,
-            token_budget=tokens,
-            rows_budget=rows,
-            blend=[(other._tower(form, texts, precision, cache=cache), share) for other, share in self.blend],
+            side,
+            tokens,
+            precision=training.precision,
+            token_budget=training.token_budget,
+            rows_budget=training.chunk,
+            blend=blend,
         )
 
     def prompted_queries(self, table: PairTable, prompts: Prompts, training: Training) -> TrainedTower:
         """The student over a table's queries: a stage's own prompt takes the place of the student's."""
         if prompts.query is None:
             return self.tower("query", table.queries, training)
-        texts = [
-            prompts.query_prompt(instruction) + query
-            for instruction, query in zip(table.instructions, table.queries, strict=True)
-        ]
-        side = self.sides["query"]
-        return TrainedTower(
-            side,
-            tokenise(side, texts, prompt="", max_length=self.length("query")),
-            precision=training.precision,
-            token_budget=training.token_budget,
-            rows_budget=training.chunk,
-        )
+        return self.tower("query", table.prompted(prompts), training, prompt="")
 
-    def encode(self, texts: Sequence[str], form: Form = "query", precision: Precision = "fp32") -> Vectors:
+    def encode(self, texts: Sequence[str], form: Form = "query") -> Vectors:
         """Vectors of texts, without gradients."""
         self.model.eval()
-        tower = self._tower(form, texts, precision)
+        tower = self.tower(form, texts)
         with torch.inference_mode():
             parts = [
                 tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
@@ -106,12 +95,7 @@ class StudentModel:
 
     def measure(self, context: RunContext) -> dict[str, float]:
         """nDCG@10 of its queries over its own documents."""
-        return measure(
-            context.measures,
-            self.encode,
-            lambda task: self.encode(task.data.documents, "document"),
-            device=context.device,
-        )
+        return measure(context.measures, self.encode, lambda task: self.encode(task.data.documents, "document"))
 
     def save(self, folder: Path) -> None:
         """Write it as a sentence-transformers folder."""

@@ -27,75 +27,67 @@ _CONDITIONS = (
 _INSTRUCTION = "找出能回答这个健康问题的内容"
 
 
-class _Aspect(NamedTuple):
-    """One thing that can be asked of a condition: how it is asked, titled and answered."""
+class Fact(NamedTuple):
+    """How an aspect of a condition is asked, titled and answered; with ``{}`` for the condition, an aspect of any."""
 
     questions: tuple[str, ...]
     title: str
     answer: str
+    held_out: bool = False
 
 
 _ASPECTS = (
-    _Aspect(
+    Fact(
         ("{}是怎么引起的", "为什么会得{}", "{}的病因是什么"),
         "{}的常见病因",
         "{}的发生与遗传、年龄和生活习惯有关，常由多种原因共同造成。",
     ),
-    _Aspect(
+    Fact(
         ("{}有什么症状", "得了{}会有什么表现", "怎么知道自己是不是{}"),
         "{}的早期表现",
         "{}起病时表现轻微，随后不适逐渐明显，出现新的症状应当就诊。",
     ),
-    _Aspect(
+    Fact(
         ("{}怎么治疗", "{}能治好吗", "{}有什么好的疗法"),
         "{}的治疗方法",
         "{}以规范治疗为主，医生按轻重选择方案，多数人的病情可以控制。",
     ),
-    _Aspect(
+    Fact(
         ("{}吃什么药", "{}用药有哪些", "{}的特效药是什么"),
         "{}的用药选择",
         "{}的药物要在医生指导下服用，不可自行加量或停药，注意不良反应。",
     ),
-    _Aspect(
+    Fact(
         ("{}饮食要注意什么", "{}不能吃什么", "{}患者吃什么好"),
         "{}患者的饮食",
         "{}患者饮食宜清淡，少吃油腻辛辣，多吃蔬菜水果，规律进餐。",
     ),
-    _Aspect(
+    Fact(
         ("{}要做什么检查", "{}去医院查什么", "怎么确诊{}"),
         "{}需要的检查",
         "怀疑{}时先做体格检查和化验，必要时再拍片或做超声以明确诊断。",
     ),
-    _Aspect(
+    Fact(
         ("{}怎么预防", "如何避免{}复发", "{}预防措施有哪些"),
         "{}的预防",
         "预防{}要坚持锻炼、戒烟限酒、作息规律，并定期体检。",
     ),
-    _Aspect(
+    Fact(
         ("孕妇得了{}怎么办", "怀孕期间{}要紧吗", "{}会影响胎儿吗"),
         "妊娠期的{}",
         "妊娠期出现{}应由产科和专科医生共同处理，尽量选用对胎儿安全的办法。",
     ),
-    _Aspect(
+    Fact(
         ("{}挂什么科", "{}看哪个科室", "{}应该找什么医生"),
         "{}该看哪个科",
         "因{}就诊可先到门诊分诊台咨询，由护士按主要不适指引到对应科室。",
     ),
-    _Aspect(
+    Fact(
         ("小孩{}怎么护理", "儿童{}家长要注意什么", "宝宝得了{}怎么办"),
         "儿童{}的家庭护理",
         "孩子患{}时家长要注意观察精神和体温，按时复诊，让孩子充分休息。",
     ),
 )
-
-
-class Fact(NamedTuple):
-    """A condition and an aspect of it."""
-
-    questions: tuple[str, ...]
-    title: str
-    answer: str
-    held_out: bool
 
 
 def facts(conditions: int | None = None) -> list[Fact]:

@@ -15,6 +15,7 @@ from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
 from suwen.errors import SuwenError
 from suwen.training.loop.batches import Ints
+from suwen.training.recipe.key_groups import Prompts
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
@@ -69,6 +70,11 @@ class PairTable:
     def sizes(self) -> dict[str, int]:
         """Rows per source."""
         return {name: len(rows) for name, rows in self.sources.items()}
+
+    def prompted(self, prompts: Prompts) -> list[str]:
+        """The queries, each behind the prompt with its own instruction."""
+        asked = zip(self.instructions, self.queries, strict=True)
+        return [prompts.query_prompt(instruction) + query for instruction, query in asked]
 
 
 def rows_folder_sources(folder: Path) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""What turns text ids into vectors inside a training step: a model that learns, or frozen vectors. And what it trains."""
+"""What turns text ids into vectors in a training step: a model that learns, or frozen vectors. And what is trained."""
 
 from __future__ import annotations
 
