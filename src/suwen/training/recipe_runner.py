@@ -163,8 +163,13 @@ class _Run:
             if self.journal.key(name) is None:
                 self.journal.record(name, key, depends, 0.0)
             return "kept"
-        if place.exists() and any(place.glob("config.json")):
-            self._refuse_unfinished(name, place)
+        if (place / "config.json").exists():
+            if not self.resume:
+                raise TrainError(
+                    f"the stage '{name}' is unfinished in {place}: go on with --resume, or delete that folder"
+                )
+            if self.journal.key(name) is None:
+                raise TrainError(f"{self.journal.file} does not say what {place} was begun with: delete that folder")
         other = None if place.exists() else find_finished(self.root, key, but=self.folder)
         if other is not None:
             place.symlink_to(os.path.relpath(other[0].resolve(), self.folder.resolve()), target_is_directory=True)
@@ -172,12 +177,6 @@ class _Run:
             return "linked"
         self.journal.record(name, key, depends, self.journal.seconds(name))
         return "run"
-
-    def _refuse_unfinished(self, name: str, place: Path) -> None:
-        if not self.resume:
-            raise TrainError(f"the stage '{name}' is unfinished in {place}: go on with --resume, or delete that folder")
-        if self.journal.key(name) is None:
-            raise TrainError(f"{self.journal.file} does not say what {place} was begun with: delete that folder")
 
     def _refuse_changes(self, name: str, depends: dict[str, Any]) -> None:
         before = self.journal.key(name)

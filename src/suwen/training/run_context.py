@@ -84,20 +84,21 @@ class RunContext:
         return folder
 
     def run(self, stage: Stage) -> dict[str, Any]:
-        """Do a stage in its folder, or find it done; gives its metrics."""
-        with self.open(stage) as folder:
+        """Do a stage in its folder, or find it done; gives its metrics.
+
+        Raises:
+            RunError: It was begun on other results of the stages before it.
+        """
+        config = stage.model_dump(mode="json") | {"seed": self.seed_of(stage)}
+        if stage.student_trained is not None:
+            config["student_shape"] = self.recipe.students[stage.student_trained].model_dump(mode="json")
+        place, inputs = self.folder_of(stage.name), self._results_read(stage)
+        with RunFolder.open(place, config, inputs, resume=self.resume) as folder:
             if folder.finished:
                 return folder.metrics
             metrics = dict(stage.run(self, folder))
             folder.finish(metrics)
         return metrics
-
-    def open(self, stage: Stage) -> RunFolder:
-        """The run folder of a stage; refused where it was begun on other results of the stages before it."""
-        config = stage.model_dump(mode="json") | {"seed": self.seed_of(stage)}
-        if stage.student_trained is not None:
-            config["student_shape"] = self.recipe.students[stage.student_trained].model_dump(mode="json")
-        return RunFolder.open(self.folder_of(stage.name), config, self._results_read(stage), resume=self.resume)
 
     def seed_of(self, stage: Stage) -> int:
         """The stage's own seed, or the run's."""

@@ -172,8 +172,8 @@ def sweep(
     sets: Sequence[str] = (),
     workers: int = 1,
     device: str | None = None,
-    on_outcome: Callable[[Outcome], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    on_outcome: Callable[[Outcome], None] = lambda _: None,
+    stop: _Stop | None = None,
 ) -> list[Outcome]:
     """Run (variant, seed) pairs; finished ones are kept. A run that fails is reported and the others go on.
 
@@ -197,8 +197,7 @@ def sweep(
             if stop is not None and stop():
                 break
             outcomes.append(run(job, stop))
-            if on_outcome is not None:
-                on_outcome(outcomes[-1])
+            on_outcome(outcomes[-1])
         return outcomes
     return _side_by_side(run, jobs, workers, on_outcome, stop)
 
@@ -253,7 +252,7 @@ def _side_by_side(
     run: Callable[[Job, _Stop], Outcome],
     jobs: Sequence[Job],
     workers: int,
-    on_outcome: Callable[[Outcome], None] | None,
+    on_outcome: Callable[[Outcome], None],
     stop: _Stop | None,
 ) -> list[Outcome]:
     """Several processes on one device; each takes the next job when it is free."""
@@ -280,15 +279,14 @@ def _side_by_side(
     return outcomes + [Outcome(job, None, "not run yet") for job in sorted(missing, key=str)]
 
 
-def _answers(answers: Any, on_outcome: Callable[[Outcome], None] | None) -> list[Outcome]:
+def _answers(answers: Any, on_outcome: Callable[[Outcome], None]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     while True:
         try:
             outcomes.append(answers.get(timeout=0.5))
         except queue.Empty:
             return outcomes
-        if on_outcome is not None:
-            on_outcome(outcomes[-1])
+        on_outcome(outcomes[-1])
 
 
 def _work(run: Callable[[Job, _Stop], Outcome], waiting: Any, answers: Any, halt: Event) -> None:

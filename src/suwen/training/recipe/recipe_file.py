@@ -218,11 +218,10 @@ def _stage_named(key: str) -> str | None:
 
 
 def _stage(raw: _Raw, name: str, key: str) -> _Raw:
-    names = [stage.get("name") for stage in raw.get("stages", ())]
-    if name not in names:
-        raise RecipeError(f"{key}: no stage is called '{name}'{nearest(name, names)}")
-    stage: _Raw = raw["stages"][names.index(name)]
-    return stage
+    stages: dict[str, _Raw] = {stage.get("name"): stage for stage in raw.get("stages", ())}
+    if name not in stages:
+        raise RecipeError(f"{key}: no stage is called '{name}'{nearest(name, stages)}")
+    return stages[name]
 
 
 def _kind(stage: _Raw) -> type[Stage]:

@@ -92,13 +92,16 @@ _ASPECTS = (
 
 def facts(conditions: int | None = None) -> list[Fact]:
     """Every fact of the small world, or those of its first conditions."""
-    world = []
-    for number, condition in enumerate(_CONDITIONS[:conditions]):
-        for place, aspect in enumerate(_ASPECTS):
-            questions = tuple(question.format(condition) for question in aspect.questions)
-            title, answer = aspect.title.format(condition), aspect.answer.format(condition)
-            world.append(Fact(questions, title, answer, (number * 7 + place * 3) % 10 == 0))
-    return world
+    return [
+        Fact(
+            tuple(question.format(condition) for question in aspect.questions),
+            aspect.title.format(condition),
+            aspect.answer.format(condition),
+            held_out=(number * 7 + place * 3) % 10 == 0,
+        )
+        for number, condition in enumerate(_CONDITIONS[:conditions])
+        for place, aspect in enumerate(_ASPECTS)
+    ]
 
 
 def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: int | None = None) -> None:
@@ -121,7 +124,8 @@ def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: in
     for name, written in rows.items():
         write_training_rows(folder / "rows" / f"{name}.jsonl.gz", written)
     _write_lines(folder / "texts.jsonl.gz", _texts(seen, sample, conditions))
-    _write_lines(folder / "held-out.jsonl.gz", ({"text": text} for fact in kept for text in _all_of(fact)))
+    held_out = [text for fact in kept for text in (*fact.questions, fact.title, fact.answer)]
+    _write_lines(folder / "held-out.jsonl.gz", ({"text": text} for text in held_out))
     _write_collection(folder / "dev", kept)
     suite = folder / "dev.toml"
     scaffold_local(suite, folder / "dev")
@@ -146,8 +150,7 @@ def _titles(seen: list[Fact]) -> Iterator[TrainingRow]:
 
 def _unlabelled(seen: list[Fact], sample: list[dict[str, Any]]) -> Iterator[TrainingRow]:
     yield from (TrainingRow(fact.title, (fact.answer,)) for fact in seen)
-    for document in sample:
-        yield TrainingRow(document["title"], (document["text"],))
+    yield from (TrainingRow(document["title"], (document["text"],)) for document in sample)
 
 
 def _texts(seen: list[Fact], sample: list[dict[str, Any]], conditions: int | None) -> Iterator[dict[str, str]]:
@@ -169,10 +172,6 @@ def _sample(conditions: int | None) -> list[dict[str, Any]]:
     lines = (sample_path() / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     documents = [json.loads(line) for line in lines if line.strip()]
     return documents[: None if conditions is None else len(documents) * conditions // len(_CONDITIONS)]
-
-
-def _all_of(fact: Fact) -> tuple[str, ...]:
-    return (*fact.questions, fact.title, fact.answer)
 
 
 def _write_collection(folder: Path, seen: list[Fact]) -> None:

@@ -68,7 +68,8 @@ def freeze(
     Raises:
         FreezeError: ``out`` is taken.
     """
-    base_name = hub_id or _portable(base)
+    # A hub id is a name for others too; of a path on this machine its last part is.
+    base_name = hub_id or (Path(base).name if Path(base).exists() else str(base))
     with staged(Path(out)) as stage:
         if body is None:
             body = load_base(base, device=device, max_length=max_length)
@@ -143,8 +144,3 @@ def mint_adapted(
         normalise=True,
         similarity="cosine",
     )
-
-
-def _portable(base: str | Path) -> str:
-    """How the base is named for others: a hub id as it is, a path on this machine by its last part."""
-    return Path(base).name if Path(base).exists() else str(base)

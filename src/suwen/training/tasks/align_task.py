@@ -149,13 +149,10 @@ class AlignTask(ModuleTask):
         return values
 
     def _loss(self, student: torch.Tensor, drawn: Sequence[Ints]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        teachers, texts = [], []
-        for part, whole in zip(self.parts, drawn, strict=True):
-            rows = own_share(whole)
-            teachers.append(part.targets.vectors(part.places[rows]))
-            texts.append(part.texts[rows])
-        teacher = torch.cat(teachers)
-        every, every_text = gather(teacher), gather(to_device(np.concatenate(texts), student.device))
+        own = [(part, own_share(whole)) for part, whole in zip(self.parts, drawn, strict=True)]
+        teacher = torch.cat([part.targets.vectors(part.places[rows]) for part, rows in own])
+        texts = np.concatenate([part.texts[rows] for part, rows in own])
+        every, every_text = gather(teacher), gather(to_device(texts, student.device))
         rank, _ = world()
         positives = torch.arange(len(student), device=student.device) + rank * len(student)
         return self.losses.weighted(

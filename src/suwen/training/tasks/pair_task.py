@@ -54,12 +54,10 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step in ids: the queries, the documents, and the column of each query's positive."""
+    """One step in ids: the queries, and the documents, of which the first are the queries' positives."""
 
-    source: str
     queries: Ints
     documents: Ints
-    positives: Ints
 
 
 class PairTask(ModuleTask):
@@ -154,7 +152,7 @@ class PairTask(ModuleTask):
         documents = np.array([*right, *(id_ for ids in wrong for id_ in ids)], np.int64)
         if size > 1:
             documents = _evened(documents, len(rows) * (1 + self.negatives), self.table, rng)
-        return Batch(chosen.source, queries, documents, np.arange(len(rows)))
+        return Batch(queries, documents)
 
     def _loss(self, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
         rank, size = world()
@@ -162,7 +160,7 @@ class PairTask(ModuleTask):
         ids = batch.documents
         if size > 1:
             ids = gather(torch.from_numpy(ids).to(device)).cpu().numpy()
-        positives = to_device(batch.positives + rank * len(documents), device)
+        positives = torch.arange(len(queries), device=device) + rank * len(documents)
         same = to_device(right_columns(self.table, batch.queries, ids), device)
         nce = InfoNCE(self._log_temperature.exp() if self.losses.learn_temperature else self.losses.temperature)
         total = self._nested(nce, queries, every, positives, same)
