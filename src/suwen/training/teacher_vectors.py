@@ -70,7 +70,7 @@ def finish_vectors(context: RunContext, encoder: DocumentEncoder, folder: Path, 
         documents = encoder.encode(task.data.documents, token_budget=token_budget).astype(np.float16)
         np.save(_stored(out, task, "queries"), queries)
         np.save(_stored(out, task, "documents"), documents)
-        scores[task.name] = ndcg(task, queries, documents)
+        scores[task.name] = ndcg(task, queries.astype(np.float32), documents.astype(np.float32))
     (folder / "space.json").write_text(json.dumps({"space": encoder.space.id}), encoding="utf-8")
     return {f"both sides.{name}": value for name, value in with_mean(scores).items()}
 
