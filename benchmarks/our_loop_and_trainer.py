@@ -30,9 +30,9 @@ from suwen.corpora.sample_collection import sample_passages
 from suwen.encoders.side import Side
 from suwen.text.split import sentences
 from suwen.training.loop.batches import tokenise
-from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import TrainingStopped, optimise
+from suwen.training.recipe.key_groups import Optimisation
 from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
@@ -76,7 +76,7 @@ def ours(student: Any, texts: list[str], targets: np.ndarray, folder: Path, step
             task,
             run,
             steps=steps,
-            optimisation=Optimisation(RATE, warmup=0.0),
+            optimisation=Optimisation(learning_rate=RATE, warmup=0.0),
             progress=lambda number, total, row: done.__setitem__(0, number),
             stop=lambda: bool(stop) and done[0] >= stop,
         )

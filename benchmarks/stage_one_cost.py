@@ -39,7 +39,8 @@ from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.side import Side
 from suwen.training.loop.batches import Ints, chunks, tokenise
-from suwen.training.loop.optimiser import Optimisation, adamw
+from suwen.training.loop.optimiser import adamw
+from suwen.training.recipe.key_groups import Optimisation
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.students.student_models import build_student
@@ -84,7 +85,7 @@ class Stepper:
 
     def __init__(self, task: AlignTask, learning_rate: float) -> None:
         self.task, self.done = task, 0
-        self.optimiser = adamw(task.groups(), Optimisation(learning_rate))
+        self.optimiser = adamw(task.groups(), Optimisation(learning_rate=learning_rate))
         self.parameters = [one for group in self.optimiser.param_groups for one in group["params"]]
         self.losses: list[Any] = []
 

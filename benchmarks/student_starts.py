@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 from suwen.encoders.side import Side
 from suwen.encoders.static import unit
 from suwen.training.development_measure import load_measures
 from suwen.training.loop.batches import tokenise
-from suwen.training.loop.optimiser import Optimisation, adamw
+from suwen.training.loop.optimiser import adamw
+from suwen.training.recipe.key_groups import Optimisation
 from suwen.training.students.student_models import build_student, init_from_vectors
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
 from suwen.training.tasks.towers import FrozenTower, TrainedTower
@@ -94,7 +96,7 @@ def read_texts(dev: Path, vectors: Path, left_out: str, limit: int | None) -> Te
 def build(start: Start, tier: Path, dimension: int, layers: int, device: str) -> Any:
     """A student before it learns."""
     student = build_student(
-        tier / "tokenizer.json",
+        Tokenizer.from_file(str(tier / "tokenizer.json")),
         layers=layers,
         dimension=dimension,
         max_length=_LENGTH,
@@ -119,7 +121,7 @@ def train(student: Any, texts: Texts, *, steps: int, batch: int, device: str) ->
     known = tower(texts.train[0])
     part = Part("document", known, FrozenTower(texts.train[1].astype(np.float16), device), places, places, 1.0)
     task = AlignTask(student, [part], batch, AlignLosses(), seed=0)
-    plan = Optimisation(1e-3)
+    plan = Optimisation(learning_rate=1e-3)
     optimiser = adamw(task.groups(), plan)
     student.train()
     for number in range(steps):

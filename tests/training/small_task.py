@@ -18,10 +18,10 @@ import torch
 import torch._dynamo  # an optimiser's first step would load it: seconds in every child, here once for all of them
 from torch import Tensor, nn
 
-from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.processes import world
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise
+from suwen.training.recipe.key_groups import Optimisation
 
 CONFIG = {"stage": "small", "training": {"learning_rate": 0.01, "steps": 20}}
 INPUTS = {"rows": "a1b2"}
@@ -50,7 +50,7 @@ class SmallTask:
     def groups(self) -> list[dict[str, Any]]:
         flat = [one for one in self.net.parameters() if one.ndim == 1]
         wide = [one for one in self.net.parameters() if one.ndim > 1]
-        return [{"params": wide}, {"params": flat, "weight_decay": 0.0, "learning_rate": 0.5}]
+        return [{"params": wide}, {"params": flat, "weight_decay": 0.0, "factor": 0.5}]
 
     def state(self) -> dict[str, Tensor]:
         return dict(self.net.named_parameters())

@@ -21,7 +21,6 @@ from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 from suwen.corpora.training_rows import read_training_rows
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.space import load_manifest
-from suwen.training.loop.journal import read_report
 from suwen.training.loop.training_loop import TrainingStopped
 from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
@@ -78,8 +77,8 @@ def test_stages_run_in_order_and_are_kept_the_second_time(tmp_path: Path, load: 
 
 def test_the_report_holds_every_stage_with_its_time_and_metrics(tmp_path: Path, load: Load, stages: Stages) -> None:
     report = train(load(), tmp_path / "runs", seed=3)
-    found = read_report(report.folder)
-    assert found is not None and (found["recipe"], found["seed"], found["complete"]) == ("small", 3, True)
+    found = json.loads((report.folder / "report.json").read_text(encoding="utf-8"))
+    assert (found["recipe"], found["seed"], found["complete"]) == ("small", 3, True)
     assert [one["name"] for one in found["stages"]] == ALL
     assert all(one["seconds"] > 0 for one in found["stages"])
     assert found["stages"][6]["metrics"].items() >= {"consult": 61.0, "mean": 61.0}.items()
@@ -209,8 +208,8 @@ def test_only_some_stages(tmp_path: Path, load: Load, stages: Stages) -> None:
 def test_a_stop_between_stages_leaves_an_incomplete_report(tmp_path: Path, load: Load, stages: Stages) -> None:
     report = train(load(), tmp_path / "runs", stop=lambda: len(stages.done) == 2)
     assert not report.complete and stages.done == ALL[:2]
-    found = read_report(report.folder)
-    assert found is not None and not found["complete"] and "'freeze'" in found["stopped"]
+    found = json.loads((report.folder / "report.json").read_text(encoding="utf-8"))
+    assert not found["complete"] and "'freeze'" in found["stopped"]
     assert "Not complete" in (report.folder / "report.md").read_text(encoding="utf-8")
     assert train(load(), tmp_path / "runs").complete
 

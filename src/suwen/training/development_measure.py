@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from suwen.bench.exact_search import Ranks, RunView, scan, tie_order
 from suwen.bench.retrieval_metrics import evaluate
 from suwen.bench.suite_tasks import load_suite
 from suwen.bench.task_data import Ranked
@@ -18,7 +18,6 @@ from suwen.errors import SuwenError
 
 METRIC = "ndcg@10"
 _DEPTH = 10
-_QUERIES_AT_ONCE = 512
 Encode = Callable[[Sequence[str]], Vectors]
 
 
@@ -46,26 +45,16 @@ def load_measures(path: Path | None) -> list[Measured]:
     return tasks
 
 
-def ndcg(measured: Measured, queries: Vectors, documents: Vectors, *, device: str = "cpu") -> float:
+def ndcg(measured: Measured, queries: Vectors, documents: Vectors) -> float:
     """Mean nDCG@10, in points, of exact search over all documents of the task."""
-    import torch
-
-    best: list[Any] = []
-    matrix = torch.from_numpy(np.asarray(documents, np.float32)).to(device)
-    for start in range(0, len(queries), _QUERIES_AT_ONCE):
-        part = torch.from_numpy(np.asarray(queries[start : start + _QUERIES_AT_ONCE], np.float32)).to(device)
-        best.append(torch.topk(part @ matrix.T, min(_DEPTH, len(documents)), dim=1))
     data = measured.data
-    run: dict[str, dict[str, float]] = {}
-    for batch, top in enumerate(best):
-        for row, (scores, places) in enumerate(zip(top.values.tolist(), top.indices.tolist(), strict=True)):
-            query = data.query_ids[batch * _QUERIES_AT_ONCE + row]
-            run[query] = {data.document_ids[place]: score for place, score in zip(places, scores, strict=True)}
+    rows, scores = scan(queries, [documents], tie_order(data.document_ids), similarity="dot", depth=_DEPTH)
+    run = RunView(Ranks(rows, scores), data.query_ids, data.document_ids)
     return 100 * float(np.mean(evaluate(run, data.qrels, [METRIC])[METRIC]))
 
 
 def measure(
-    tasks: Sequence[Measured], encode_queries: Encode, documents: Callable[[Measured], Vectors], *, device: str = "cpu"
+    tasks: Sequence[Measured], encode_queries: Encode, documents: Callable[[Measured], Vectors]
 ) -> dict[str, float]:
     """nDCG@10 of every task, and their mean.
 
@@ -73,11 +62,8 @@ def measure(
         tasks: The tasks.
         encode_queries: Gives the vectors of queries.
         documents: Gives the vectors of a task's documents.
-        device: Where to multiply.
     """
-    return with_mean(
-        {task.name: ndcg(task, encode_queries(task.data.queries), documents(task), device=device) for task in tasks}
-    )
+    return with_mean({task.name: ndcg(task, encode_queries(task.data.queries), documents(task)) for task in tasks})
 
 
 def with_mean(scores: dict[str, float]) -> dict[str, float]:

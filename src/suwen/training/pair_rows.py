@@ -26,14 +26,15 @@ def read_table(context: RunContext, stage: Any) -> PairTable:
 
 def mined(context: RunContext, settings: Mine, table: PairTable, vectors: TeacherVectors, seed: int) -> PairTable:
     """The rows with hard negatives from the document encoder's own ranking."""
-    queries, documents = vectors.of_queries(table), vectors.of_documents(table)
-    return mine_rows(table, queries, documents, settings, device=context.device, seed=seed)
+    return mine_rows(
+        table, vectors.of_queries(table), vectors.of_documents(table), settings, device=context.device, seed=seed
+    )
 
 
 def stored_teacher(context: RunContext, vectors: TeacherVectors, table: PairTable) -> Teacher:
     """Stored vectors whose scores are distilled (Ren et al., 2021)."""
-    queries, documents = vectors.of_queries(table), vectors.of_documents(table)
-    return Teacher(FrozenTower(queries, context.device), FrozenTower(documents, context.device))
+    queries = FrozenTower(vectors.of_queries(table), context.device)
+    return Teacher(queries, FrozenTower(vectors.of_documents(table), context.device))
 
 
 def train_pairs(

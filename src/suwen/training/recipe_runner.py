@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import time
@@ -14,14 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from suwen.durable import FileLock, Locked
 from suwen.errors import SuwenError
-from suwen.training.loop.journal import (
-    Journal,
-    StageReport,
-    TrainingReport,
-    differences,
-    is_finished,
-    metrics_of,
-)
+from suwen.training.loop.journal import Journal, StageReport, TrainingReport, differences, is_finished
 from suwen.training.recipe.cost_estimate import require_disk
 from suwen.training.recipe.data_files import require_inputs
 from suwen.training.recipe.recipe_file import require_data, wanted_stages
@@ -138,7 +132,8 @@ class _Run:
             how = self._agreed(lambda: self._settle(name, depends))
             if how == "run":
                 self._run(stage, depends)
-        return StageReport(name, stage.stage, self.journal.seconds(name), metrics_of(self.folder / name), how)
+        metrics = json.loads((self.folder / name / "metrics.json").read_text(encoding="utf-8"))
+        return StageReport(name, stage.stage, self.journal.seconds(name), metrics, how)
 
     def _run(self, stage: Stage, depends: dict[str, Any]) -> None:
         """Run a stage, and add its time to what it has taken before, even when it is stopped."""
@@ -168,8 +163,13 @@ class _Run:
             if self.journal.key(name) is None:
                 self.journal.record(name, key, depends, 0.0)
             return "kept"
-        if place.exists() and any(place.glob("config.json")):
-            self._refuse_unfinished(name, place)
+        if (place / "config.json").exists():
+            if not self.resume:
+                raise TrainError(
+                    f"the stage '{name}' is unfinished in {place}: go on with --resume, or delete that folder"
+                )
+            if self.journal.key(name) is None:
+                raise TrainError(f"{self.journal.file} does not say what {place} was begun with: delete that folder")
         other = None if place.exists() else find_finished(self.root, key, but=self.folder)
         if other is not None:
             place.symlink_to(os.path.relpath(other[0].resolve(), self.folder.resolve()), target_is_directory=True)
@@ -177,12 +177,6 @@ class _Run:
             return "linked"
         self.journal.record(name, key, depends, self.journal.seconds(name))
         return "run"
-
-    def _refuse_unfinished(self, name: str, place: Path) -> None:
-        if not self.resume:
-            raise TrainError(f"the stage '{name}' is unfinished in {place}: go on with --resume, or delete that folder")
-        if self.journal.key(name) is None:
-            raise TrainError(f"{self.journal.file} does not say what {place} was begun with: delete that folder")
 
     def _refuse_changes(self, name: str, depends: dict[str, Any]) -> None:
         before = self.journal.key(name)

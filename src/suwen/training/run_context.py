@@ -20,7 +20,6 @@ from suwen.encoders.base_model import load_base
 from suwen.encoders.side import load_model
 from suwen.encoders.space import sha256_of, sha256_of_files
 from suwen.training.development_measure import Measured, load_measures
-from suwen.training.loop.optimiser import Optimisation
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise
 from suwen.training.recipe.key_groups import Training
@@ -72,7 +71,6 @@ class RunContext:
     stop: Callable[[], bool] | None = None
     shared: Path | None = None
     loaded: dict[str, Any] = field(default_factory=dict)
-    _drawn: dict[int | None, Texts] = field(default_factory=dict)
 
     def folder_of(self, name: str) -> Path:
         """The folder of a stage."""
@@ -86,20 +84,21 @@ class RunContext:
         return folder
 
     def run(self, stage: Stage) -> dict[str, Any]:
-        """Do a stage in its folder, or find it done; gives its metrics."""
-        with self.open(stage) as folder:
+        """Do a stage in its folder, or find it done; gives its metrics.
+
+        Raises:
+            RunError: It was begun on other results of the stages before it.
+        """
+        config = stage.model_dump(mode="json") | {"seed": self.seed_of(stage)}
+        if stage.student_trained is not None:
+            config["student_shape"] = self.recipe.students[stage.student_trained].model_dump(mode="json")
+        place, inputs = self.folder_of(stage.name), self._results_read(stage)
+        with RunFolder.open(place, config, inputs, resume=self.resume) as folder:
             if folder.finished:
                 return folder.metrics
             metrics = dict(stage.run(self, folder))
             folder.finish(metrics)
         return metrics
-
-    def open(self, stage: Stage) -> RunFolder:
-        """The run folder of a stage; refused where it was begun on other results of the stages before it."""
-        config = stage.model_dump(mode="json") | {"seed": self.seed_of(stage)}
-        if stage.student_trained is not None:
-            config["student_shape"] = self.recipe.students[stage.student_trained].model_dump(mode="json")
-        return RunFolder.open(self.folder_of(stage.name), config, self._results_read(stage), resume=self.resume)
 
     def seed_of(self, stage: Stage) -> int:
         """The stage's own seed, or the run's."""
@@ -121,13 +120,7 @@ class RunContext:
             folder,
             steps=steps,
             budget_seconds=training.seconds,
-            optimisation=Optimisation(
-                learning_rate=training.learning_rate,
-                weight_decay=training.weight_decay,
-                warmup=training.warmup,
-                schedule=training.schedule,
-                clip=training.clip,
-            ),
+            optimisation=training,
             checkpoint_every=training.checkpoint_every,
             log_every=training.log_every,
             progress=None if self.progress is None else partial(self.progress, folder.path.name),
@@ -176,9 +169,7 @@ class RunContext:
 
     def texts(self, limit: int | None = None) -> Texts:
         """The unlabelled texts, or as many of them as asked for; the same ones in every run."""
-        if limit not in self._drawn:
-            self._drawn[limit] = self._all_texts.drawn(limit)
-        return self._drawn[limit]
+        return self._all_texts.drawn(limit)
 
     def _results_read(self, stage: Stage) -> dict[str, str]:
         """Hashes of what the stages have left that this one reads: by its keys, or by its student's start."""

@@ -11,13 +11,14 @@ import queue
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from suwen.bench.paired_statistics import Spread, critical_t, over_seeds
 from suwen.errors import SuwenError
-from suwen.training.loop.journal import read_report
+from suwen.training.loop.journal import TrainingReport
 from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
@@ -51,6 +52,7 @@ TABLES: dict[int, tuple[tuple[str, str, str | None], ...]] = {
     ),
 }
 _CONFIDENCE = 0.95
+_Stop = Callable[[], bool]
 
 
 class SweepError(SuwenError):
@@ -122,15 +124,8 @@ class SweepTable:
         writer.writerow(["table", "heading", "label", "variant", "measure", "mean", "deviation", "half_width", "seeds"])
         for row in self.rows:
             for measure, spread in row.spreads.items():
-                half = half_width(spread)
-                numbers = [
-                    spread.mean,
-                    "" if spread.deviation is None else spread.deviation,
-                    "" if half is None else half,
-                ]
-                writer.writerow(
-                    [self.number, row.heading, row.label, row.variant or "", measure, *numbers, spread.seeds]
-                )
+                numbers = [spread.mean, spread.deviation, half_width(spread), spread.seeds]
+                writer.writerow([self.number, row.heading, row.label, row.variant, measure, *numbers])
         return text.getvalue()
 
     def write(self, folder: Path) -> Path:
@@ -177,8 +172,8 @@ def sweep(
     sets: Sequence[str] = (),
     workers: int = 1,
     device: str | None = None,
-    on_outcome: Callable[[Outcome], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    on_outcome: Callable[[Outcome], None] = lambda _: None,
+    stop: _Stop | None = None,
 ) -> list[Outcome]:
     """Run (variant, seed) pairs; finished ones are kept. A run that fails is reported and the others go on.
 
@@ -195,32 +190,24 @@ def sweep(
     for job in jobs:
         # A wrong key is said before hours of training, not after.
         load_recipe(path, sets, job.variant)
-    todo = _Todo(Path(path), Path(root), tuple(sets), device)
+    run = partial(_run, path, root, sets, device)
     outcomes: list[Outcome] = []
     if workers <= 1:
         for job in jobs:
             if stop is not None and stop():
                 break
-            outcomes.append(_run(todo, job, stop))
-            if on_outcome is not None:
-                on_outcome(outcomes[-1])
+            outcomes.append(run(job, stop))
+            on_outcome(outcomes[-1])
         return outcomes
-    return _side_by_side(todo, jobs, workers, on_outcome, stop)
+    return _side_by_side(run, jobs, workers, on_outcome, stop)
 
 
-def result_of(recipe: Recipe, folder: Path) -> dict[str, float] | None:
+def result_of(recipe: Recipe, report: TrainingReport) -> dict[str, float] | None:
     """The measures of a finished run: those of its last stage that trains a student and measures it."""
-    report = read_report(folder)
-    if report is None or not report["complete"]:
-        return None
-    metrics = {stage["name"]: stage["metrics"] for stage in report["stages"]}
-    for stage in reversed(recipe.stages):
-        if stage.student_trained is not None:
-            numbers = {
-                key: float(one) for key, one in metrics.get(stage.name, {}).items() if isinstance(one, int | float)
-            }
-            if numbers:
-                return numbers
+    for stage in reversed(report.stages):
+        numbers = {key: float(one) for key, one in stage.metrics.items() if isinstance(one, int | float)}
+        if numbers and recipe.stage(stage.name).student_trained is not None:
+            return numbers
     return None
 
 
@@ -238,24 +225,19 @@ def paper_table(number: int, recipe: str, outcomes: Sequence[Outcome]) -> SweepT
     return SweepTable(number, recipe, tuple(measures), tuple(rows))
 
 
-class _Todo(NamedTuple):
-    path: Path
-    root: Path
-    sets: tuple[str, ...]
-    device: str | None
-
-
-def _run(todo: _Todo, job: Job, stop: Callable[[], bool] | None) -> Outcome:
+def _run(
+    path: Path | str, root: Path | str, sets: Sequence[str], device: str | None, job: Job, stop: _Stop | None
+) -> Outcome:
     try:
-        recipe = load_recipe(todo.path, todo.sets, job.variant)
-        report = train(recipe, todo.root, seed=job.seed, resume=True, device=todo.device, stop=stop)
+        recipe = load_recipe(path, sets, job.variant)
+        report = train(recipe, root, seed=job.seed, resume=True, device=device, stop=stop)
     except RecipeError:
         raise
     except SuwenError as problem:
         return Outcome(job, None, str(problem))
     if not report.complete:
         return Outcome(job, None, report.stopped)
-    metrics = result_of(recipe, report.folder)
+    metrics = result_of(recipe, report)
     return Outcome(job, metrics, "" if metrics else "its last stage has no measures: give data.measure")
 
 
@@ -267,21 +249,19 @@ def _cell(spread: Spread | None) -> str:
 
 
 def _side_by_side(
-    todo: _Todo,
+    run: Callable[[Job, _Stop], Outcome],
     jobs: Sequence[Job],
     workers: int,
-    on_outcome: Callable[[Outcome], None] | None,
-    stop: Callable[[], bool] | None,
+    on_outcome: Callable[[Outcome], None],
+    stop: _Stop | None,
 ) -> list[Outcome]:
     """Several processes on one device; each takes the next job when it is free."""
     # A forked process cannot use the GPU that its parent has touched.
     spawn = multiprocessing.get_context("spawn")
     halt, waiting, answers = spawn.Event(), spawn.Queue(), spawn.Queue()
-    for job in jobs:
+    for job in (*jobs, *[None] * workers):
         waiting.put(job)
-    for _ in range(workers):
-        waiting.put(None)
-    processes = [spawn.Process(target=_work, args=(todo, waiting, answers, halt)) for _ in range(workers)]
+    processes = [spawn.Process(target=_work, args=(run, waiting, answers, halt)) for _ in range(workers)]
     for process in processes:
         process.start()
     outcomes: list[Outcome] = []
@@ -299,31 +279,26 @@ def _side_by_side(
     return outcomes + [Outcome(job, None, "not run yet") for job in sorted(missing, key=str)]
 
 
-def _answers(answers: Any, on_outcome: Callable[[Outcome], None] | None) -> list[Outcome]:
+def _answers(answers: Any, on_outcome: Callable[[Outcome], None]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     while True:
         try:
-            outcome = Outcome(*answers.get(timeout=0.5))
+            outcomes.append(answers.get(timeout=0.5))
         except queue.Empty:
             return outcomes
-        outcomes.append(outcome)
-        if on_outcome is not None:
-            on_outcome(outcome)
+        on_outcome(outcomes[-1])
 
 
-def _work(todo: _Todo, waiting: Any, answers: Any, halt: Event) -> None:
+def _work(run: Callable[[Job, _Stop], Outcome], waiting: Any, answers: Any, halt: Event) -> None:
     parent = os.getppid()
 
     def stop() -> bool:
         # An orphan must not train on.
         return halt.is_set() or os.getppid() != parent
 
-    while not stop():
-        job = waiting.get()
-        if job is None:
-            return
+    while not stop() and (job := waiting.get()) is not None:
         try:
-            answers.put(tuple(_run(todo, job, stop)))
+            answers.put(run(job, stop))
         except Exception:
             # The other runs go on; this one is reported with where it broke.
-            answers.put((job, None, traceback.format_exc(limit=4)))
+            answers.put(Outcome(job, None, traceback.format_exc(limit=4)))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from suwen.durable import replacing
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Form, Prompts, SpaceMismatch
+from suwen.encoders.space import Form, Prompts
 from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
 from suwen.training.loop.processes import in_first, wait_for_all, world
@@ -89,12 +89,11 @@ def finish_vectors(context: RunContext, encoder: DocumentEncoder, folder: Path, 
     out, scores = folder / "measure", dict[str, float]()
     out.mkdir(exist_ok=True)
     for task in context.measures:
-        texts: dict[Form, Sequence[str]] = {"query": task.data.queries, "document": task.data.documents}
-        for form, side in (("query", "queries"), ("document", "documents")):
-            vectors = encoder.encode(texts[form], form=form, token_budget=token_budget)  # type: ignore[index,arg-type]
-            np.save(_stored(out, task, side), vectors.astype(np.float16))
-        queries, documents = (np.load(_stored(out, task, side)) for side in ("queries", "documents"))
-        scores[task.name] = ndcg(task, queries, documents, device=context.device)
+        queries = encoder.encode(task.data.queries, form="query", token_budget=token_budget).astype(np.float16)
+        documents = encoder.encode(task.data.documents, token_budget=token_budget).astype(np.float16)
+        np.save(_stored(out, task, "queries"), queries)
+        np.save(_stored(out, task, "documents"), documents)
+        scores[task.name] = ndcg(task, queries.astype(np.float32), documents.astype(np.float32))
     (folder / "space.json").write_text(json.dumps({"space": encoder.space.id}), encoding="utf-8")
     return {f"both sides.{name}": value for name, value in with_mean(scores).items()}
 
@@ -133,19 +132,13 @@ class TeacherVectors:
 
     Args:
         folder: The stage's folder.
-        space: The id the vectors must be of, where one is known.
-
-    Raises:
-        SpaceMismatch: They are of another space.
     """
 
-    def __init__(self, folder: Path, *, space: str | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not (folder / "space.json").is_file():
             raise DataError(f"{folder} holds no teacher vectors: run its vectors stage first")
         self.space: str = json.loads((folder / "space.json").read_text(encoding="utf-8"))["space"]
-        if space is not None and space != self.space:
-            raise SpaceMismatch(space, self.space)
 
     def has(self, name: str) -> bool:
         """Whether there are vectors of that name (query, document, rows-query, rows-document, tokens)."""
@@ -230,4 +223,4 @@ class TeacherVectors:
 
     def measure(self, context: RunContext, encode: Encode) -> dict[str, float]:
         """nDCG@10 of a student's queries over the teacher's documents."""
-        return measure(context.measures, encode, self.documents_of, device=context.device)
+        return measure(context.measures, encode, self.documents_of)

@@ -9,26 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from suwen.encoders.adapter import Factors, adapter_sha256, apply_lora, load_lora, read_factors, save_adapter
+from suwen.encoders.adapter import Factors, apply_lora, load_lora, read_factors, save_adapter
 from suwen.encoders.base_model import base_hash, load_base, torch_dtype
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
-from suwen.encoders.space import Space
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
+from suwen.training.ship.freezing import ADAPTER, mint_adapted
 from suwen.training.tasks.merged_lora import MergedLora
 from suwen.training.tasks.row_tables import DataError, PairTable, put
 from suwen.training.tasks.towers import TrainedTower, recompute_layers
 
 if TYPE_CHECKING:
     from suwen.training.stages.document import DocumentStage
-
-#: Where a stage's model folder keeps the adapter of the document encoder.
-ADAPTER = "adapter"
 
 
 @dataclass
@@ -134,17 +131,9 @@ class TrainedDocument:
         self.model.eval()
         if self.merged is not None:
             self.merged.settle()
-        side = Side(self.model, "document")
-        space = Space.mint(
-            base={"hub_id": self.stage.hub_id, "sha256": base_hash(self.stage.base)},
-            adapter={"sha256": adapter_sha256(folder / ADAPTER)},
-            prompts=self.stage.prompts.filled,
-            pooling=side.pooling,
-            end_token=side.end_token,
-            max_length=self.stage.max_length,
-            dimension=self.dimension,
-            full_dimension=int(self.model[0].model.config.hidden_size),
-        )
+        side, stage = Side(self.model, "document"), self.stage
+        prompts, digest = stage.prompts.filled, base_hash(stage.base)
+        space = mint_adapted(side, folder / ADAPTER, digest, stage.hub_id, self.dimension, prompts, stage.max_length)
         settings = EncoderSettings(str(folder), str(side.device), "auto", False)
         return DocumentEncoder(side, space, name=folder.parent.name, settings=settings)
 
@@ -154,12 +143,11 @@ class TrainedDocument:
         """nDCG@10 of some queries, or of its own, over documents as this encoder sees them now."""
         if not context.measures:
             return {}
-        encoder, budget = self.encoder(folder), _budget(context)
+        encoder, budget = self.encoder(folder), 65_536 if context.device.startswith("cuda") else 4_096
         return measure(
             context.measures,
             encode_queries or (lambda texts: encoder.encode(texts, form="query", token_budget=budget)),
             lambda task: encoder.encode(task.data.documents, token_budget=budget),
-            device=context.device,
         )
 
     def leave(self, context: RunContext, folder: RunFolder) -> dict[str, float]:
@@ -185,14 +173,13 @@ def document_encoder(context: RunContext, name: str) -> DocumentEncoder:
 
 def first_stage(context: RunContext, name: str) -> DocumentStage:
     """The document stage that a document encoder goes back to."""
-    here: str | None = name
-    while here is not None:
-        stage = context.recipe.stage(here)
-        if "decoder" in stage.gives:
-            first: DocumentStage = stage
-            return first
-        here = stage.encoder_from
-    raise DataError(f"stage {name!r} holds no document encoder: name a document, joint or freeze stage")
+    stage = context.recipe.stage(name)
+    if "decoder" not in stage.gives:
+        if stage.encoder_from is None:
+            raise DataError(f"stage {name!r} holds no document encoder: name a document, joint or freeze stage")
+        stage = first_stage(context, stage.encoder_from)
+    first: DocumentStage = stage
+    return first
 
 
 def document_folder(context: RunContext, name: str) -> Path:
@@ -203,7 +190,3 @@ def document_folder(context: RunContext, name: str) -> Path:
 
 def _base(context: RunContext, stage: DocumentStage) -> Any:
     return load_base(stage.base, device=context.device, dtype=stage.training.precision, max_length=stage.max_length)
-
-
-def _budget(context: RunContext) -> int:
-    return 65_536 if context.device.startswith("cuda") else 4_096

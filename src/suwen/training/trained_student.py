@@ -18,7 +18,7 @@ from suwen.training.recipe.key_groups import Training
 from suwen.training.recipe.recipe_model import Student
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_tables import PairTable, put
-from suwen.training.tasks.towers import Precision, TrainedTower, recompute_layers
+from suwen.training.tasks.towers import TrainedTower, recompute_layers
 
 _ENCODED_AT_ONCE = 512
 
@@ -58,59 +58,48 @@ class StudentModel:
         self,
         form: Form,
         texts: Sequence[str],
-        training: Training,
-        instructions: Sequence[str | None] | None = None,
-    ) -> TrainedTower:
-        """The student as a tower over these texts; see :func:`~suwen.training.tasks.row_tables.put`."""
-        return self._tower(
-            form,
-            texts,
-            training.precision,
-            instructions=instructions,
-            cache=self.cache,
-            tokens=training.token_budget,
-            rows=training.chunk,
-        )
-
-    def _tower(
-        self,
-        form: Form,
-        texts: Sequence[str],
-        precision: Precision,
+        training: Training | None = None,
         *,
         instructions: Sequence[str | None] | None = None,
-        cache: Path | None = None,
-        tokens: int | None = None,
-        rows: int | None = None,
     ) -> TrainedTower:
+        """The student as a tower over these texts: as it is trained, or only to encode them once.
+
+        Args:
+            form: Of the texts.
+            texts: The texts.
+            training: The settings of the stage that trains on them; their token ids are then kept.
+            instructions: Of each text, see :func:`~suwen.training.tasks.row_tables.put`; none where there are none.
+        """
+        side, cache = self.sides[form], None if training is None else self.cache
         given = texts if instructions is None else put(texts, form, instructions, self.prompts)
         prompt = None if instructions is None else ""
+        tokens = tokenise(side, given, prompt=prompt, max_length=self.length(form), cache=cache)
+        blend = [(other.tower(form, texts, training, instructions=instructions), share) for other, share in self.blend]
+        if training is None:
+            return TrainedTower(side, tokens, blend=blend)
         return TrainedTower(
-            self.sides[form],
-            tokenise(self.sides[form], given, prompt=prompt, max_length=self.length(form), cache=cache),
-            precision=precision,
-            token_budget=tokens,
-            rows_budget=rows,
-            blend=[
-                (other._tower(form, texts, precision, instructions=instructions, cache=cache), share)
-                for other, share in self.blend
-            ],
+            side,
+            tokens,
+            precision=training.precision,
+            token_budget=training.token_budget,
+            rows_budget=training.chunk,
+            blend=blend,
         )
 
     def queries(self, table: PairTable, training: Training) -> TrainedTower:
         """The student over a table's queries, each with its row's instruction where the prompt has a place for it."""
         own = self.prompts.instruction is not None and any(table.instructions)
-        return self.tower("query", table.queries, training, table.instructions if own else None)
+        return self.tower("query", table.queries, training, instructions=table.instructions if own else None)
 
     def documents(self, table: PairTable, training: Training) -> TrainedTower:
         """The student over a table's documents; those of symmetric rows are put as queries are."""
         own = table.document_instructions if table.symmetric else None
-        return self.tower("document", table.documents, training, own)
+        return self.tower("document", table.documents, training, instructions=own)
 
-    def encode(self, texts: Sequence[str], form: Form = "query", precision: Precision = "fp32") -> Vectors:
+    def encode(self, texts: Sequence[str], form: Form = "query") -> Vectors:
         """Vectors of texts, without gradients."""
         self.model.eval()
-        tower = self._tower(form, texts, precision)
+        tower = self.tower(form, texts)
         with torch.inference_mode():
             parts = [
                 tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
@@ -121,12 +110,7 @@ class StudentModel:
 
     def measure(self, context: RunContext) -> dict[str, float]:
         """nDCG@10 of its queries over its own documents."""
-        return measure(
-            context.measures,
-            self.encode,
-            lambda task: self.encode(task.data.documents, "document"),
-            device=context.device,
-        )
+        return measure(context.measures, self.encode, lambda task: self.encode(task.data.documents, "document"))
 
     def save(self, folder: Path) -> None:
         """Write it as a sentence-transformers folder."""

@@ -154,7 +154,7 @@ def test_blends_are_shares_of_tiers_that_do_not_blend() -> None:
         ({"l6": {"l3": 0.5}, "l3": {"static": 0.5}}, "'l3' blends itself and cannot be part of 'l6'"),
         ({"l6": {"static": 0.5, "l3": 0.5}}, "less than 1 in all"),
         ({"l6": {"static": 0.0}}, "above 0"),
-        ({"l6": {}}, "above 0"),
+        ({"l6": {}}, "at least 1 item"),
     ):
         with pytest.raises(ValidationError, match=words):
             ExportStage(**base, blends=blends)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.side import Side, load_model
@@ -104,7 +105,7 @@ def test_shapes_that_do_not_fit_are_refused(tokenizer, bert_folder):
     with pytest.raises(StudentError, match="give it a projection"):
         build_student(tokenizer, layers=1, width=32, heads=4, dimension=24, projection=False)
     with pytest.raises(StudentError, match=r"lacks \[Q\], \[D\]"):
-        build_student(bert_folder / "tokenizer.json")
+        build_student(Tokenizer.from_file(str(bert_folder / "tokenizer.json")))
     narrow = build_student(tokenizer, layers=1, width=24, heads=4, dimension=24, projection=False)
     assert vectors(narrow, ["血压"]).shape == (1, 24)
 

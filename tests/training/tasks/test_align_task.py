@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from suwen.training.losses.info_nce import InfoNCE
+from suwen.training.losses.squared_l2 import SquaredL2
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
 from suwen.training.tasks.towers import FrozenTower
 
@@ -125,7 +129,7 @@ def test_the_order_is_learnt_over_the_documents_of_all_processes(monkeypatch):
     assert np.mean(halves) == pytest.approx(whole, rel=1e-5)
 
 
-@pytest.mark.parametrize("scale", [None, 128.0])
+@pytest.mark.parametrize("scale", [1.0, 128.0])
 def test_in_pieces_it_is_the_same_loss_and_the_same_gradients(scale):
     rng, places = np.random.default_rng(4), np.arange(COUNT)
     bank, near = rng.normal(size=(60, WIDTH)).astype(np.float32), rng.integers(60, size=(COUNT, 3))
@@ -138,7 +142,7 @@ def test_in_pieces_it_is_the_same_loss_and_the_same_gradients(scale):
         ]
         losses = AlignLosses(1.0, 0.5, 0.25, 0.125, ranking=1.0)
         task = AlignTask(student, parts, 10, losses, seed=0, bank=FrozenTower(bank, "cpu"))
-        return task.backward(3, scale=None if scale is None else lambda loss: scale * loss)
+        return task.backward(3, scale=lambda loss: scale * loss)
 
     whole, pieces = Table(), Table(piece=2)
     told, same = run(whole), run(pieces)
@@ -148,6 +152,37 @@ def test_in_pieces_it_is_the_same_loss_and_the_same_gradients(scale):
         torch.testing.assert_close(same[name], value)
     torch.testing.assert_close(pieces.rows.grad, whole.rows.grad)
     assert float(whole.rows.grad.abs().sum()) > 0
+
+
+@given(st.tuples(*[st.tuples(st.floats(0.01, 10), st.floats(-5, 5))] * 3))
+def test_the_loss_is_the_weighted_sum_with_its_parts(named) -> None:
+    names = ("contrastive", "squared_l2", "leaf")
+    weights, values = ([pair[side] for pair in named] for side in (0, 1))
+    losses = {
+        name: lambda value=value: torch.tensor(value, dtype=torch.float64)
+        for name, value in zip(names, values, strict=True)
+    }
+    total, parts = AlignLosses(**dict(zip(names, weights, strict=True))).weighted(losses)
+    assert total.item() == pytest.approx(np.dot(weights, values), rel=1e-9, abs=1e-9)
+    assert {name: part.item() for name, part in parts.items()} == dict(zip(names, values, strict=True))
+
+
+def test_the_stage_one_objective_sends_both_gradients() -> None:
+    torch.manual_seed(0)
+    student, goal = torch.randn(4, 8, requires_grad=True), torch.randn(4, 8)
+    contrastive, distance = InfoNCE(0.5)(student, goal, torch.arange(4)), SquaredL2()(student, goal)
+    expected = torch.autograd.grad(2 * contrastive + 0.5 * distance, student, retain_graph=True)[0]
+    losses = {"contrastive": lambda: contrastive, "squared_l2": lambda: distance}
+    total, parts = AlignLosses(2.0, 0.5).weighted(losses)
+    assert torch.allclose(torch.autograd.grad(total, student)[0], expected)
+    assert not any(part.requires_grad for part in parts.values())
+
+
+def test_weight_0_is_not_computed_and_hands_on_no_nan() -> None:
+    calls = []
+    losses = {"contrastive": lambda: torch.tensor(1.0), "leaf": lambda: calls.append(1)}
+    total, parts = AlignLosses(3.0, 0.0).weighted(losses)
+    assert total.item() == 3.0 and list(parts) == ["contrastive"] and calls == []
 
 
 def test_two_forms_share_a_batch_and_one_text_is_not_its_own_negative():

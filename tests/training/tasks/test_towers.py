@@ -141,7 +141,7 @@ def test_stage_two_keeps_the_losses_of_the_stage_it_starts_from(blended: tuple[P
     task = stage.kept_alignment(context, open_student(context, "student", "align", {"align-static": 0.5}))
     assert (task.losses.ranking, task.losses.contrastive, task.losses.squared_l2) == (0.5, 0.25, 1.0)
     assert task.parts[0].neighbours is not None and task.parts[0].neighbours.shape == (len(task.parts[0].places), 3)
-    told = task.backward(0)
+    told = task.step(0)
     weighed = 0.5 * told["ranking"] + 0.25 * told["contrastive"] + told["squared_l2"]
     torch.testing.assert_close(told["loss"], weighed)
 

@@ -74,22 +74,18 @@ def tokenise(
     if file is not None and file.is_file():
         with np.load(file, allow_pickle=False) as stored:
             return FlatTokens(stored["ids"], stored["offsets"])
-    parts: list[npt.NDArray[np.int32]] = []
-    first: list[int] = []
-    alike = True
+    parts = [np.zeros(0, np.int32)]
     lengths = np.zeros(len(texts) + 1, np.int64)
     for start in range(0, len(texts), _SLICE):
         rows = side.ids([before + text for text in texts[start : start + _SLICE]], max_length=limit)
-        first = first or rows[0]
-        alike = alike and all(row == first for row in rows)
         lengths[start + 1 : start + 1 + len(rows)] = [len(row) for row in rows]
         parts.append(np.fromiter(chain.from_iterable(rows), np.int32))
-    if alike and len(first) == limit and len(set(texts)) > 1:
+    tokens = FlatTokens(np.concatenate(parts), np.cumsum(lengths))
+    if len(set(texts)) > 1 and (lengths[1:] == limit).all() and not np.ptp(tokens.ids.reshape(-1, limit), axis=0).any():
         raise BatchError(
             f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
             "shorten the prompt, or raise the length"
         )
-    tokens = FlatTokens(np.concatenate(parts) if parts else np.zeros(0, np.int32), np.cumsum(lengths))
     if file is not None:
         with replacing(file) as stream:
             np.savez(stream, ids=tokens.ids, offsets=tokens.offsets)

@@ -14,29 +14,28 @@ NO_MATPLOTLIB = "curves.png was left out: matplotlib is not installed (pip insta
 
 
 class Curves:
-    """Rows of numbers by step. The first column is the step; a number that was not measured is an empty cell."""
+    """Rows of numbers by step; a number that was not measured is an empty cell.
+
+    Attributes:
+        columns: The heading, ``step`` first.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._columns, self._rows = _read(file)
-
-    @property
-    def columns(self) -> list[str]:
-        """The heading, ``step`` first."""
-        return list(self._columns)
+        self.columns, self._rows = _read(file)
 
     def rows(self) -> list[dict[str, float]]:
         """All rows, without their empty cells."""
         return [
-            {name: float(cell) for name, cell in zip(self._columns, row, strict=False) if cell} for row in self._rows
+            {name: float(cell) for name, cell in zip(self.columns, row, strict=False) if cell} for row in self._rows
         ]
 
     def append(self, row: Mapping[str, float | None]) -> None:
         """Add a row, which has to have a ``step``. A new name becomes a new column, empty in the rows before it."""
         names = ["step", *(name for name in row if name != "step")]
-        fresh = [name for name in names if name not in self._columns]
-        self._columns += fresh
-        cells = ["" if (value := row.get(name)) is None else _cell(value) for name in self._columns]
+        fresh = [name for name in names if name not in self.columns]
+        self.columns += fresh
+        cells = ["" if (value := row.get(name)) is None else _cell(value) for name in self.columns]
         self._rows.append(cells)
         if fresh:
             self._rewrite()
@@ -63,7 +62,7 @@ class Curves:
         """
         from suwen.bench.result_plots import curves_plot, has_matplotlib, render
 
-        if not self._rows or len(self._columns) < 2:
+        if not self._rows or len(self.columns) < 2:
             return "curves.png was left out: the stage has no curves"
         if not has_matplotlib():
             return NO_MATPLOTLIB
@@ -73,9 +72,9 @@ class Curves:
     def _rewrite(self) -> None:
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self._columns)
+        writer.writerow(self.columns)
         # Rows from before a column was there are shorter.
-        self._rows = [row + [""] * (len(self._columns) - len(row)) for row in self._rows]
+        self._rows = [row + [""] * (len(self.columns) - len(row)) for row in self._rows]
         writer.writerows(self._rows)
         write_text(self.file, text.getvalue())
 
@@ -90,12 +89,4 @@ def _read(file: Path) -> tuple[list[str], list[list[str]]]:
     # A line without its end was cut short by a kill.
     whole, _, _ = file.read_text(encoding="utf-8").rpartition("\n")
     heading, *rows = list(csv.reader(io.StringIO(whole))) or [[]]
-    return heading, [row for row in rows if len(row) == len(heading) and row and _is_number(row[0])]
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return heading, [row for row in rows if row and len(row) == len(heading)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -60,7 +59,8 @@ def cached_backward(chunks: Sequence[Callable[[], Tensor]], loss: Callable[[list
             "the loss does not depend on the vectors it was given: compute it from the list passed to it, "
             "outside torch.no_grad()"
         )
-    with _no_autocast(value):
+    # A backward pass takes the types of its forward pass; autocast would change them again.
+    with torch.autocast(value.device.type, enabled=False):
         value.backward()  # type: ignore[no-untyped-call]
     trained = _send_back(kept, vectors.pop())
     del kept  # and with it the graph, before the next one is made
@@ -110,13 +110,6 @@ def _send_back(encoded: Tensor, vectors: Tensor) -> bool:
     gradient, vectors.grad = vectors.grad, None
     if gradient is None or not encoded.requires_grad:
         return False
-    with _no_autocast(encoded):
+    with torch.autocast(encoded.device.type, enabled=False):
         torch.autograd.backward(encoded, gradient)
     return True
-
-
-@contextmanager
-def _no_autocast(tensor: Tensor) -> Iterator[None]:
-    # A backward pass takes the types of its forward pass; autocast would change them again.
-    with torch.autocast(device_type=tensor.device.type, enabled=False):
-        yield

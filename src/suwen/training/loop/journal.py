@@ -86,7 +86,11 @@ class TrainingReport:
         lines = [f"# {self.name}, seed {self.seed}", "", "| stage | kind | seconds | metrics |", "|---|---|---|---|"]
         for stage in self.stages:
             note = "" if stage.how == "run" else f" ({stage.how})"
-            shown = ", ".join(f"{key} {_number(value)}" for key, value in stage.metrics.items() if key != "notes")
+            shown = ", ".join(
+                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+                for key, value in stage.metrics.items()
+                if key != "notes"
+            )
             lines.append(f"| {stage.name} | {stage.kind} | {stage.seconds:.1f}{note} | {shown} |")
         lines += ["", f"In all {sum(stage.seconds for stage in self.stages):.0f} seconds."]
         if self.stopped:
@@ -104,19 +108,6 @@ def is_finished(folder: Path) -> bool:
     return (folder / "metrics.json").is_file()
 
 
-def metrics_of(folder: Path) -> dict[str, Any]:
-    """The metrics of a finished stage."""
-    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    return metrics
-
-
-def read_report(folder: Path) -> dict[str, Any] | None:
-    """The ``report.json`` of a run, or None when it has none yet."""
-    file = folder / "report.json"
-    report: dict[str, Any] | None = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    return report
-
-
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[Any, Any]]:
     """What differs between two groups of values, by dotted key: before, and now."""
     changes: dict[str, tuple[Any, Any]] = {}
@@ -127,7 +118,3 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
         elif before != now:
             changes[prefix + key] = (before, now)
     return changes
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,63 +1,26 @@
-"""AdamW as the loop uses it: its settings, its learning rate, and its moments by name. The steps are the loop's."""
+"""AdamW as the loop uses it: its groups, and its moments by name. Its settings are a recipe's, the steps the loop's."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from suwen.training.loop.run_folder import RunError
+from suwen.training.recipe.key_groups import Optimisation
 
-Schedule = Literal["linear", "cosine", "constant"]
 _MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
-@dataclass(frozen=True)
-class Optimisation:
-    """AdamW and its learning rate.
-
-    Attributes:
-        learning_rate: The highest.
-        weight_decay: For groups that do not bring their own.
-        warmup: The part of the training in which the learning rate climbs.
-        schedule: What follows the climb.
-        clip: The largest global norm of the gradients, or None.
-    """
-
-    learning_rate: float
-    weight_decay: float = 0.01
-    warmup: float = 0.05
-    schedule: Schedule = "linear"
-    clip: float | None = 1.0
-
-    def factor(self, fraction: float) -> float:
-        """The part of the learning rate to use when a fraction of the training is done.
-
-        >>> plan = Optimisation(1e-4, warmup=0.5)
-        >>> [plan.factor(fraction) for fraction in (0.0, 0.25, 0.5, 0.75, 1.0)]
-        [0.0, 0.5, 1.0, 0.5, 0.0]
-        """
-        if fraction < self.warmup:
-            return max(0.0, fraction / self.warmup)
-        past = min(1.0, (fraction - self.warmup) / (1 - self.warmup)) if self.warmup < 1 else 1.0
-        shapes = {"linear": 1 - past, "cosine": (1 + math.cos(math.pi * past)) / 2, "constant": 1.0}
-        return shapes[self.schedule]
-
-
 def adamw(groups: list[dict[str, Any]], settings: Optimisation) -> torch.optim.AdamW:
-    """The optimiser of a task's groups; each keeps its factor on the learning rate as ``factor``."""
-    ready = [{**group, "params": list(group["params"]), "factor": group.get("learning_rate", 1.0)} for group in groups]
-    for group in ready:
-        group.pop("learning_rate", None)
-    everything = [one for group in ready for one in group["params"]]
+    """The optimiser of a task's groups."""
+    everything = [one for group in groups for one in group["params"]]
     if not everything:
         raise RunError("the task has nothing to train: its groups hold no parameters")
     fused = all(one.is_cuda for one in everything) or None
-    return torch.optim.AdamW(ready, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
 
 
 def names_of(parameters: list[Tensor], state: Mapping[str, Tensor]) -> list[str]:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -205,14 +204,11 @@ class RunFolder:
         """Let another process have the folder; harmless when done twice."""
         if self._lock is not None:
             self._lock.release()
-            self._lock = None
 
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

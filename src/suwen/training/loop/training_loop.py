@@ -27,7 +27,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from suwen.errors import SuwenError
 from suwen.training.loop.checkpoints import Checkpoint
-from suwen.training.loop.optimiser import Optimisation, adamw, checkpoint_size, load_moments, moments, names_of
+from suwen.training.loop.optimiser import adamw, checkpoint_size, load_moments, moments, names_of
 from suwen.training.loop.processes import (
     agree,
     average,
@@ -39,6 +39,7 @@ from suwen.training.loop.processes import (
 )
 from suwen.training.loop.random_state import random_state, restore_random_state
 from suwen.training.loop.run_folder import RunError, RunFolder
+from suwen.training.recipe.key_groups import Optimisation
 
 #: Called after every step with the steps done, the steps in all (0 where the clock decides), the curves' newest row.
 Progress = Callable[[int, int, Mapping[str, float]], None]
@@ -65,7 +66,7 @@ class Task(Protocol):
     """
 
     def groups(self) -> list[dict[str, Any]]:
-        """AdamW's parameter groups. ``learning_rate`` in one is a factor on the common learning rate."""
+        """AdamW's parameter groups. ``factor`` in one is its factor on the common learning rate."""
 
     def state(self) -> dict[str, Tensor]:
         """The trainable tensors themselves (no copies) by name: what a checkpoint holds."""
@@ -225,7 +226,7 @@ class _Loop:
             self.plan.fraction(self.done, self.elapsed)
         )
         for group in self.optimiser.param_groups:
-            group["lr"] = self.rate * group["factor"]
+            group["lr"] = self.rate * group.get("factor", 1.0)
         self.optimiser.zero_grad(set_to_none=True)
         values = self.task.step(self.done)
         average_gradients(self.parameters)

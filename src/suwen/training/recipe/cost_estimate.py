@@ -52,15 +52,12 @@ def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None 
 
 def tight(recipe: Recipe, cost: Estimate, room: int) -> list[str]:
     """A line for every stage that may not fit into ``room`` bytes of memory, with what would make it smaller."""
-    lines = []
-    for stage in cost.stages:
-        if stage.memory is None or stage.memory <= room:
-            continue
-        needed, there = _gigabytes(stage.memory), _gigabytes(room)
-        lines.append(
-            f"'{stage.name}' may need {needed} of memory, and there are {there}: {recipe.stage(stage.name).less_memory}"
-        )
-    return lines
+    return [
+        f"'{stage.name}' may need {_gigabytes(stage.memory)} of memory, and there are {_gigabytes(room)}: "
+        f"{recipe.stage(stage.name).less_memory}"
+        for stage in cost.stages
+        if stage.memory is not None and stage.memory > room
+    ]
 
 
 def memory_of(device: str) -> int | None:

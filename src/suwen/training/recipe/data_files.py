@@ -104,17 +104,11 @@ def _state(file: Path) -> tuple[int, int]:
 
 def file_hash(path: str) -> str:
     """The hash of a file, or a word for one that is not there."""
-    file = Path(path)
-    return _hashed(file, *_state(file)) if file.is_file() else _MISSING
+    return sha256_of(Path(path)) if Path(path).is_file() else _MISSING
 
 
 def _lines(file: Path) -> int | None:
     return _lines_in(file, *_state(file)) if file.is_file() else None
-
-
-@lru_cache(maxsize=1024)
-def _hashed(file: Path, size: int, modified: int) -> str:
-    return sha256_of(file)
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -11,6 +12,7 @@ from suwen.encoders.space import Prompts as SpacePrompts
 #: What a text is: query, answer, title, sentence, span, name, pattern… as the file of texts says.
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=32)]
 Schedule = Literal["linear", "cosine", "constant"]
+Precision = Literal["fp32", "bf16", "fp16"]
 Faithful = Literal["paper", "code", "fixed"]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=64)]
 
@@ -51,21 +53,37 @@ HOW = (
 )
 
 
-class Training(KeyGroup):
-    """How long and how one stage is optimised (AdamW)."""
+class Optimisation(KeyGroup):
+    """AdamW and its learning rate."""
 
-    steps: int | None = Field(default=None, ge=0, description="optimiser steps; 0 keeps the weights as they start")
-    epochs: float | None = Field(default=None, gt=0, description="passes over the stage's rows or texts")
-    seconds: float | None = Field(default=None, gt=0, description="a time budget; the schedule follows the clock")
-    batch: int = Field(ge=1, description="rows per step, over all processes")
     learning_rate: float = Field(gt=0, lt=1, description="the peak learning rate")
     weight_decay: float = Field(default=0.01, ge=0, description="AdamW's decay of matrices")
     warmup: float = Field(default=0.05, ge=0, lt=1, description="share of the steps that warm up")
     schedule: Schedule = Field(default="linear", description="what follows the warm-up")
     clip: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null clips nothing")
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32", description="number format of the forward and backward pass"
-    )
+
+    def factor(self, fraction: float) -> float:
+        """The part of the learning rate to use when a fraction of the training is done.
+
+        >>> plan = Optimisation(learning_rate=1e-4, warmup=0.5)
+        >>> [plan.factor(fraction) for fraction in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
+        """
+        if fraction < self.warmup:
+            return max(0.0, fraction / self.warmup)
+        past = min(1.0, (fraction - self.warmup) / (1 - self.warmup))
+        shapes = {"linear": 1 - past, "cosine": (1 + math.cos(math.pi * past)) / 2, "constant": 1.0}
+        return shapes[self.schedule]
+
+
+class Training(Optimisation):
+    """How long and how one stage is optimised."""
+
+    steps: int | None = Field(default=None, ge=0, description="optimiser steps; 0 keeps the weights as they start")
+    epochs: float | None = Field(default=None, gt=0, description="passes over the stage's rows or texts")
+    seconds: float | None = Field(default=None, gt=0, description="a time budget; the schedule follows the clock")
+    batch: int = Field(ge=1, description="rows per step, over all processes")
+    precision: Precision = Field(default="fp32", description="number format of the forward and backward pass")
     gradient_checkpointing: bool = Field(default=False, description="recompute activations: less memory, more time")
     chunk: int | None = Field(default=None, ge=1, description="texts per piece of the gradient cache; null = off")
     token_budget: int | None = Field(default=None, ge=1, description="padded tokens per forward pass; null = no limit")

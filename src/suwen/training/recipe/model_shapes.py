@@ -77,20 +77,16 @@ def shape_of(base: str) -> Shape | None:
 def document_shape(recipe: Recipe) -> Shape | None:
     """The shape of the recipe's document encoder."""
     stage = recipe.decoder_stage
-    if stage is None:
-        return None
-    return shape_of(stage.base) or (shape_of(stage.hub_id) if stage.hub_id else None)
+    return shape_of(stage.base) or shape_of(stage.hub_id or "") if stage is not None else None
 
 
 def student_shape(recipe: Recipe, student: Student) -> Shape | None:
     """The shape of a student, by where it starts."""
     if student.base is not None:
         return shape_of(student.base)
-    if student.start == "layers-of-document":
-        source = document_shape(recipe)
-        return source.first_layers(student.layers) if source is not None else None
-    if student.pruned_from is not None and student.width is None:
-        source = student_shape(recipe, recipe.students[student.pruned_from])
+    other = student.pruned_from if student.width is None else None
+    if student.start == "layers-of-document" or other is not None:
+        source = document_shape(recipe) if other is None else student_shape(recipe, recipe.students[other])
         return source.first_layers(student.layers) if source is not None else None
     vocabulary = recipe.tokenizer.vocabulary if recipe.tokenizer else 16_000
     if student.kind == "static":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from suwen.training.recipe.recipe_errors import RecipeError, nearest
@@ -23,11 +24,9 @@ def check(recipe: Recipe) -> None:
 
 
 def _names(recipe: Recipe) -> Iterator[str]:
-    seen: set[str] = set()
-    for stage in recipe.stages:
-        if stage.name in seen:
-            yield f"stages.{stage.name}: two stages have this name; rename one"
-        seen.add(stage.name)
+    for name, count in Counter(stage.name for stage in recipe.stages).items():
+        if count > 1:
+            yield f"stages.{name}: two stages have this name; rename one"
 
 
 def _students(recipe: Recipe) -> Iterator[str]:

@@ -44,7 +44,8 @@ def _line(problem: Any, raw: Mapping[str, Any]) -> str:
     key = _key(place, raw)
     kind, context = problem["type"], problem.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"{key}: unknown key{nearest(str(place[-1]), _keys_at(place[:-1], raw))}"
+        group = _class_at(place[:-1], raw)
+        return f"{key}: unknown key{nearest(str(place[-1]), group.model_fields if group is not None else ())}"
     if kind == "missing":
         return f"{key}: missing; add it{_meaning(place, raw)}"
     if kind == "unknown_stage":
@@ -53,7 +54,8 @@ def _line(problem: Any, raw: Mapping[str, Any]) -> str:
         return f"{key}.stage: unknown kind '{context['word']}'{nearest(str(context['word']), STAGES)}"
     if kind == "value_error":
         return f"{key}: {context['error']}"
-    return f"{key}: {problem['input']!r} is wrong: {_lower(problem['msg'])}{_meaning(place, raw)}"
+    reason = problem["msg"][:1].lower() + problem["msg"][1:]
+    return f"{key}: {problem['input']!r} is wrong: {reason}{_meaning(place, raw)}"
 
 
 def _stage_at(place: tuple[int | str, ...], raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -94,16 +96,7 @@ def _group(annotation: Any) -> type[KeyGroup] | None:
     return None
 
 
-def _keys_at(place: tuple[int | str, ...], raw: Mapping[str, Any]) -> list[str]:
-    here = _class_at(place, raw)
-    return list(here.model_fields) if here is not None else []
-
-
 def _meaning(place: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
     parent = _class_at(place[:-1], raw)
     field = parent.model_fields.get(str(place[-1])) if parent is not None else None
     return f" ({place[-1]}: {field.description})" if field is not None and field.description else ""
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]

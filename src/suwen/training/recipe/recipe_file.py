@@ -43,9 +43,8 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
     known = {stage.get("name") for stage in raw.get("stages", ())}
     # A variant may leave a stage out, or bring one: what is set on the recipe's own stages comes before it.
     late = [pair for pair in pairs if _stage_named(pair[0]) not in {None, *known}]
-    for key, value in pairs:
-        if (key, value) not in late:
-            set_key(raw, key, value)
+    for key, value in (pair for pair in pairs if pair not in late):
+        set_key(raw, key, value)
     if variant is not None:
         _apply_variant(raw, variant)
     for key, value in late:
@@ -178,10 +177,8 @@ def _read(path: Path, through: tuple[Path, ...]) -> _Raw:
     included = raw.pop("include", None) or []
     for name in [included] if isinstance(included, str) else list(included):
         below = _over(below, _read(path.parent / name, (*through, path.resolve())))
-    stages = raw.get("stages") or below.get("stages") or []
-    raw["stages"] = [_resolved(stage, below, path) for stage in stages]
-    if not raw["stages"]:
-        del raw["stages"]
+    if stages := raw.pop("stages", None) or below.get("stages"):
+        raw["stages"] = [_resolved(stage, below, path) for stage in stages]
     whole = _over(below, raw)
     if isinstance(variants := whole.get("variants"), dict):
         # An included recipe's variant that does not fit this one's stages is taken out with null.
@@ -221,11 +218,10 @@ def _stage_named(key: str) -> str | None:
 
 
 def _stage(raw: _Raw, name: str, key: str) -> _Raw:
-    names = [stage.get("name") for stage in raw.get("stages", ())]
-    if name not in names:
-        raise RecipeError(f"{key}: no stage is called '{name}'{nearest(name, names)}")
-    stage: _Raw = raw["stages"][names.index(name)]
-    return stage
+    stages: dict[str, _Raw] = {stage.get("name"): stage for stage in raw.get("stages", ())}
+    if name not in stages:
+        raise RecipeError(f"{key}: no stage is called '{name}'{nearest(name, stages)}")
+    return stages[name]
 
 
 def _kind(stage: _Raw) -> type[Stage]:
@@ -289,17 +285,13 @@ def _expand(raw: _Raw, folder: Path) -> None:
     if isinstance(root, str):
         known["DATA"] = data["root"] = _filled(root, known)
     for group, key in _paths(raw):
-        value = group[key]
-        if isinstance(value, str):
-            group[key] = _filled(value, known)
-            _refuse_unknown(group[key])
+        if isinstance(group[key], str):
+            group[key] = value = _filled(group[key], known)
+            for name in set(_VARIABLE.findall(value)) - {"DATA"}:
+                raise RecipeError(
+                    f"{value}: the variable {name} is not set; export {name}=PATH, or write the path itself"
+                )
 
 
 def _filled(value: str, known: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda variable: known.get(variable[1], variable[0]), value)
-
-
-def _refuse_unknown(value: str) -> None:
-    for name in _VARIABLE.findall(value):
-        if name != "DATA":
-            raise RecipeError(f"{value}: the variable {name} is not set; export {name}=PATH, or write the path itself")

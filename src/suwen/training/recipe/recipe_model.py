@@ -147,10 +147,7 @@ class Recipe(KeyGroup):
 
     def stage(self, name: str) -> Any:
         """The stage of that name; KeyError when there is none."""
-        for stage in self.stages:
-            if stage.name == name:
-                return stage
-        raise KeyError(name)
+        return {stage.name: stage for stage in self.stages}[name]
 
     def dimension_of(self, name: str) -> int:
         """The width of the vectors that a stage with a document encoder gives."""

@@ -27,61 +27,62 @@ _CONDITIONS = (
 _INSTRUCTION = "找出能回答这个健康问题的内容"
 
 
-class _Aspect(NamedTuple):
-    """One thing that can be asked of a condition: how it is asked, titled and answered."""
+class Fact(NamedTuple):
+    """How an aspect of a condition is asked, titled and answered; with ``{}`` for the condition, an aspect of any."""
 
     questions: tuple[str, ...]
     title: str
     answer: str
+    held_out: bool = False
 
 
 _ASPECTS = (
-    _Aspect(
+    Fact(
         ("{}是怎么引起的", "为什么会得{}", "{}的病因是什么"),
         "{}的常见病因",
         "{}的发生与遗传、年龄和生活习惯有关，常由多种原因共同造成。",
     ),
-    _Aspect(
+    Fact(
         ("{}有什么症状", "得了{}会有什么表现", "怎么知道自己是不是{}"),
         "{}的早期表现",
         "{}起病时表现轻微，随后不适逐渐明显，出现新的症状应当就诊。",
     ),
-    _Aspect(
+    Fact(
         ("{}怎么治疗", "{}能治好吗", "{}有什么好的疗法"),
         "{}的治疗方法",
         "{}以规范治疗为主，医生按轻重选择方案，多数人的病情可以控制。",
     ),
-    _Aspect(
+    Fact(
         ("{}吃什么药", "{}用药有哪些", "{}的特效药是什么"),
         "{}的用药选择",
         "{}的药物要在医生指导下服用，不可自行加量或停药，注意不良反应。",
     ),
-    _Aspect(
+    Fact(
         ("{}饮食要注意什么", "{}不能吃什么", "{}患者吃什么好"),
         "{}患者的饮食",
         "{}患者饮食宜清淡，少吃油腻辛辣，多吃蔬菜水果，规律进餐。",
     ),
-    _Aspect(
+    Fact(
         ("{}要做什么检查", "{}去医院查什么", "怎么确诊{}"),
         "{}需要的检查",
         "怀疑{}时先做体格检查和化验，必要时再拍片或做超声以明确诊断。",
     ),
-    _Aspect(
+    Fact(
         ("{}怎么预防", "如何避免{}复发", "{}预防措施有哪些"),
         "{}的预防",
         "预防{}要坚持锻炼、戒烟限酒、作息规律，并定期体检。",
     ),
-    _Aspect(
+    Fact(
         ("孕妇得了{}怎么办", "怀孕期间{}要紧吗", "{}会影响胎儿吗"),
         "妊娠期的{}",
         "妊娠期出现{}应由产科和专科医生共同处理，尽量选用对胎儿安全的办法。",
     ),
-    _Aspect(
+    Fact(
         ("{}挂什么科", "{}看哪个科室", "{}应该找什么医生"),
         "{}该看哪个科",
         "因{}就诊可先到门诊分诊台咨询，由护士按主要不适指引到对应科室。",
     ),
-    _Aspect(
+    Fact(
         ("小孩{}怎么护理", "儿童{}家长要注意什么", "宝宝得了{}怎么办"),
         "儿童{}的家庭护理",
         "孩子患{}时家长要注意观察精神和体温，按时复诊，让孩子充分休息。",
@@ -89,24 +90,18 @@ _ASPECTS = (
 )
 
 
-class Fact(NamedTuple):
-    """A condition and an aspect of it."""
-
-    questions: tuple[str, ...]
-    title: str
-    answer: str
-    held_out: bool
-
-
 def facts(conditions: int | None = None) -> list[Fact]:
     """Every fact of the small world, or those of its first conditions."""
-    world = []
-    for number, condition in enumerate(_CONDITIONS[:conditions]):
-        for place, aspect in enumerate(_ASPECTS):
-            questions = tuple(question.format(condition) for question in aspect.questions)
-            title, answer = aspect.title.format(condition), aspect.answer.format(condition)
-            world.append(Fact(questions, title, answer, (number * 7 + place * 3) % 10 == 0))
-    return world
+    return [
+        Fact(
+            tuple(question.format(condition) for question in aspect.questions),
+            aspect.title.format(condition),
+            aspect.answer.format(condition),
+            held_out=(number * 7 + place * 3) % 10 == 0,
+        )
+        for number, condition in enumerate(_CONDITIONS[:conditions])
+        for place, aspect in enumerate(_ASPECTS)
+    ]
 
 
 def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: int | None = None) -> None:
@@ -129,7 +124,8 @@ def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: in
     for name, written in rows.items():
         write_training_rows(folder / "rows" / f"{name}.jsonl.gz", written)
     _write_lines(folder / "texts.jsonl.gz", _texts(seen, sample, conditions))
-    _write_lines(folder / "held-out.jsonl.gz", ({"text": text} for fact in kept for text in _all_of(fact)))
+    held_out = [text for fact in kept for text in (*fact.questions, fact.title, fact.answer)]
+    _write_lines(folder / "held-out.jsonl.gz", ({"text": text} for text in held_out))
     _write_collection(folder / "dev", kept)
     suite = folder / "dev.toml"
     scaffold_local(suite, folder / "dev")
@@ -154,8 +150,7 @@ def _titles(seen: list[Fact]) -> Iterator[TrainingRow]:
 
 def _unlabelled(seen: list[Fact], sample: list[dict[str, Any]]) -> Iterator[TrainingRow]:
     yield from (TrainingRow(fact.title, (fact.answer,)) for fact in seen)
-    for document in sample:
-        yield TrainingRow(document["title"], (document["text"],))
+    yield from (TrainingRow(document["title"], (document["text"],)) for document in sample)
 
 
 def _texts(seen: list[Fact], sample: list[dict[str, Any]], conditions: int | None) -> Iterator[dict[str, str]]:
@@ -177,10 +172,6 @@ def _sample(conditions: int | None) -> list[dict[str, Any]]:
     lines = (sample_path() / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
     documents = [json.loads(line) for line in lines if line.strip()]
     return documents[: None if conditions is None else len(documents) * conditions // len(_CONDITIONS)]
-
-
-def _all_of(fact: Fact) -> tuple[str, ...]:
-    return (*fact.questions, fact.title, fact.answer)
 
 
 def _write_collection(folder: Path, seen: list[Fact]) -> None:

@@ -220,13 +220,13 @@ def _write_query_tiers(
     name = name or f"l{config.num_hidden_layers}"
     fp32_name = name if precision == "fp32" else f"{name}-fp32"
     fp32 = _write_fp32(stage / "query" / fp32_name, side, origin, measured, length)
-    tiers = {fp32_name: fp32}
-    if precision != "fp32":
-        int8 = _write_int8(stage / "query" / name, stage / fp32.path, fp32, side, origin, measured, length)
-        tiers = {name: int8} | (tiers if precision == "both" else {})
-        if precision == "int8":
-            shutil.rmtree(stage / fp32.path)
-    return tiers
+    if precision == "fp32":
+        return {name: fp32}
+    int8 = _write_int8(stage / "query" / name, stage / fp32.path, fp32, side, origin, measured, length)
+    if precision == "both":
+        return {name: int8, fp32_name: fp32}
+    shutil.rmtree(stage / fp32.path)
+    return {name: int8}
 
 
 def _write_fp32(folder: Path, side: Side, origin: _Source, measured: Sequence[str], length: int) -> Tier:

@@ -68,18 +68,20 @@ def freeze(
     Raises:
         FreezeError: ``out`` is taken.
     """
-    base_name = hub_id or _portable(base)
+    # A hub id is a name for others too; of a path on this machine its last part is.
+    base_name = hub_id or (Path(base).name if Path(base).exists() else str(base))
     with staged(Path(out)) as stage:
         if body is None:
             body = load_base(base, device=device, max_length=max_length)
         digest = base_hash(base)
         save_adapter(factors, stage / ADAPTER, bits=bits, rank=rank, base=base_name, base_sha256=digest)
         apply_adapter(body, stage / ADAPTER)
-        space = _mint(body, stage / ADAPTER, digest, hub_id, dimension, prompts or Prompts(), max_length)
-        side = AdapterDocument(kind="adapter", base=base_name, path=ADAPTER)
-        save_manifest(stage, Manifest(name=name, form="full", space=space, document=side))
+        side = Side(body, "document")
+        space = mint_adapted(side, stage / ADAPTER, digest, hub_id, dimension, prompts or Prompts(), max_length)
+        document = AdapterDocument(kind="adapter", base=base_name, path=ADAPTER)
+        save_manifest(stage, Manifest(name=name, form="full", space=space, document=document))
         settings = EncoderSettings(str(out), device, "auto", False, base=str(base))
-        encoder = DocumentEncoder(Side(body, "document"), space, name=name, settings=settings)
+        encoder = DocumentEncoder(side, space, name=name, settings=settings)
         write_probe(stage, encoder.encode(probe_texts()))
     return encoder
 
@@ -119,19 +121,19 @@ def staged(out: Path) -> Iterator[Path]:
         yield stage
 
 
-def _mint(
-    model: Any,
+def mint_adapted(
+    side: Side,
     adapter: Path,
-    digest: str,
+    base_sha256: str,
     hub_id: str | None,
     dimension: int | None,
     prompts: Prompts,
     max_length: int,
 ) -> Space:
-    side = Side(model, "document")
+    """The space of a base with an adapter, as it was written, applied to it."""
     full = int(side.modules[0].get_embedding_dimension())
     return Space.mint(
-        base={"hub_id": hub_id, "sha256": digest},
+        base={"hub_id": hub_id, "sha256": base_sha256},
         adapter={"sha256": adapter_sha256(adapter)},
         prompts=prompts,
         pooling=side.pooling,
@@ -142,8 +144,3 @@ def _mint(
         normalise=True,
         similarity="cosine",
     )
-
-
-def _portable(base: str | Path) -> str:
-    """How the base is named for others: a hub id as it is, a path on this machine by its last part."""
-    return Path(base).name if Path(base).exists() else str(base)

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismatch, load_manifest, save_manifest
-from suwen.training.recipe.key_groups import Name
+from suwen.training.recipe.key_groups import Blend, Name
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
 
@@ -34,7 +34,7 @@ class ExportStage(Stage):
         min_length=1, description="tier name: the stage it comes from"
     )
     default_tier: str | None = Field(default=None, description="the tier used when none is asked for; null = the first")
-    blends: dict[Name, dict[Name, float]] = Field(
+    blends: dict[Name, Annotated[Blend, Field(min_length=1)]] = Field(
         default_factory=dict, description="tier: {other tier: its share of the vector}; the rest is the tier's own"
     )
     precision: Literal["int8", "fp32", "both"] = Field(default="int8", description="weights of the tiers")
@@ -42,21 +42,15 @@ class ExportStage(Stage):
     licence: str = Field(default="", description="the licence of the weights")
 
     @model_validator(mode="after")
-    def _default_is_a_tier(self) -> ExportStage:
-        if self.default_tier is not None and self.default_tier not in self.tiers:
-            raise ValueError(f"default_tier '{self.default_tier}' is not one of the tiers: {', '.join(self.tiers)}")
-        return self
-
-    @model_validator(mode="after")
-    def _blends_are_of_tiers(self) -> ExportStage:
+    def _names_are_of_tiers(self) -> ExportStage:
         known = ", ".join(self.tiers)
+        if self.default_tier is not None and self.default_tier not in self.tiers:
+            raise ValueError(f"default_tier '{self.default_tier}' is not one of the tiers: {known}")
         for tier, others in self.blends.items():
             if unknown := [name for name in (tier, *others) if name not in self.tiers]:
                 raise ValueError(f"blends: '{unknown[0]}' is not one of the tiers: {known}")
             if chained := [name for name in others if name in self.blends]:
                 raise ValueError(f"blends: '{chained[0]}' blends itself and cannot be part of '{tier}': name others")
-            if not others or min(others.values()) <= 0 or sum(others.values()) >= 1:
-                raise ValueError(f"blends: the shares in '{tier}' are above 0 and less than 1 in all, not {others}")
         return self
 
     @property

@@ -65,10 +65,7 @@ class FreezeStage(Stage):
         if not self.measure:
             return {}
         return measure(
-            context.measures,
-            encoder.encode_queries,
-            lambda task: encoder.encode_documents(task.data.documents),
-            device=context.device,
+            context.measures, encoder.encode_queries, lambda task: encoder.encode_documents(task.data.documents)
         )
 
     @override

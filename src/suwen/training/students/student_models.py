@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -52,7 +51,7 @@ def build_student(
     """A query encoder with random weights, the same for the same seed.
 
     Args:
-        tokenizer: A ``tokenizers.Tokenizer`` of :mod:`~suwen.training.students.student_tokenizer`, or its file.
+        tokenizer: A ``tokenizers.Tokenizer`` of :mod:`~suwen.training.students.student_tokenizer`.
         kind: A transformer with a linear layer behind its pooling, or a table of token rows (``static``).
         layers: Transformer layers.
         width: Their width.
@@ -73,7 +72,8 @@ def build_student(
     """
     from sentence_transformers.sentence_transformer.modules import Pooling
 
-    tokenizer = _read(tokenizer)
+    if missing := [token for token in SPECIAL if tokenizer.token_to_id(token) is None]:
+        raise StudentError(f"the tokenizer lacks {', '.join(missing)}: train it with train_tokenizer")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if kind == "static":
@@ -91,16 +91,6 @@ def build_student(
         return _assemble(
             [transformer, Pooling(width, pooling), *_head(width, dimension if projection else None)], PROMPTS
         )
-
-
-def _read(tokenizer: Any) -> Any:
-    from tokenizers import Tokenizer
-
-    if isinstance(tokenizer, str | Path):
-        tokenizer = Tokenizer.from_file(str(tokenizer))
-    if missing := [token for token in SPECIAL if tokenizer.token_to_id(token) is None]:
-        raise StudentError(f"the tokenizer lacks {', '.join(missing)}: train it with train_tokenizer")
-    return tokenizer
 
 
 def _shape(

@@ -17,15 +17,7 @@ from suwen.training.losses.distil_kl import DistilKL
 from suwen.training.losses.info_nce import InfoNCE, similarities, text_mask
 from suwen.training.losses.leaf import Leaf
 from suwen.training.losses.squared_l2 import SquaredL2
-from suwen.training.losses.weighted import Weighted, WeightedSum
-from suwen.training.tasks.towers import (
-    FrozenTower,
-    TrainedTower,
-    backward_through,
-    load_trainable,
-    parameter_groups,
-    trainable_state,
-)
+from suwen.training.tasks.towers import FrozenTower, ModuleTask, TrainedTower, backward_through, parameter_groups
 
 
 @dataclass(frozen=True)
@@ -63,8 +55,19 @@ class AlignLosses:
     ranking: float = 0.0
     temperature: float = 0.03
 
+    def weighted(
+        self, losses: Mapping[str, Callable[[], torch.Tensor]]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """The weighted sum (CARE eq. 3, with both weights 1), and each part before its weight, for the curves.
 
-class AlignTask:
+        A part of weight 0 is left out, not multiplied: an ablation neither computes it nor inherits its NaN.
+        """
+        parts = {name: loss() for name, loss in losses.items() if getattr(self, name)}
+        terms = [getattr(self, name) * part for name, part in parts.items()]
+        return sum(terms[1:], start=terms[0]), {name: part.detach() for name, part in parts.items()}
+
+
+class AlignTask(ModuleTask):
     """Optimised by :func:`suwen.training.loop.training_loop.optimise`; Stage II, too, may keep it in the mix.
 
     Args:
@@ -88,8 +91,8 @@ class AlignTask:
         rates: Mapping[str, float] | None = None,
         bank: FrozenTower | None = None,
     ) -> None:
-        self.model, self.parts, self.losses, self._rates = model, list(parts), losses, dict(rates or {})
-        self._bank = bank
+        super().__init__(model)
+        self.parts, self.losses, self._rates, self._bank = list(parts), losses, dict(rates or {}), bank
         shares = np.array([part.share for part in parts])
         processes = world()[1]  # each takes as many of every part
         sizes = processes * np.maximum(1, np.round(batch * shares / shares.sum() / processes)).astype(int)
@@ -98,30 +101,19 @@ class AlignTask:
             for number, (part, size) in enumerate(zip(parts, sizes, strict=True))
         ]
         self.per_epoch = max(1, round(sum(len(part.places) for part in parts) / sum(o.batch for o in self._orders)))
-        weights = ("contrastive", "squared_l2", "distil", "leaf", "ranking")
-        self._sum = Weighted({name: getattr(losses, name) for name in weights})
-        self.scaler: Any = None
 
     def groups(self) -> list[dict[str, Any]]:
         """AdamW's groups."""
         if not self._rates:
-            return parameter_groups([self.model])
+            return super().groups()
         named: dict[str, list[torch.nn.Module]] = {}
-        for child in self.model.children():
+        for child in self.module.children():
             named.setdefault(_part_of(child), []).append(child)
         return [
             group
             for name, modules in named.items()
             for group in parameter_groups(modules, rate=self._rates.get(name, 1.0))
         ]
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """The student's weights."""
-        return trainable_state(self.model)
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Put the student's weights back."""
-        load_trainable(self.model, state)
 
     def describe(self, number: int) -> str:
         """Which texts a step sees."""
@@ -132,11 +124,9 @@ class AlignTask:
 
     def step(self, number: int) -> dict[str, float | torch.Tensor]:
         """Forward and backward of one step."""
-        return dict(self.backward(number, scale=None if self.scaler is None else self.scaler.scale))
+        return dict(self.backward(number, scale=self.scaled))
 
-    def backward(
-        self, number: int, *, scale: Callable[[torch.Tensor], torch.Tensor] | None = None
-    ) -> dict[str, torch.Tensor]:
+    def backward(self, number: int, *, scale: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, torch.Tensor]:
         """Forward and backward of the texts of a step, in the pieces the towers make where they make several.
 
         Args:
@@ -150,25 +140,22 @@ class AlignTask:
         values: dict[str, torch.Tensor] = {}
 
         def loss(student: torch.Tensor) -> torch.Tensor:
-            summed = self._loss(student, drawn)
-            values.update({"loss": summed.total.detach(), **summed.parts})
-            return summed.total if scale is None else scale(summed.total)
+            total, parts = self._loss(student, drawn)
+            values.update({"loss": total.detach(), **parts})
+            return scale(total)
 
         asked = [(part.tower, own_share(whole)) for part, whole in zip(self.parts, drawn, strict=True)]
         backward_through(asked, loss, together=True)
         return values
 
-    def _loss(self, student: torch.Tensor, drawn: Sequence[Ints]) -> WeightedSum:
-        teachers, texts = [], []
-        for part, whole in zip(self.parts, drawn, strict=True):
-            rows = own_share(whole)
-            teachers.append(part.targets.vectors(part.places[rows]))
-            texts.append(part.texts[rows])
-        teacher = torch.cat(teachers)
-        every, every_text = gather(teacher), gather(to_device(np.concatenate(texts), student.device))
+    def _loss(self, student: torch.Tensor, drawn: Sequence[Ints]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        own = [(part, own_share(whole)) for part, whole in zip(self.parts, drawn, strict=True)]
+        teacher = torch.cat([part.targets.vectors(part.places[rows]) for part, rows in own])
+        texts = np.concatenate([part.texts[rows] for part, rows in own])
+        every, every_text = gather(teacher), gather(to_device(texts, student.device))
         rank, _ = world()
         positives = torch.arange(len(student), device=student.device) + rank * len(student)
-        return self._sum(
+        return self.losses.weighted(
             {
                 "contrastive": lambda: InfoNCE(self.losses.temperature)(
                     student, every, positives, text_mask(every_text, positives)

@@ -20,14 +20,7 @@ from suwen.training.losses.matryoshka import Matryoshka
 from suwen.training.tasks.align_task import AlignTask
 from suwen.training.tasks.merged_lora import MergedLora
 from suwen.training.tasks.row_tables import PairTable
-from suwen.training.tasks.towers import (
-    FrozenTower,
-    Tower,
-    backward_through,
-    load_trainable,
-    parameter_groups,
-    trainable_state,
-)
+from suwen.training.tasks.towers import FrozenTower, ModuleTask, Tower, backward_through, parameter_groups
 
 
 @dataclass(frozen=True)
@@ -61,15 +54,13 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step in ids: the queries, the documents, and the column of each query's positive."""
+    """One step in ids: the queries, and the documents, of which the first are the queries' positives."""
 
-    source: str
     queries: Ints
     documents: Ints
-    positives: Ints
 
 
-class PairTask:
+class PairTask(ModuleTask):
     """Queries find their documents among those of the batch. One source per batch.
 
     Args:
@@ -99,6 +90,7 @@ class PairTask:
         teacher: Teacher | None = None,
         alignment: AlignTask | None = None,
     ) -> None:
+        super().__init__(torch.nn.ModuleList([module for module, _ in modules]))
         self.table, self.queries, self.documents = table, queries, documents
         self.batches, self.losses, self.negatives, self.seed = batches, losses, negatives, seed
         self._teacher, self._alignment = teacher, alignment
@@ -108,28 +100,14 @@ class PairTask:
         self._log_temperature = torch.nn.Parameter(
             torch.tensor(float(np.log(losses.temperature)), device=device), requires_grad=losses.learn_temperature
         )
-        self.scaler: Any = None
+        self.module.register_parameter("log_temperature", self._log_temperature)
 
     def groups(self) -> list[dict[str, Any]]:
         """AdamW's groups."""
         groups = [group for module, rate in self._modules for group in parameter_groups([module], rate=rate)]
         if self.losses.learn_temperature:
-            groups.append({"params": [self._log_temperature], "weight_decay": 0.0, "learning_rate": 1.0})
+            groups.append({"params": [self._log_temperature], "weight_decay": 0.0})
         return groups
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """All that is trained."""
-        state = {"log_temperature": self._log_temperature.detach()}
-        for number, (module, _) in enumerate(self._modules):
-            state |= trainable_state(module, f"{number}.")
-        return state
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Put it back."""
-        with torch.no_grad():
-            self._log_temperature.copy_(state["log_temperature"])
-        for number, (module, _) in enumerate(self._modules):
-            load_trainable(module, state, f"{number}.")
 
     def describe(self, number: int) -> str:
         """Which rows a step sees."""
@@ -145,17 +123,14 @@ class PairTask:
         for adapter in self._merged:
             adapter.merge()
 
-        def scaled(total: torch.Tensor) -> torch.Tensor:
-            return total if self.scaler is None else self.scaler.scale(total)
-
         def loss(vectors: torch.Tensor) -> torch.Tensor:
             count = len(batch.queries)
-            return scaled(self._loss(vectors[:count], vectors[count:], batch))
+            return self.scaled(self._loss(vectors[:count], vectors[count:], batch))
 
         total = backward_through([(self.queries, batch.queries), (self.documents, batch.documents)], loss)
         if self._alignment is not None and self.losses.keep_alignment:
             weight = self.losses.keep_alignment
-            kept = self._alignment.backward(number, scale=lambda loss: scaled(weight * loss))
+            kept = self._alignment.backward(number, scale=lambda loss: self.scaled(weight * loss))
             curves["alignment"] = weight * kept["loss"]
         for adapter in self._merged:
             adapter.split()
@@ -177,7 +152,7 @@ class PairTask:
         documents = np.array([*right, *(id_ for ids in wrong for id_ in ids)], np.int64)
         if size > 1:
             documents = _evened(documents, len(rows) * (1 + self.negatives), self.table, rng)
-        return Batch(chosen.source, queries, documents, np.arange(len(rows)))
+        return Batch(queries, documents)
 
     def _loss(self, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
         rank, size = world()
@@ -185,7 +160,7 @@ class PairTask:
         ids = batch.documents
         if size > 1:
             ids = gather(torch.from_numpy(ids).to(device)).cpu().numpy()
-        positives = to_device(batch.positives + rank * len(documents), device)
+        positives = torch.arange(len(queries), device=device) + rank * len(documents)
         same = to_device(right_columns(self.table, batch.queries, ids), device)
         nce = InfoNCE(self._log_temperature.exp() if self.losses.learn_temperature else self.losses.temperature)
         total = self._nested(nce, queries, every, positives, same)

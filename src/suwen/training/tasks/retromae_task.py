@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from suwen.training.loop.batches import FlatTokens, Shuffled
 from suwen.training.loop.processes import own_share
+from suwen.training.recipe.key_groups import Precision
 from suwen.training.tasks.masked_autoencoder import RetroMAE
-from suwen.training.tasks.towers import Precision, autocast, load_trainable, parameter_groups, trainable_state
+from suwen.training.tasks.towers import ModuleTask, autocast
 
 
-class RetromaeTask:
+class RetromaeTask(ModuleTask):
     """Both reconstructions over unlabelled texts.
 
     Args:
@@ -28,21 +27,9 @@ class RetromaeTask:
     def __init__(
         self, auto: RetroMAE, tokens: FlatTokens, pad: int, batch: int, *, seed: int, precision: Precision
     ) -> None:
+        super().__init__(auto)
         self.auto, self.tokens, self.pad, self.seed, self.precision = auto, tokens, pad, seed, precision
         self.order = Shuffled(len(tokens), batch, seed)
-        self.scaler: Any = None
-
-    def groups(self) -> list[dict[str, Any]]:
-        """AdamW's groups."""
-        return parameter_groups([self.auto])
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Encoder and decoder."""
-        return trainable_state(self.auto)
-
-    def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Put them back."""
-        load_trainable(self.auto, state)
 
     def describe(self, number: int) -> str:
         """Which texts a step sees."""
@@ -60,6 +47,5 @@ class RetromaeTask:
             losses = self.auto.loss(
                 torch.from_numpy(padded).to(device), torch.from_numpy(real.astype(np.int64)).to(device), generator
             )
-        total = losses["loss"]
-        (total if self.scaler is None else self.scaler.scale(total)).backward()
+        self.scaled(losses["loss"]).backward()  # type: ignore[no-untyped-call]
         return {name: value.detach() for name, value in losses.items()}

@@ -1,10 +1,10 @@
-"""What turns text ids into vectors inside a training step: a model that learns, or vectors that are frozen."""
+"""What turns text ids into vectors in a training step: a model that learns, or frozen vectors. And what is trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,7 @@ from suwen.encoders.side import Side
 from suwen.errors import SuwenError
 from suwen.training.loop.batches import FlatTokens, Ints, chunks
 from suwen.training.loop.gradient_cache import cached_backward
-
-Precision = Literal["fp32", "bf16", "fp16"]
+from suwen.training.recipe.key_groups import Precision
 
 
 class Tower(Protocol):
@@ -201,20 +200,41 @@ def parameter_groups(modules: Sequence[torch.nn.Module], *, rate: float = 1.0) -
     """Trainable parameters for AdamW: vectors and biases are not decayed."""
     trained = [p for module in modules for p in module.parameters() if p.requires_grad]
     groups = [
-        {"params": [p for p in trained if p.ndim >= 2], "learning_rate": rate},
-        {"params": [p for p in trained if p.ndim < 2], "learning_rate": rate, "weight_decay": 0.0},
+        {"params": [p for p in trained if p.ndim >= 2], "factor": rate},
+        {"params": [p for p in trained if p.ndim < 2], "factor": rate, "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 
 
-def trainable_state(module: torch.nn.Module, prefix: str = "") -> dict[str, torch.Tensor]:
-    """The trainable tensors of a module by name."""
-    return {prefix + name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+class ModuleTask:
+    """The part of a :class:`~suwen.training.loop.training_loop.Task` that follows from the module it trains.
 
+    Args:
+        module: All that is trained.
 
-def load_trainable(module: torch.nn.Module, state: dict[str, torch.Tensor], prefix: str = "") -> None:
-    """Put tensors of :func:`trainable_state` back."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                parameter.copy_(state[prefix + name])
+    Attributes:
+        scaler: Scales the loss of a pass in fp16.
+    """
+
+    scaler: torch.amp.GradScaler | None = None
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+
+    def groups(self) -> list[dict[str, Any]]:
+        """AdamW's groups."""
+        return parameter_groups([self.module])
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The trainable tensors by name."""
+        return {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Put tensors of :meth:`state` back."""
+        with torch.no_grad():
+            for name, tensor in self.state().items():
+                tensor.copy_(state[name])
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss as it goes into the backward pass."""
+        return loss if self.scaler is None else self.scaler.scale(loss)
