@@ -98,11 +98,9 @@ def _local(suite: Suite, task: Task, places: Places) -> Path | None:
 
 def _downloaded_revision(path: Path) -> str | None:
     """The commit that ``hf download --local-dir`` notes beside each file it fetched."""
-    notes = path / ".cache" / "huggingface" / "download"
-    for note in sorted(notes.rglob("*.metadata")) if notes.is_dir() else []:
-        lines = note.read_text(encoding="utf-8", errors="replace").splitlines()
-        return lines[0].strip() if lines else None
-    return None
+    notes = sorted((path / ".cache" / "huggingface" / "download").rglob("*.metadata"))
+    lines = notes[0].read_text(encoding="utf-8", errors="replace").splitlines() if notes else []
+    return lines[0].strip() if lines else None
 
 
 def _from_hub(task: Task, revision: str | None, offline: bool) -> Source:

@@ -82,8 +82,7 @@ class Reviews(SqliteFile):
 
     def __iter__(self) -> Iterator[Review]:
         """Every label ever given, oldest first."""
-        rows = self.rows("SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id")
-        yield from (Review(*row) for row in rows)
+        return map(Review._make, self.rows("SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id"))
 
     def latest(self) -> dict[str, dict[str, Review]]:
         """What each reviewer said last of each pair: ``{pair: {reviewer: review}}``."""
