@@ -163,7 +163,7 @@ FUSIONS: dict[str, Fuse] = {
 
 def vectors_of(name: str, data: Ranked, folder: Path | None, system: PairSystem | None) -> tuple[Values, Values]:
     if system is not None:
-        return system.vectors(data.queries, "query"), system.vectors(data.documents, "document")
+        return system.encode(data.queries, None, "query"), system.encode(data.documents, None, "document")
     assert folder is not None
     found = []
     for side, texts in (("queries", data.queries), ("documents", data.documents)):

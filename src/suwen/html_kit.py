@@ -6,10 +6,7 @@ import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
-
-from suwen.durable import write_text
 
 #: Nothing may be fetched and no script runs, whatever the texts of a collection hold.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -142,9 +139,8 @@ def _row(row: Row) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    bar = ""
-    if cell.bar is not None and cell.bar > 0:
-        bar = f'<span class="bar" style="width:{100 * min(cell.bar, 1.0):.1f}%"></span>'
+    share = min(cell.bar or 0.0, 1.0)
+    bar = f'<span class="bar" style="width:{100 * share:.1f}%"></span>' if share > 0 else ""
     return f"<td{_class('best' if cell.best else 'word' if cell.word else '')}>{escape(cell.text)}{bar}</td>"
 
 
@@ -210,11 +206,6 @@ def document(title: str, lead: str, links: Sequence[tuple[str, str]], body: Iter
         + "\n".join(body)
         + "\n</main>\n</body>\n</html>\n"
     )
-
-
-def write_document(file: Path, title: str, lead: str, links: Sequence[tuple[str, str]], body: Iterable[str]) -> None:
-    """Write the whole page."""
-    write_text(file, document(title, lead, links, body))
 
 
 def number(value: float | None, form: str = ".3f") -> str:

@@ -157,7 +157,7 @@ def test_a_bad_file_of_curves_leaves_nothing_half_written(out, tmp_path):
 
 
 def test_without_matplotlib_nothing_is_written(out, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "has_matplotlib", lambda: False)
+    monkeypatch.setattr("suwen.bench.result_plots.has_matplotlib", lambda: False)
     with pytest.raises(PlotError, match=r"suwen\[eval\]"):
         write_report(out, tmp_path / "report")
     assert not (tmp_path / "report").exists()

@@ -107,8 +107,8 @@ def test_a_pair_encodes_as_mteb_asks(light_pair: Path):
     batches = [{"text": ["胃痛", "高血压"]}, {"text": ["疫苗"]}]
     queries = model.encode(batches, prompt_type="query")
     documents = model.encode(batches, prompt_type="document")
-    assert np.allclose(queries, system.vectors(["胃痛", "高血压", "疫苗"], "query"))
-    assert np.allclose(documents, system.vectors(["胃痛", "高血压", "疫苗"], "document"))
+    assert np.allclose(queries, system.encode(["胃痛", "高血压", "疫苗"], None, "query"))
+    assert np.allclose(documents, system.encode(["胃痛", "高血压", "疫苗"], None, "document"))
     assert np.array_equal(model.encode(batches), queries)  # STS: no side
     every = model.similarity(queries, documents)
     assert every.shape == (3, 3) and np.allclose(np.diag(every), model.similarity_pairwise(queries, documents))

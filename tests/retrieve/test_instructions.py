@@ -53,6 +53,6 @@ def test_a_suites_instruction_reaches_a_pair_that_takes_one(instructed_pair: Pat
     expected = system.pair.encoder("l2").encode_queries(["胃痛"], said)
     assert np.array_equal(system.encode(["胃痛"], setting, "query"), expected)
     assert system.contract(setting, "query")["instruction"] == said
-    assert np.array_equal(system.encode(["胃痛"], setting, "document"), system.vectors(["胃痛"], "document"))
+    assert np.array_equal(system.encode(["胃痛"], setting, "document"), system.encode(["胃痛"], None, "document"))
     assert "instruction" not in plain.contract(setting, "query")
-    assert np.array_equal(plain.encode(["胃痛"], setting, "query"), plain.vectors(["胃痛"], "query"))
+    assert np.array_equal(plain.encode(["胃痛"], setting, "query"), plain.encode(["胃痛"], None, "query"))

@@ -20,12 +20,11 @@ from suwen.bench.result_files import Result, read_results
 from suwen.bench.result_plots import (
     NO_FONT,
     Plot,
-    PlotError,
     bars_plot,
     curves_plot,
     find_font,
-    has_matplotlib,
     render,
+    require_matplotlib,
     shared_tasks,
     similarity_plots,
     speed_plot,
@@ -77,8 +76,7 @@ def write_report(out: Path | str, to: Path | str, *, curves: Sequence[Path | str
     results = read_results(out)
     if not results:
         raise ReportError(f"No results under {out}; make some with `suwen bench run SUITE -s SYSTEM --out {out}`.")
-    if not has_matplotlib():
-        raise PlotError("A report needs matplotlib, which is not installed; install it with: pip install 'suwen[eval]'")
+    require_matplotlib()
     trained = [curves_plot(file) for file in curves]
     writer = _Writer(BenchmarkReport(Path(to) / "index.html"))
     names = list(dict.fromkeys(result.suite for result in results))
@@ -92,7 +90,8 @@ def write_report(out: Path | str, to: Path | str, *, curves: Sequence[Path | str
         "“measured here” come from this run, rows marked “published” are copied from the named paper."
     )
     notices = [html.paragraph(notice, "notice") for notice in writer.report.notices]
-    html.write_document(writer.report.page, "Retrieval benchmark report", lead, links, [*notices, *body])
+    page = html.document("Retrieval benchmark report", lead, links, [*notices, *body])
+    write_text(writer.report.page, page)
     return writer.report
 
 
@@ -162,8 +161,7 @@ def _best(results: Sequence[Result]) -> str:
     tasks = set(shared_tasks(results)) or {result.task for result in results}
 
     def mean(system: str) -> float:
-        own = [r.metrics[r.main] for r in results if r.system == system and r.task in tasks]
-        return float(np.mean(own))
+        return float(np.mean([r.metrics[r.main] for r in results if r.system == system and r.task in tasks]))
 
     return max(system_names(results), key=mean)
 
@@ -171,22 +169,17 @@ def _best(results: Sequence[Result]) -> str:
 def _scores_table(suite: str, results: Sequence[Result]) -> str:
     """Every metric of every task, a column for each system; the best is bold."""
     systems = system_names(results)
-    tasks = list(dict.fromkeys(result.task for result in results))
     rows = []
-    for task in tasks:
+    for task in dict.fromkeys(result.task for result in results):
         own = {result.system: result for result in results if result.task == task}
         for metric in dict.fromkeys(name for result in own.values() for name in result.metrics):
-            main = any(result.main == metric for result in own.values())
+            shown = f"{metric} (main)" if any(result.main == metric for result in own.values()) else metric
             values = [own[system].metrics.get(metric) if system in own else None for system in systems]
-            rows.append(html.Row(task, [html.Cell(_main(metric, main), word=True), *_cells(values, metric)]))
+            rows.append(html.Row(task, [html.Cell(shown, word=True), *_cells(values, metric)]))
     for name, values in _means(suite, results, systems).items():
         rows.append(html.Row(f"mean: {name}", [html.Cell("as the suite says", word=True), *_cells(values, "")]))
     headings: list[html.Column] = ["task", "metric", *((system, "measured here") for system in systems)]
     return html.table(f"{suite}: every metric x 100", headings, rows, _definitions(r.metrics for r in results))
-
-
-def _main(metric: str, main: bool) -> str:
-    return f"{metric} (main)" if main else metric
 
 
 def _notes(results: Sequence[Result]) -> str:
@@ -281,9 +274,7 @@ def _columns(suite: Suite, number: int, results: Sequence[Result]) -> Iterator[_
 
 def _printed(figure: Figure) -> str:
     """A printed cell x 100, with the digits the paper gives; a word stays as it is."""
-    if figure.number is None:
-        return figure.value
-    if "x100" in figure.kind or figure.kind.endswith("%"):
+    if figure.number is None or "x100" in figure.kind or figure.kind.endswith("%"):
         return figure.value
     digits = max(0, len(figure.value.partition(".")[2]) - 2)
     return f"{100 * figure.number:.{digits}f}"
@@ -328,9 +319,7 @@ def comparison_table(compared: Comparison) -> str:
 
 def comparison_cells(task: TaskComparison) -> list[str]:
     """A comparison's row as text: metric, both means, the difference with its interval, p, and the queries."""
-    span = ""
-    if task.interval is not None:
-        span = f" [{100 * task.interval.low:+.2f}, {100 * task.interval.high:+.2f}]"
+    span = html.interval(100 * task.interval.low, 100 * task.interval.high, "+.2f") if task.interval else ""
     p = html.DASH if task.test is None else "< 0.0001" if task.test.p < 0.0001 else f"{task.test.p:.4f}"
     counts = f"{len(task.wins)} / {len(task.losses)} / {task.ties}" if task.queries else html.DASH
     return [task.metric, _number(task.a), _number(task.b), f"{100 * task.difference:+.2f}{span}", p, counts]

@@ -126,8 +126,7 @@ def compare(
             done.left_out[f"{one.suite}/{one.task}"] = why
         else:
             done.tasks.append(_task(one, other, metric or one.main, confidence, samples, seed))
-    missing = {f"{r.suite}/{r.task}": f"{a} has no result" for key, r in theirs.items() if key not in ours}
-    done.left_out.update(missing)
+    done.left_out.update({f"{r.suite}/{r.task}": f"{a} has no result" for key, r in theirs.items() if key not in ours})
     if not done.tasks:
         reasons = "; ".join(f"{task}: {why}" for task, why in done.left_out.items())
         raise CompareError(f"{a} and {b} share no task that can be compared ({reasons}); run both on the same suite")

@@ -119,42 +119,38 @@ class PairSystem(Dense):
         """As the space's contract says."""
         return self.pair.space.similarity
 
-    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+    def contract(self, setting: Setting | None, side: Side) -> dict[str, Any]:
         """The space and who encodes; the pair's prompts are its own, and take the task's instruction where they can."""
         instruction = self._instruction(setting, side)
-        return self.side_contract(side) | ({"instruction": instruction} if instruction else {})
-
-    def side_contract(self, side: Side) -> dict[str, Any]:
-        """The contract of a side on any task."""
-        space = self.pair.space.id
+        own = {"space": self.pair.space.id, "side": side} | ({"instruction": instruction} if instruction else {})
         tier = self.tier if side == "query" else self._documents.name
         if side == "query" and tier is None:
-            files = [path.relative_to(self.pair.path).as_posix() for path in _weights(self.pair.path)]
-            return {"space": space, "by": "route", "side": side, "files": sha256_of_files(self.pair.path, files)}
+            return own | {"by": "route", "files": _weights_hash(self.pair.path)}
         if tier in (None, "document"):
-            return {"space": space, "by": "document", "side": side}
-        return {"space": space, "by": tier, "side": side, "files": made_of(self.pair.manifest, tier)}
+            return own | {"by": "document"}
+        return own | {"by": tier, "files": made_of(self.pair.manifest, tier)}
 
-    def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
+    def encode(self, texts: Sequence[str], setting: Setting | None, side: Side) -> Vectors:
         """Vectors of the space, of queries with the task's instruction where the pair's prompt has a place for it."""
-        return self.vectors(texts, side, self._instruction(setting, side))
-
-    def vectors(self, texts: Sequence[str], side: Side, instruction: str | None = None) -> Vectors:
-        """Vectors of the space; of queries, with an instruction of their own where one is given."""
+        instruction = self._instruction(setting, side)
         if self.tier == "document":
             return self._document_encoder.encode(texts, form=side, instruction=instruction)
         if side == "document":
             return self._documents.encoder.encode_documents(texts)
-        if self.tier is None:
-            return self._routed(texts, instruction)
-        return self.pair.encoder(self.tier).encode_queries(texts, instruction)
+        if self.tier is not None:
+            return self.pair.encoder(self.tier).encode_queries(texts, instruction)
+        # None lets the model use its own.
+        prompt = self.pair.space.prompts.before("query", instruction) if instruction else None
+        vectors = self._router.encode_query(list(texts), prompt=prompt, show_progress_bar=False)
+        return prepared(vectors[:, : self.pair.space.dimension], "cosine" if self.pair.space.normalise else "dot")
 
-    def _instruction(self, setting: Setting, side: Side) -> str | None:
+    def _instruction(self, setting: Setting | None, side: Side) -> str | None:
         """What the task's queries ask for, where the side's prompt has a place for it."""
         manifest = self.pair.manifest
         prompts = manifest.tiers[self.tier].prompts if self.tier in manifest.tiers else self.pair.space.prompts
-        takes = side == "query" and prompts.instruction is not None
-        return setting.task.instruction.query or None if takes else None
+        if setting is None or side == "document" or prompts.instruction is None:
+            return None
+        return setting.task.instruction.query or None
 
     def release(self) -> None:
         """Drop the models."""
@@ -176,13 +172,6 @@ class PairSystem(Dense):
 
         return load_model(self.pair.path)[0]
 
-    def _routed(self, texts: Sequence[str], instruction: str | None) -> Vectors:
-        # None lets the model use its own.
-        prompt = self.pair.space.prompts.before("query", instruction) if instruction else None
-        vectors = self._router.encode_query(list(texts), prompt=prompt, show_progress_bar=False)
-        vectors = vectors[:, : self.pair.space.dimension]
-        return prepared(vectors, "cosine" if self.pair.space.normalise else "dot")
-
 
 class ModelSystem(Dense):
     """A sentence-transformers model, or two of one space. Loaded when first used.
@@ -198,7 +187,7 @@ class ModelSystem(Dense):
         self.spec, self._prompting = spec, prompting
         self._paths: dict[Side, str] = {"query": query, "document": document}
         tail = "" if prompting == "model" else f"?prompts={prompting}"
-        self.name = "st:" + "+".join(dict.fromkeys(_last(path) for path in (query, document))) + tail
+        self.name = "st:" + "+".join(dict.fromkeys(Path(path).name or path for path in (query, document))) + tail
         self._loaded: dict[str, tuple[Any, Path]] = {}
 
     @property
@@ -214,10 +203,8 @@ class ModelSystem(Dense):
     def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """The hash of the model's files, and the prompt."""
         folder = Path(self._paths[side])
-        folder = folder if folder.is_dir() else self._model(side)[1]
-        files = [path.relative_to(folder).as_posix() for path in _weights(folder)]
-        prompt = setting.prompt_contract(self._prompting, side)
-        return {"st": sha256_of_files(folder, files), "side": side, "prompt": prompt}
+        files = _weights_hash(folder if folder.is_dir() else self._model(side)[1])
+        return {"st": files, "side": side, "prompt": setting.prompt_contract(self._prompting, side)}
 
     def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
         """Vectors as the model's ``encode_query`` or ``encode_document`` gives them."""
@@ -242,10 +229,7 @@ class ModelSystem(Dense):
         return self._loaded[path]
 
 
-def _last(path: str) -> str:
-    return Path(path).name or path
-
-
-def _weights(folder: Path) -> list[Path]:
-    """The files that fix a model's vectors: weights, tokenizers and settings."""
-    return sorted({file for pattern in _WEIGHTS for file in folder.rglob(pattern) if file.is_file()})
+def _weights_hash(folder: Path) -> str:
+    """One hash of the files that fix a model's vectors: weights, tokenizers and settings."""
+    files = {file for pattern in _WEIGHTS for file in folder.rglob(pattern) if file.is_file()}
+    return sha256_of_files(folder, (file.relative_to(folder).as_posix() for file in files))

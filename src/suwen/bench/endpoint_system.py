@@ -16,6 +16,7 @@ import numpy as np
 from suwen.bench.retrieval_metrics import Similarity
 from suwen.bench.systems import Dense, Prompting, Setting, Side, SystemProblem
 from suwen.encoders.query import Vectors
+from suwen.llm.pace import retry_after
 
 _BATCH = 64
 _TRIES = 5
@@ -113,7 +114,5 @@ def _headers() -> dict[str, str]:
 
 
 def _pause(asked: str | None, attempt: int) -> float:
-    try:
-        return min(_LONGEST_WAIT, max(0.0, float(asked))) if asked else min(_LONGEST_WAIT, 0.5 * 2.0**attempt)
-    except ValueError:  # a date is allowed there too, and nobody sends one
-        return min(_LONGEST_WAIT, 0.5 * 2.0**attempt)
+    seconds = retry_after(asked)
+    return min(_LONGEST_WAIT, 0.5 * 2.0**attempt if seconds is None else seconds)

@@ -101,7 +101,8 @@ def scan(
         if depth:
             rows, scores = _merge(asked, passages, start, rows, scores, ties, depth)
         start += len(block)
-    return _ordered(rows, scores, ties)
+    order = np.lexsort((-ties[rows], -scores), axis=1) if rows.size else np.empty(rows.shape, np.int64)
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def _score(pairs: PairScores, queries: Vectors, passages: Vectors, start: int) -> None:
@@ -142,11 +143,6 @@ def _best(scores: Vectors, ties: Rows, depth: int) -> Rows:
     for row in np.flatnonzero((scores >= edge).sum(axis=1) > depth):
         chosen[row] = np.lexsort((ties[row], scores[row]))[-depth:]
     return chosen
-
-
-def _ordered(rows: Rows, scores: Vectors, ties: Rows) -> tuple[Rows, Vectors]:
-    order = np.lexsort((-ties[rows], -scores), axis=1) if rows.size else np.empty(rows.shape, np.int64)
-    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 def ragged(lists: Sequence[tuple[Rows, AnyFloats]], ties: Rows, depth: int | None = None) -> tuple[Rows, AnyFloats]:

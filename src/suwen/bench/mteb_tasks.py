@@ -6,6 +6,7 @@ Where mteb is installed, :func:`build_tasks` and :func:`wrap_pair` make its obje
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -89,7 +90,7 @@ def pair_meta(system: PairSystem) -> dict[str, Any]:
 
     Name and revision are explicit: without them mteb takes two local models for one and mixes up their results.
     """
-    contracts = [system.side_contract(side) for side in ("query", "document")]
+    contracts = [system.contract(None, side) for side in ("query", "document")]
     space = system.pair.space
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{system.pair.name}-{system.tier or 'query'}").strip("-.")
     return {
@@ -138,7 +139,7 @@ class PairModel:
         texts = [text for batch in inputs for text in batch["text"]]
         wanted = getattr(prompt_type, "value", prompt_type)
         side: Literal["query", "document"] = "document" if wanted in ("document", "passage") else "query"
-        return self._system.vectors(texts, side)
+        return self._system.encode(texts, None, side)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Vectors:
         """All similarities between two lists of vectors."""
@@ -161,11 +162,8 @@ def wrap_pair(path: str, tier: str | None = None) -> PairModel:
         path: The pair's folder; the package's own where it is empty.
         tier: The tier; the default one when None.
     """
-    _require_mteb()
-    from mteb.models.model_meta import ModelMeta  # type: ignore[import-not-found]
-
     system = PairSystem.open(f"pair:{path}", path, tier)[0]
-    return PairModel(system, ModelMeta(**pair_meta(system)))
+    return PairModel(system, _mteb("models.model_meta").ModelMeta(**pair_meta(system)))
 
 
 def build_tasks(suite: Suite | str, places: Places = None, **options: Any) -> list[Any]:
@@ -176,15 +174,14 @@ def build_tasks(suite: Suite | str, places: Places = None, **options: Any) -> li
         places: Where the data are.
         options: Passed to :func:`~suwen.bench.task_loading.load_data`.
     """
-    _require_mteb()
     suite = load_suite(suite) if isinstance(suite, str) else suite
     pairs = zip(suite.tasks, definitions(suite), strict=True)
     return [_task_class(suite, task, definition, places, options)() for task, definition in pairs]
 
 
-def _require_mteb() -> None:
+def _mteb(module: str) -> Any:
     try:
-        import mteb  # type: ignore[import-not-found]  # noqa: F401
+        return importlib.import_module(f"mteb.{module}")
     except ImportError as problem:
         raise MtebError(
             "this needs mteb: pip install mteb (where pytrec-eval-terrier has no wheel for your platform, a C "
@@ -195,10 +192,6 @@ def _require_mteb() -> None:
 def _task_class(
     suite: Suite, task: Task, definition: Mapping[str, Any], places: Places, options: Mapping[str, Any]
 ) -> type:
-    from mteb.abstasks.retrieval import AbsTaskRetrieval  # type: ignore[import-not-found]
-    from mteb.abstasks.sts import AbsTaskSTS  # type: ignore[import-not-found]
-    from mteb.abstasks.task_metadata import TaskMetadata  # type: ignore[import-not-found]
-
     def load_data_here(self: Any, *_: Any, **__: Any) -> None:
         if self.data_loaded:
             return
@@ -212,9 +205,10 @@ def _task_class(
             self.dataset["default"][task.split] = parts
         self.data_loaded = True
 
-    base = AbsTaskSTS if task.kind == "sts" else AbsTaskRetrieval
+    base = _mteb("abstasks.sts").AbsTaskSTS if task.kind == "sts" else _mteb("abstasks.retrieval").AbsTaskRetrieval
+    metadata = _mteb("abstasks.task_metadata").TaskMetadata(**definition)
     name = re.sub(r"\W", "", f"{suite.name}_{task.name}")
-    return type(name, (base,), {"metadata": TaskMetadata(**definition), "load_data": load_data_here})
+    return type(name, (base,), {"metadata": metadata, "load_data": load_data_here})
 
 
 def _dataset(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -233,13 +227,17 @@ def ranked_parts(data: Ranked) -> dict[str, Any]:
     """Corpus, queries, judgements and candidates as mteb's retrieval tasks hold them; titles are joined already."""
     documents = zip(data.document_ids, data.documents, strict=True)
     queries = zip(data.query_ids, data.queries, strict=True)
-    ranked = None
-    if data.candidates is not None:
-        groups = zip(data.query_ids, data.candidates, strict=True)
-        ranked = {query: [data.document_ids[row] for row in rows] for query, rows in groups}
+    candidates = (
+        None
+        if data.candidates is None
+        else {
+            query: [data.document_ids[row] for row in rows]
+            for query, rows in zip(data.query_ids, data.candidates, strict=True)
+        }
+    )
     return {
         "corpus": [{"id": document, "title": "", "text": text} for document, text in documents],
         "queries": [{"id": query, "text": text} for query, text in queries],
         "relevant_docs": data.qrels,
-        "top_ranked": ranked,
+        "top_ranked": candidates,
     }

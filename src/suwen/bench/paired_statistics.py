@@ -74,34 +74,27 @@ def paired_t_test(left: npt.ArrayLike, right: npt.ArrayLike) -> TTest:
         StatisticsError: If the samples differ in length, hold fewer than two values, or are not finite.
     """
     differences = _differences(left, right)
-    count = len(differences)
-    mean = float(differences.mean())
+    degrees = len(differences) - 1
     if np.ptp(differences) == 0:
         mean = float(differences[0])
         t = math.copysign(math.inf, mean) if mean else 0.0
-        return TTest(mean, t, count - 1, 0.0 if mean else 1.0)
-    t = mean / (float(differences.std(ddof=1)) / math.sqrt(count))
-    return TTest(mean, t, count - 1, two_sided_p(t, count - 1))
-
-
-def two_sided_p(t: float, degrees: float) -> float:
-    """The chance that Student's t with these degrees of freedom lies farther from 0 than `t`."""
-    if degrees <= 0 or math.isnan(t):
-        raise StatisticsError(f"No p value for t = {t} with {degrees} degrees of freedom; both need real data.")
-    return float(2 * _students_t().sf(abs(t), degrees))
+    else:
+        mean = float(differences.mean())
+        t = mean / (float(differences.std(ddof=1)) / math.sqrt(len(differences)))
+    return TTest(mean, t, degrees, float(2 * _scipy_stats().t.sf(abs(t), degrees)))
 
 
 def critical_t(p: float, degrees: float) -> float:
-    """The t whose :func:`two_sided_p` is `p`: an interval of confidence 1 - p reaches so many standard errors."""
-    return float(_students_t().isf(p / 2, degrees))
+    """The t that chance exceeds, on either side, with probability `p`: how many standard errors an interval reaches."""
+    return float(_scipy_stats().t.isf(p / 2, degrees))
 
 
-def _students_t() -> Any:
+def _scipy_stats() -> Any:
     try:
         from scipy import stats
     except ImportError as problem:
         raise StatisticsError("a test of significance needs scipy: pip install 'suwen[eval]'") from problem
-    return stats.t
+    return stats
 
 
 def paired_bootstrap(
@@ -126,14 +119,16 @@ def paired_bootstrap(
     if samples < 1:
         raise StatisticsError(f"The bootstrap was given {samples} resamples; 10,000 are usual.")
     differences = _differences(left, right)
-    count = len(differences)
-    generator = np.random.default_rng(seed)
-    means = np.empty(samples)
-    block = max(1, _DRAWS_PER_BLOCK // count)
-    for start in range(0, samples, block):
-        drawn = generator.integers(count, size=(min(block, samples - start), count))
-        means[start : start + len(drawn)] = differences[drawn].mean(axis=1)
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    drawn = _scipy_stats().bootstrap(
+        (differences,),
+        np.mean,
+        n_resamples=samples,
+        batch=max(1, _DRAWS_PER_BLOCK // len(differences)),
+        confidence_level=confidence,
+        method="percentile",
+        random_state=np.random.default_rng(seed),
+    )
+    low, high = drawn.confidence_interval
     return Interval(float(differences.mean()), float(low), float(high), confidence)
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from pydantic import TypeAdapter
 
 from suwen.errors import SuwenError
 
@@ -25,6 +26,7 @@ PAPERS = {
     "bmretriever": "BMRetriever, EMNLP 2024",
     "cardioembed": "CardioEmbed",
 }
+_Record = TypeVar("_Record", bound=tuple[object, ...])
 _SUFFIXES = {"K": Decimal(10) ** 3, "M": Decimal(10) ** 6, "B": Decimal(10) ** 9}
 
 
@@ -48,16 +50,6 @@ class Figure(NamedTuple):
         """The value as a number (``4.02B`` is 4.02e9), or None where the paper prints a word."""
         exact = _exact(self.value)
         return None if exact is None else float(exact)
-
-
-class PublishedTable(NamedTuple):
-    """What one transcribed table holds."""
-
-    paper: str
-    table: int
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    kinds: tuple[str, ...]
 
 
 class Rule(NamedTuple):
@@ -84,14 +76,19 @@ class Check(NamedTuple):
     slack: Decimal
 
     @property
+    def unit(self) -> Decimal:
+        """One in the last place of the printed cell."""
+        return _unit(self.figure.value)
+
+    @property
     def adds_up(self) -> bool:
         """Whether the recomputed value rounds to the printed one (a tie may go either way)."""
-        return self._distance <= _unit(self.figure.value) / 2
+        return self._distance <= self.unit / 2
 
     @property
     def beyond_rounding(self) -> bool:
         """Whether no rounding of the parts explains the printed value."""
-        return self._distance > _unit(self.figure.value) / 2 + self.slack
+        return self._distance > self.unit / 2 + self.slack
 
     @property
     def _distance(self) -> Decimal:
@@ -126,73 +123,46 @@ def published(paper: str, table: int | None = None) -> list[Figure]:
     return [figure for name in wanted for figure in _figures(*name)]
 
 
-def tables() -> list[PublishedTable]:
-    """Every transcribed table with its rows, columns and kinds of number, each in printed order."""
-    held = []
-    for paper, table in _files():
-        figures = _figures(paper, table)
-        rows, columns, kinds = (dict.fromkeys(map(attrgetter(name), figures)) for name in ("row", "column", "kind"))
-        held.append(PublishedTable(paper, table, tuple(rows), tuple(columns), tuple(kinds)))
-    return held
-
-
-def rules() -> list[Rule]:
-    """The lines of ``averages.csv``: which printed cells are worked out from which."""
-    return [
-        Rule(r["paper"], int(r["table"]), r["how"], r["rows"], r["columns"], r["over"], int(r["source"]))
-        for r in _read(FOLDER / "averages.csv")
-    ]
+def tables() -> list[tuple[str, int]]:
+    """Every transcribed table: its paper and its number, in the order of the papers."""
+    return list(_files())
 
 
 def recompute() -> list[Check]:
     """Work every derived cell out again from the printed cells it summarises."""
-    return [check for rule in rules() for check in _HOW[rule.how](rule)]
+    return [check for rule in _read(FOLDER / "averages.csv", Rule) for check in _HOW[rule.how](rule)]
 
 
 def discrepancies() -> list[Discrepancy]:
     """The recorded cells that do not add up; a test holds this list equal to what ``recompute`` finds."""
-    return [
-        Discrepancy(
-            r["paper"],
-            int(r["table"]),
-            r["row"],
-            r["column"],
-            r["printed"],
-            r["recomputed"],
-            r["beyond_rounding"] == "yes",
-        )
-        for r in _read(FOLDER / "discrepancies.csv")
-    ]
+    return _read(FOLDER / "discrepancies.csv", Discrepancy)
 
 
 def mismatches() -> list[Discrepancy]:
     """The cells ``recompute`` finds not to add up, in the form in which they are recorded."""
     return [
-        Discrepancy(*check.figure[:5], _shown(check), check.beyond_rounding)
+        Discrepancy(*check.figure[:5], str(check.recomputed.quantize(check.unit / 100)), check.beyond_rounding)
         for check in recompute()
         if not check.adds_up
     ]
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def _read(path: Path, kind: type[_Record]) -> list[_Record]:
+    """The lines of a CSV file as records whose fields are its columns."""
     with path.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+        return TypeAdapter(list[kind]).validate_python(list(csv.DictReader(lines)))  # type: ignore[valid-type]
 
 
 @cache
 def _files() -> dict[tuple[str, int], Path]:
     names = {path: path.stem.split("-table-") for path in FOLDER.glob("*-table-*.csv")}
-    order = list(PAPERS)
     files = {(paper, int(number)): path for path, (paper, number) in names.items()}
-    return dict(sorted(files.items(), key=lambda item: (order.index(item[0][0]), item[0][1])))
+    return dict(sorted(files.items(), key=lambda item: (list(PAPERS).index(item[0][0]), item[0][1])))
 
 
 @cache
 def _figures(paper: str, table: int) -> tuple[Figure, ...]:
-    return tuple(
-        Figure(r["paper"], int(r["table"]), r["row"], r["column"], r["value"], r["kind"], r["note"])
-        for r in _read(_files()[paper, table])
-    )
+    return tuple(_read(_files()[paper, table], Figure))
 
 
 @cache
@@ -219,10 +189,6 @@ def _decimal(figure: Figure) -> Decimal:
 def _unit(text: str) -> Decimal:
     """One in the last printed place: ``0.01`` for ``67.81``."""
     return Decimal(1).scaleb(-len(text.partition(".")[2]))
-
-
-def _shown(check: Check) -> str:
-    return str(check.recomputed.quantize(_unit(check.figure.value) / 100))
 
 
 def _targets(rule: Rule) -> Iterator[Figure]:

@@ -69,10 +69,11 @@ class BM25(Ranker):
         for number, text in enumerate(data.queries):
             before = time.perf_counter()
             scores = _scores(index, cut(text), len(data.documents))
-            if data.candidates is None:
-                rows = _top(scores, context.depth)
-            else:
-                rows = np.asarray(data.candidates[number], np.int64)
+            rows = (
+                _top(scores, context.depth)
+                if data.candidates is None
+                else np.asarray(data.candidates[number], np.int64)
+            )
             lists.append((rows, scores[rows]))
             spent.append((time.perf_counter() - before) * 1000)
             if context.progress is not None:
@@ -132,12 +133,12 @@ class Hybrid(Ranker):
             "dense": rank_densely(self._dense, data, setting, deep),
             "lexical": self._lexical.rank(data, setting, deep),
         }
-        lists = []
-        for number in range(len(data.queries)):
-            fused = fuse_hybrid({name: _ranking(leg, number) for name, leg in legs.items()}, len(data.documents))
-            lists.append((fused.rows, fused.scores))
+        fused = [
+            fuse_hybrid({name: _ranking(leg, number) for name, leg in legs.items()}, len(data.documents))
+            for number in range(len(data.queries))
+        ]
         depth = context.depth if data.candidates is None else None
-        rows, scores = ragged(lists, tie_order(data.document_ids), depth)
+        rows, scores = ragged([(one.rows, one.scores) for one in fused], tie_order(data.document_ids), depth)
         return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in legs.values()))
 
     def release(self) -> None:
@@ -197,7 +198,7 @@ class RunFile(Ranker):
         if not any(ranked):
             example = f"; it has {min(unjudged)!r}, the task has {data.query_ids[0]!r}" if unjudged else ""
             raise SystemProblem(f"{file}: no query of {setting.task.name} is in the run{example}. Name its own run")
-        lists = [_arrays(hits) for hits in ranked]
+        lists = [(np.array(list(hits), np.int64), np.array(list(hits.values()), np.float64)) for hits in ranked]
         return Ranks(*ragged(lists, tie_order(data.document_ids), context.depth if allowed is None else None))
 
     def _file(self, setting: Setting) -> Path:
@@ -208,10 +209,6 @@ class RunFile(Ranker):
         if file is None:
             raise SystemProblem(f"{self.name}: {self._path} has no run of {setting.task.name}; call it {names[0]}")
         return file
-
-
-def _arrays(hits: dict[int, float]) -> tuple[Any, Any]:
-    return np.fromiter(hits, np.int64, len(hits)), np.fromiter(hits.values(), np.float64, len(hits))
 
 
 def read_run(file: Path) -> Iterator[tuple[str, str, str, float]]:

@@ -45,20 +45,8 @@ class Result:
 
     def per_query(self) -> list[dict[str, Any]]:
         """A record per query: its id, text, metrics, first hits and relevant passages; per pair in an STS task."""
-        file = sidecar(self.path, _QUERIES)
-        with file.open(encoding="utf-8") as lines:
+        with sidecar(self.path, _QUERIES).open(encoding="utf-8") as lines:
             return [json.loads(line) for line in lines]
-
-    def run(self) -> dict[str, dict[str, float]]:
-        """The run: scores by query and document; empty for an STS task."""
-        file = sidecar(self.path, ".trec")
-        scores: dict[str, dict[str, float]] = {}
-        if file.is_file():
-            with file.open(encoding="utf-8") as lines:
-                for line in lines:
-                    query, _, document, _, score, _ = line.rstrip("\n").split("\t")
-                    scores.setdefault(query, {})[document] = float(score)
-        return scores
 
     def similarities(self) -> dict[str, Any] | None:
         """Similarities of positives and of negatives, for a histogram; None where the system has no vectors."""

@@ -69,9 +69,7 @@ class Plot:
     def csv(self) -> str:
         """The numbers as CSV."""
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
 
     @property
@@ -86,9 +84,15 @@ def has_matplotlib() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
+def require_matplotlib() -> None:
+    """Raise :class:`PlotError` where plots cannot be drawn."""
+    if not has_matplotlib():
+        raise PlotError("Plots need matplotlib, which is not installed; install it with: pip install 'suwen[eval]'")
+
+
 def find_font() -> str | None:
     """The family of an installed font with Chinese characters, or None."""
-    _need_matplotlib()
+    require_matplotlib()
     from matplotlib import font_manager
 
     def known() -> str | None:
@@ -104,18 +108,13 @@ def find_font() -> str | None:
     return known()
 
 
-def _need_matplotlib() -> None:
-    if not has_matplotlib():
-        raise PlotError("Plots need matplotlib, which is not installed; install it with: pip install 'suwen[eval]'")
-
-
 def render(plot: Plot, *, dark: bool = False, dpi: int = 150) -> bytes:
     """Draw a plot as PNG.
 
     Raises:
         PlotError: matplotlib is not installed.
     """
-    _need_matplotlib()
+    require_matplotlib()
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -185,7 +184,7 @@ def speed_plot(results: Sequence[Result]) -> Plot | None:
         axes.set_xlabel("median ms, one query at a time, log axis\n(an encoder's encoding, BM25's search)")
         axes.set_ylabel(f"mean main metric x 100, {count}")
         axes.grid(True, which="both")
-        _legend(figure, axes)
+        _legend(figure)
 
     title = f"Accuracy against query latency: {suite}"
     columns = ("system", "query_ms", "qps", "mean_main_metric_x100")
@@ -216,7 +215,7 @@ def bars_plot(results: Sequence[Result]) -> Plot:
         axes.set_xlim(min(0, *scores.values()), max(100, *scores.values()) * 1.08)
         axes.set_xlabel("main metric x 100")
         axes.grid(True, axis="x")
-        _legend(figure, axes)
+        _legend(figure)
 
     suite = results[0].suite
     title = f"Main metric by task: {suite}"
@@ -248,7 +247,7 @@ def _histogram(result: Result, known: dict[str, Any]) -> Plot:
         axes.set_xlabel(f"{known['similarity']} similarity")
         axes.set_ylabel("% of the pairs")
         axes.grid(True, axis="y")
-        _legend(figure, axes)
+        _legend(figure)
 
     title = f"Similarities of positives and negatives: {result.task}, {result.system}"
     alt = f"{title}. Mean of positives {positives.mean():.3f}, of negatives {negatives.mean():.3f}."
@@ -266,27 +265,30 @@ def curves_plot(file: Path | str) -> Plot:
         PlotError: The file cannot be read, or holds something else.
     """
     columns, rows = _read_curves(Path(file))
-    names = columns[1:]
+    curves = {
+        name: [(row[0], row[place]) for row in rows if row[place] is not None]
+        for place, name in enumerate(columns[1:], 1)
+    }
 
     def draw(figure: Any) -> None:
         # Losses and metrics have different scales: each gets axes of its own over one common step axis.
-        for number, axes in enumerate(np.atleast_1d(figure.subplots(len(names), sharex=True))):
-            known = [(row[0], row[number + 1]) for row in rows if row[number + 1] is not None]
-            dots = "." if len(known) < 50 else ""
-            axes.plot([x for x, _ in known], [y for _, y in known], color=_colour(number), marker=dots)
-            axes.set_title(names[number], loc="left", fontsize=10)
+        every = np.atleast_1d(figure.subplots(len(curves), sharex=True))
+        for number, (axes, (name, points)) in enumerate(zip(every, curves.items(), strict=True)):
+            dots = "." if len(points) < 50 else ""
+            axes.plot([x for x, _ in points], [y for _, y in points], color=_colour(number), marker=dots)
+            axes.set_title(name, loc="left", fontsize=10)
             axes.grid(True)
         axes.set_xlabel(columns[0])
 
     title = f"Training curves: {Path(file).stem}"
-    last = "; ".join(f"{name}: last {_short(_last(rows, number))}" for number, name in enumerate(names, 1))
+    last = "; ".join(f"{name}: last {_short(points[-1][1] if points else None)}" for name, points in curves.items())
     return Plot(
         _slug(f"curves-{Path(file).stem}"),
         title,
         f"{title}. {last}.",
         columns,
         rows,
-        (_WIDTH, 1 + 1.9 * len(names)),
+        (_WIDTH, 1 + 1.9 * len(curves)),
         draw,
     )
 
@@ -306,10 +308,6 @@ def _read_curves(file: Path) -> tuple[tuple[str, ...], list[tuple[str | float | 
     return tuple(heading), rows
 
 
-def _last(rows: Sequence[tuple[Any, ...]], place: int) -> float | None:
-    return next((row[place] for row in reversed(rows) if row[place] is not None), None)
-
-
 def _colour(number: int) -> str:
     return _COLOURS[number % len(_COLOURS)]
 
@@ -319,10 +317,9 @@ def _hatch(number: int) -> str:
     return ("", "///", "...", "xxx")[number // len(_COLOURS) % 4]
 
 
-def _legend(figure: Any, axes: Any) -> None:
-    handles, labels = axes.get_legend_handles_labels()
+def _legend(figure: Any) -> None:
     # Beneath the axes: names of systems are long, and on the axes they would hide what they name.
-    figure.legend(handles, labels, loc="outside lower left", frameon=False, fontsize=9, ncols=1)
+    figure.legend(loc="outside lower left", frameon=False, fontsize=9)
 
 
 def _short(value: Any) -> str:

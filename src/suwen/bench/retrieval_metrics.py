@@ -6,8 +6,8 @@ it finds the rank of each judged passage (a handful among a thousand hits) and e
 What is decided here, once, for every metric:
 
 - **Ties** are broken as trec_eval does: score descending, then passage id descending, compared as strings (code points,
-  which is the order of UTF-8 bytes, `strcmp`'s). Scores are compared as float64, as trec_eval 10 and ranx do;
-  `single_precision=True` rounds them to float32 first, as trec_eval 9 and pytrec_eval do.
+  which is the order of UTF-8 bytes, `strcmp`'s). Scores are compared as float64, as trec_eval 10 and ranx do
+  (trec_eval 9 and pytrec_eval round them to float32 first, and so have more ties).
 - **Which queries**: each query with a judgement of any grade, in the order of the qrels (trec_eval -c, ranx's
   `make_comparable`). One without hits scores 0; hits of a query without judgements are left out; a query none of whose
   judgements is relevant scores 0 and counts in the mean (trec_eval and ranx agree on that).
@@ -66,14 +66,13 @@ class Judged(NamedTuple):
     relevant_from: int
 
 
-def judge(run: Run, qrels: Qrels, *, relevant_from: int = 1, single_precision: bool = False) -> Judged:
+def judge(run: Run, qrels: Qrels, *, relevant_from: int = 1) -> Judged:
     """Find the rank of every judged passage of a run.
 
     Args:
         run: The hits of each query.
         qrels: The grades of each query's passages; ids that no corpus holds are simply never found.
         relevant_from: The least grade that counts as relevant (nDCG ignores it).
-        single_precision: Compare scores as float32, as trec_eval 9 does; more ties, broken by id.
 
     Raises:
         MetricError: For a NaN score, a passage twice in one query's hits, a fractional grade, no judgement at all, or a
@@ -88,12 +87,10 @@ def judge(run: Run, qrels: Qrels, *, relevant_from: int = 1, single_precision: b
     owners = np.repeat(np.arange(len(queries)), counts)
     hits = np.zeros(len(queries), np.int64)
     rank_lists: list[Ints] = []
-    kind = np.float32 if single_precision else np.float64
-    with np.errstate(over="ignore"):  # a float64 beyond float32 is infinite there, as in trec_eval 9
-        for row, query in enumerate(queries):
-            scores = _as_mapping(query, run.get(query, {}))
-            hits[row] = len(scores)
-            rank_lists.append(_ranks(query, scores, qrels[query], kind))
+    for row, query in enumerate(queries):
+        scores = _as_mapping(query, run.get(query, {}))
+        hits[row] = len(scores)
+        rank_lists.append(_ranks(query, scores, qrels[query]))
     ranks = np.concatenate(rank_lists)
     ideal = np.flatnonzero(grades > 0)
     ideal = ideal[np.lexsort((-grades[ideal], owners[ideal]))]
@@ -156,12 +153,12 @@ def _as_mapping(query: str, hits: Hits) -> Mapping[str, float]:
     return mapping
 
 
-def _ranks(query: str, hits: Mapping[str, float], judgements: Mapping[str, int], kind: type[np.floating[Any]]) -> Ints:
+def _ranks(query: str, hits: Mapping[str, float], judgements: Mapping[str, int]) -> Ints:
     """The rank of each judged passage, in the order of the judgements; 0 where it is no hit."""
     ranks = np.zeros(len(judgements), np.int64)
     if not hits:
         return ranks
-    scores = _as_floats(query, hits.values()).astype(kind, copy=False)
+    scores = _as_floats(query, hits.values())
     # Sorting the scores alone is several times cheaper than an argsort, and the ids are needed only where scores tie.
     ordered = np.sort(scores)
     if math.isnan(ordered[-1]):
@@ -171,7 +168,7 @@ def _ranks(query: str, hits: Mapping[str, float], judgements: Mapping[str, int],
         )
     where = [at for at, passage in enumerate(judgements) if passage in hits]
     passages = [passage for passage in judgements if passage in hits]
-    wanted = np.array([hits[passage] for passage in passages], np.float64).astype(kind, copy=False)
+    wanted = np.array([hits[passage] for passage in passages], np.float64)
     upper = ordered.searchsorted(wanted, "right")
     ranks[where] = len(hits) - upper + 1
     tied = np.flatnonzero(upper - ordered.searchsorted(wanted, "left") > 1).tolist()
@@ -360,14 +357,12 @@ def pearson(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     """Pearson's correlation of two lists of scores; a constant list, NaN or a missing pair is an error."""
     # Scaled first, so that neither squares nor tiny deviations leave the range of float64.
     left, right = ((side - side.mean()) / np.ptp(side) for side in _paired(predicted, gold))
-    value = float(left @ right / math.sqrt(float(left @ left) * float(right @ right)))
-    return max(-1.0, min(1.0, value))
+    return float(np.corrcoef(left, right)[0, 1])
 
 
 def spearman(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     """Spearman's correlation: Pearson's of the ranks, where tied values share their average rank."""
-    left, right = _paired(predicted, gold)
-    return pearson(_average_ranks(left), _average_ranks(right))
+    return pearson(*(_average_ranks(side) for side in _paired(predicted, gold)))
 
 
 def _average_ranks(values: Floats) -> Floats:

@@ -69,24 +69,25 @@ def is_grouped(files: Sequence[Path]) -> bool:
 
 def read_pairs(task: Task, source: Source, files: Sequence[Path]) -> Paired:
     """Sentence pairs with a score each."""
-    left: list[str] = []
-    right: list[str] = []
-    scores: list[float] = []
-    for place, record in rows_of(files):
-        one, other = (_text(record, names, place) for names in (_LEFT, _RIGHT))
-        gold = find_field(record, _GOLD, place)
-        try:
-            score = float(record[gold])
-        except (TypeError, ValueError):
-            score = math.nan
-        if not math.isfinite(score):
-            raise DataError(f"{place}: the field {gold!r} holds {record[gold]!r}; give each pair a number")
-        left.append(one)
-        right.append(other)
-        scores.append(score)
-    if len(scores) < 2:
-        raise DataError(f"Task {task.name}: {source.path} holds {len(scores)} pairs; a correlation needs at least two")
+    rows = [
+        (_text(record, _LEFT, place), _text(record, _RIGHT, place), _gold(record, place))
+        for place, record in rows_of(files)
+    ]
+    if len(rows) < 2:
+        raise DataError(f"Task {task.name}: {source.path} holds {len(rows)} pairs; a correlation needs at least two")
+    left, right, scores = (list(column) for column in zip(*rows, strict=True))
     return Paired(left, right, scores, source)
+
+
+def _gold(record: Mapping[str, Any], place: str) -> float:
+    name = find_field(record, _GOLD, place)
+    try:
+        score = float(record[name])
+    except (TypeError, ValueError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise DataError(f"{place}: the field {name!r} holds {record[name]!r}; give each pair a number")
+    return score
 
 
 def read_grouped(task: Task, source: Source, files: Sequence[Path], lenient: bool) -> Ranked:

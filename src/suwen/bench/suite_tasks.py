@@ -50,8 +50,8 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Instruction(_Frozen):
-    """What is put before the texts of each side; empty where the benchmark uses none."""
+class BySide(_Frozen):
+    """One text for the queries and one for the documents."""
 
     query: str
     document: str
@@ -102,7 +102,8 @@ class Task(_Frozen):
     licence: str = Field(min_length=1)
     layouts: tuple[Layout, ...] = Field(min_length=1)
     get: str = Field(min_length=1)
-    instruction: Instruction
+    #: What is put before the texts of each side; empty where the benchmark uses none.
+    instruction: BySide
     hub: Hub
     counts: Counts
     similarity: Literal["contract", "cosine", "dot"] = "contract"
@@ -165,13 +166,6 @@ class Average(_Frozen):
     published: tuple[Column, ...] = ()
 
 
-class Templates(_Frozen):
-    """How the paper's own models join an instruction and a text; other models bring their own contract."""
-
-    query: str
-    document: str
-
-
 class Suite(_Frozen):
     """A benchmark: its tasks and the averages it reports."""
 
@@ -179,7 +173,8 @@ class Suite(_Frozen):
     title: str
     paper: Known
     reference: str
-    templates: Templates
+    #: How the paper's own models join an instruction and a text; other models bring their own contract.
+    templates: BySide
     tasks: tuple[Task, ...] = Field(min_length=1)
     averages: tuple[Average, ...] = ()
 

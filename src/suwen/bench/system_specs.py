@@ -80,10 +80,6 @@ def _sentence_transformers(spec: str, rest: str) -> list[System]:
     return [ModelSystem(spec, query, document, prompting)]
 
 
-def _bm25(spec: str, rest: str) -> list[System]:
-    return [BM25(spec, rest)]
-
-
 def _hybrid(spec: str, rest: str) -> list[System]:
     analyser, _, dense = rest.partition(":")
     if analyser not in ANALYSERS:
@@ -100,15 +96,11 @@ def _openai(spec: str, rest: str) -> list[System]:
     return [EndpointSystem(spec, url, model, prompting)]
 
 
-def _run(spec: str, rest: str) -> list[System]:
-    return [RunFile(spec, Path(rest))]
-
-
 _KINDS: dict[str, Callable[[str, str], list[System]]] = {
     "pair": _pair,
     "st": _sentence_transformers,
-    "bm25": _bm25,
+    "bm25": lambda spec, rest: [BM25(spec, rest)],
     "hybrid": _hybrid,
     "openai": _openai,
-    "run": _run,
+    "run": lambda spec, rest: [RunFile(spec, Path(rest))],
 }

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
 from suwen.bench.exact_search import Ranks
 from suwen.bench.retrieval_metrics import Similarity
-from suwen.bench.suite_tasks import Task, Templates
+from suwen.bench.suite_tasks import BySide, Task
 from suwen.bench.task_data import Ranked
 from suwen.bench.vector_cache import Progress, VectorCache
 from suwen.encoders.query import Vectors
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
     """The task a system is run on, and how its suite joins an instruction and a text."""
 
     task: Task
-    templates: Templates
+    templates: BySide
 
     def composed(self, side: Side, texts: Sequence[str]) -> list[str]:
         """Texts with the suite's instruction for a side; as they are where it has none."""

@@ -31,7 +31,6 @@ from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import CorpusError
 from suwen.corpora.readers import read_documents
 from suwen.corpora.record_fields import to_qrel
-from suwen.corpora.records import Document
 from suwen.corpora.tabular import records
 
 #: Paths by task, or one folder that holds the tasks.
@@ -99,11 +98,9 @@ def _local(suite: Suite, task: Task, places: Places) -> Path | None:
 
 def _downloaded_revision(path: Path) -> str | None:
     """The commit that ``hf download --local-dir`` notes beside each file it fetched."""
-    notes = path / ".cache" / "huggingface" / "download"
-    for note in sorted(notes.rglob("*.metadata")) if notes.is_dir() else []:
-        lines = note.read_text(encoding="utf-8", errors="replace").splitlines()
-        return lines[0].strip() if lines else None
-    return None
+    notes = sorted((path / ".cache" / "huggingface" / "download").rglob("*.metadata"))
+    lines = notes[0].read_text(encoding="utf-8", errors="replace").splitlines() if notes else []
+    return lines[0].strip() if lines else None
 
 
 def _from_hub(task: Task, revision: str | None, offline: bool) -> Source:
@@ -185,16 +182,15 @@ def _read(task: Task, source: Source, lenient: bool) -> Data | None:
 def _read_collection(task: Task, source: Source, lenient: bool) -> Ranked:
     """BEIR's layout, CMIRB's, and MTEB's parquet: whatever a collection opens."""
     collection = Collection.open(source.path)
-    notes: list[str] = []
     judgements = Judgements(lenient)
     for file in _qrels_files(collection, task.split):
         for place, record in records(file):
             judgements.add(to_qrel(record, place), place)
     left_out: list[str] = []
     documents = read_documents(source.path, format="collection", on_skip=left_out.append if lenient else None)
-    texts = [(document.id, _content(document)) for document in documents]
-    if left_out:
-        notes.append(f"{len(left_out)} records of the corpus could not be used, the first: {left_out[0]}")
+    # A space, as BEIR and MTEB join them: published scores were made so.
+    texts = [(one.id, f"{one.title} {one.text}" if one.title else one.text) for one in documents]
+    notes = [f"{len(left_out)} records of the corpus could not be used, the first: {left_out[0]}"] if left_out else []
     queries = ((query.id, query.text) for query in collection.queries())
     return make_ranked(
         task.name,
@@ -206,11 +202,6 @@ def _read_collection(task: Task, source: Source, lenient: bool) -> Ranked:
         rerank=task.kind == "rerank",
         notes=notes,
     )
-
-
-def _content(document: Document) -> str:
-    # A space, as BEIR and MTEB join them: published scores were made so.
-    return f"{document.title} {document.text}" if document.title else document.text
 
 
 def _qrels_files(collection: Collection, split: str) -> list[Path]:
@@ -234,10 +225,9 @@ def _top_ranked(task: Task, path: Path) -> dict[str, list[str]] | None:
         return None
     if not has_fields(files, ("query-id", "query_id"), ("corpus-ids", "corpus_ids")):
         raise DataError(f"{files[0]}: candidates need the fields query-id and corpus-ids")
-    return dict(_candidate_rows(files))
-
-
-def _candidate_rows(files: list[Path]) -> Iterator[tuple[str, list[str]]]:
-    for _, record in rows_of(files):
-        query = record.get("query-id", record.get("query_id"))
-        yield str(query), [str(document) for document in record.get("corpus-ids", record.get("corpus_ids")) or []]
+    return {
+        str(record.get("query-id", record.get("query_id"))): [
+            str(document) for document in record.get("corpus-ids", record.get("corpus_ids")) or []
+        ]
+        for _, record in rows_of(files)
+    }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ def sides(table: Ratings, worst: str = "A") -> Ratings:
     """The same table with grades as two sides: 1 at the cut or better, 0 below it."""
     graded = table.grades != _NONE
     two = np.where(graded, (table.grades >= VALUES[worst]).astype(np.int8), np.int8(_NONE))
-    return Ratings(table.judges, table.pairs, table.query, two, table.absent)
+    return replace(table, grades=two)
 
 
 def counted(grades: npt.NDArray[np.int8], categories: int) -> Ints:
@@ -106,7 +107,7 @@ def fleiss_kappa(counts: npt.ArrayLike) -> float:
     """
     table = np.asarray(counts, np.float64)
     if table.ndim != 2 or not len(table):
-        return float("nan")
+        return math.nan
     judges = table.sum(axis=1)
     if judges[0] < 2 or (judges != judges[0]).any():
         raise JuryProblem("Fleiss' kappa needs the same number of judges, at least 2, for every item")
@@ -129,12 +130,12 @@ def _kappas(totals: Floats) -> Floats:
 
 
 def fleiss_interval(counts: Ints, query: Ints, *, draws: int = _DRAWS, seed: int = 0) -> Interval:
-    """Fleiss' kappa with a percentile bootstrap interval over queries.
+    """Fleiss' kappa with a percentile bootstrap interval over queries; NaN of nothing, or of a single judge.
 
     Whole queries are drawn: pairs of one query are alike, and drawing pairs would make the interval too narrow.
     """
-    if not len(counts):
-        return Interval(float("nan"), float("nan"), float("nan"))
+    if not len(counts) or counts[0].sum() < 2:
+        return Interval(math.nan, math.nan, math.nan)
     value = fleiss_kappa(counts)
     sums = _sums(counts.astype(np.float64))
     _, number = np.unique(query, return_inverse=True)
@@ -145,7 +146,7 @@ def fleiss_interval(counts: Ints, query: Ints, *, draws: int = _DRAWS, seed: int
     drawn = _kappas(weights.astype(np.float64) @ groups)
     drawn = drawn[~np.isnan(drawn)]
     if not len(drawn):
-        return Interval(value, float("nan"), float("nan"))
+        return Interval(value, math.nan, math.nan)
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Interval(value, float(low), float(high))
 
@@ -158,10 +159,10 @@ def cohen_kappa(left: npt.ArrayLike, right: npt.ArrayLike) -> float:
     """
     a, b = np.asarray(left), np.asarray(right)
     if not len(a):
-        return float("nan")
+        return math.nan
     agreed = float((a == b).mean())
     chance = sum(float((a == value).mean() * (b == value).mean()) for value in np.union1d(a, b))
-    return (agreed - chance) / (1 - chance) if chance < 1 - 1e-12 else float("nan")
+    return (agreed - chance) / (1 - chance) if chance < 1 - 1e-12 else math.nan
 
 
 class Severity(NamedTuple):
@@ -194,9 +195,9 @@ def severity(table: Ratings, worst: str = "A") -> list[Severity]:
         own = table.grades[:, number]
         own = own[own != _NONE]
         others = np.delete(both, number, axis=1)
-        apart = float((both[:, number] - others.mean(axis=1)).mean()) if others.size else float("nan")
-        shares = tuple(float((own == VALUES[grade]).mean()) if own.size else float("nan") for grade in GRADES)
-        mean, positive = (float(own.mean()), float((own >= VALUES[worst]).mean())) if own.size else (float("nan"),) * 2
+        apart = float((both[:, number] - others.mean(axis=1)).mean()) if others.size else math.nan
+        shares = tuple(float((own == VALUES[grade]).mean()) if own.size else math.nan for grade in GRADES)
+        mean, positive = (float(own.mean()), float((own >= VALUES[worst]).mean())) if own.size else (math.nan,) * 2
         absent = int(table.absent[:, number].sum())
         severities.append(Severity(judge, len(own), absent, shares, mean, positive, apart))
     return severities
@@ -241,11 +242,10 @@ def agreement(table: Ratings, worst: str = "A", *, draws: int = _DRAWS, seed: in
     """Measure the agreement of a jury of at least one judge; kappas of a single judge are NaN."""
     two = sides(table, worst)
     whole = table.complete
-    nothing = Interval(float("nan"), float("nan"), float("nan"))
-    both, five = nothing, nothing
-    if len(table.judges) > 1:
-        both = fleiss_interval(counted(two.grades[whole], 2), table.query[whole], draws=draws, seed=seed)
-        five = fleiss_interval(counted(table.grades[whole], 5), table.query[whole], draws=draws, seed=seed)
+    both, five = (
+        fleiss_interval(counted(grades[whole], categories), table.query[whole], draws=draws, seed=seed)
+        for grades, categories in ((two.grades, 2), (table.grades, 5))
+    )
     pairwise = {}
     for left, right in combinations(range(len(table.judges)), 2):
         graded = (two.grades[:, left] != _NONE) & (two.grades[:, right] != _NONE)
@@ -262,7 +262,7 @@ def _queries(two: Ratings) -> list[QueryAgreement]:
     for rows in np.split(np.arange(len(two.pairs)), edges) if two.pairs else []:
         grades = two.grades[rows]
         whole = grades[(grades != _NONE).all(axis=1)]
-        same = float((whole == whole[:, :1]).all(axis=1).mean()) if len(whole) else float("nan")
-        kappa = fleiss_kappa(counted(whole, 2)) if len(whole) and len(two.judges) > 1 else float("nan")
+        same = float((whole == whole[:, :1]).all(axis=1).mean()) if len(whole) else math.nan
+        kappa = fleiss_kappa(counted(whole, 2)) if len(whole) and len(two.judges) > 1 else math.nan
         measured.append(QueryAgreement(two.pairs[rows[0]][0], len(rows), len(whole), same, kappa))
     return sorted(measured, key=lambda one: (np.nan_to_num(one.unanimous, nan=2.0), one.query_id))

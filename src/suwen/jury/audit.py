@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from suwen.durable import write_json
-from suwen.html_kit import heading, paragraph, percent, table, write_document
+from suwen.durable import write_json, write_text
+from suwen.html_kit import document, heading, paragraph, percent, table
 from suwen.jury.consensus import Rule, consensus
 from suwen.jury.judge_batches import draw
 from suwen.jury.jury_folder import JuryFolder
@@ -173,7 +173,7 @@ def write_audit(path: Path, audited: Audit, pool: Path, texts: Texts) -> None:
         heading("Queries", "queries") + _queries(worst, queries),
     ]
     lead = f"{audited.benchmark}: {len(audited.queries):,} queries, judged again; {audited.rule}."
-    write_document(path, "Audit of a benchmark", lead, links, body)
+    write_text(path, document("Audit of a benchmark", lead, links, body))
     numbers = {"means": means(audited)} | plain(replace(audited, false_positives=[], false_negatives=[]))
     numbers["false_positives"] = [one.as_dict() for one in audited.false_positives]
     numbers["false_negatives"] = [one.as_dict() for one in audited.false_negatives]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,10 +126,8 @@ class Funnel:
 
 def funnel(pool: Path, verdicts: Iterable[Verdict], jury: Sequence[str]) -> Funnel:
     """Count what became of the pairs of a pool. Verdicts on pairs outside the pool are not counted."""
-    known: dict[tuple[str, str], tuple[Label, str]] = {}
-    for verdict in verdicts:
-        known[verdict.query_id, verdict.passage_id] = (verdict.label, _kind(verdict.main, jury))
-    counts: dict[str, int] = {}
+    known = {(one.query_id, one.passage_id): (one.label, _kind(one.main, jury)) for one in verdicts}
+    counts: Counter[str] = Counter()
     queries = pooled = judged = with_positive = 0
     for query in read_pool(pool):
         queries += 1
@@ -136,9 +135,7 @@ def funnel(pool: Path, verdicts: Iterable[Verdict], jury: Sequence[str]) -> Funn
         pooled += len(fates)
         judged += sum(kind != "unjudged" for _, kind in fates)
         with_positive += any(label == "positive" for label, _ in fates)
-        for label, kind in fates:
-            name = kind if label == "undecided" else label
-            counts[name] = counts.get(name, 0) + 1
+        counts.update(kind if label == "undecided" else label for label, kind in fates)
     return Funnel(queries, pooled, judged, with_positive=with_positive, **counts)
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -190,16 +191,12 @@ def read_grades(text: str, batch: Batch, data: Any = None) -> dict[str, Graded]:
 
 def _entries(text: str) -> dict[str, Any]:
     """What a reply that is no good holds all the same."""
-    try:
+    with suppress(ValueError, RecursionError):
         data = extract(text)
         if isinstance(data, dict):
             return data
-    except (ValueError, RecursionError):
-        pass
     entries: dict[str, Any] = {}
     for label, entry in _ENTRY.findall(text):
-        try:
+        with suppress(ValueError):
             entries[label] = json.loads(entry)
-        except ValueError:
-            continue
     return entries

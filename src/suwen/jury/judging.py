@@ -117,9 +117,8 @@ class Jury:
             self._votes.enrol(one.judge, one.model.model, one.prompt_name, one.prompt.fingerprint)
         run = _Run(self._judges, self._votes)
         first = self._llm.run(self._requests(run), run.take, total)
-        second: Summary | None = None
-        if first.stopped is None and run.incomplete:
-            second = self._llm.run(run.second_requests(), run.take_second)
+        follow_up = first.stopped is None and run.incomplete
+        second = self._llm.run(run.second_requests(), run.take_second) if follow_up else None
         return run.report(first, second)
 
     def _requests(self, run: _Run) -> Iterator[Request]:

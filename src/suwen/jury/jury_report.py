@@ -9,11 +9,12 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from suwen.durable import write_json
+from suwen.durable import write_json, write_text
 from suwen.html_kit import (
     Cell,
     PlainRow,
     details,
+    document,
     heading,
     interval,
     number,
@@ -21,7 +22,6 @@ from suwen.html_kit import (
     percent,
     quotes,
     table,
-    write_document,
 )
 from suwen.jury.agreement import Agreement, agreement, ratings
 from suwen.jury.consensus import Funnel, Rule, checked_jury, consensus, funnel
@@ -164,7 +164,7 @@ def write_report(
     body = [heading(name, anchor) + parts[anchor] for anchor, name in links]
     pairs = f"{report.funnel.pooled:,} pairs of {report.funnel.queries:,} queries"
     lead = f"{len(report.judges)} judges on {pairs}; {report.rule}."
-    write_document(path, title, lead, links, body)
+    write_text(path, document(title, lead, links, body))
     write_json(path.with_suffix(".json"), plain(report))
 
 
@@ -202,15 +202,8 @@ def _agreement(measured: Agreement, queries: dict[str, str]) -> str:
         (what, [number(one.value) + interval(one.low, one.high)])
         for what, one in (("positive against negative", measured.sides), ("the five grades", measured.grades))
     ]
-    pairwise = []
-    for row in names:
-        cells = [
-            ""
-            if row == column
-            else number(measured.pairwise.get((row, column), measured.pairwise.get((column, row), math.nan)))
-            for column in names
-        ]
-        pairwise.append((row, cells))
+    both_ways = measured.pairwise | {(right, left): kappa for (left, right), kappa in measured.pairwise.items()}
+    pairwise = [(row, ["" if row == column else number(both_ways[row, column]) for column in names]) for row in names]
     worst = [
         (queries.get(one.query_id, one.query_id)[:80], [str(one.complete), percent(one.unanimous), number(one.kappa)])
         for one in measured.queries[:_WORST_QUERIES]

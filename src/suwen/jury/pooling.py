@@ -234,7 +234,8 @@ def write_pool(
     """
     asked = collection.queries(split)[:queries]
     check_queries(asked, duplicates)
-    also = _positives(collection, split) if originals else None
+    judged = collection.qrels(split) if originals else {}
+    also = {query: [id_ for id_, grade in grades.items() if grade > 0] for query, grades in judged.items()}
     report, unfilled = PoolReport(), texts.with_name(f".{texts.name}.unfinished")
     unfilled.unlink(missing_ok=True)
     with replacing(path) as file:
@@ -281,11 +282,6 @@ def pool_collection(
     with ExitStack() as stack:
         opened = open_retrievers(retrievers, index, stack)
         return write_pool(folder.pool, folder.texts, collection, opened, **more)
-
-
-def _positives(collection: Collection, split: str | None) -> dict[str, list[str]]:
-    judged = collection.qrels(split)
-    return {query: [id_ for id_, grade in grades.items() if grade > 0] for query, grades in judged.items()}
 
 
 def _as_dict(pooled: PooledQuery) -> dict[str, Any]:

@@ -28,8 +28,9 @@ from suwen.sqlite_file import SqliteFile
 
 Opinion = Literal["positive", "negative", "unsure"]
 OPINIONS: tuple[Opinion, ...] = get_args(Opinion)
-#: What a CSV may say, beside the words themselves.
+#: What a CSV may say: the words themselves and others for them.
 _WORDS: Mapping[str, Opinion] = {
+    "positive": "positive", "negative": "negative", "unsure": "unsure",
     "1": "positive", "+": "positive", "yes": "positive", "相关": "positive", "是": "positive",
     "0": "negative", "-": "negative", "no": "negative", "不相关": "negative", "否": "negative",
     "?": "unsure", "？": "unsure", "不确定": "unsure",
@@ -81,8 +82,7 @@ class Reviews(SqliteFile):
 
     def __iter__(self) -> Iterator[Review]:
         """Every label ever given, oldest first."""
-        rows = self.rows("SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id")
-        yield from (Review(*row) for row in rows)
+        return map(Review._make, self.rows("SELECT pair, reviewer, label, note, source, at FROM labels ORDER BY id"))
 
     def latest(self) -> dict[str, dict[str, Review]]:
         """What each reviewer said last of each pair: ``{pair: {reviewer: review}}``."""
@@ -129,7 +129,9 @@ def import_csv(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer
                 raise JuryProblem(f"{place}: the pair {row['pair']!r} is not in the sample: is it of another one?")
             if not who:
                 raise JuryProblem(f"{place}: who labelled this? Add a column reviewer, or say so with --reviewer")
-            taken.append((row["pair"], who, _opinion(said, place), (row.get("note") or "").strip()))
+            if said not in _WORDS:
+                raise JuryProblem(f"{place}: {said!r} is no label: write positive, negative or unsure (or 1, 0, ?)")
+            taken.append((row["pair"], who, _WORDS[said], (row.get("note") or "").strip()))
     return sum(reviews.add(*one, source="csv") for one in taken)
 
 
@@ -149,15 +151,6 @@ def import_store(path: Path, reviews: Reviews, sample: Sequence[Sampled]) -> int
 def import_labels(path: Path, reviews: Reviews, sample: Sequence[Sampled], reviewer: str | None = None) -> int:
     """Take labels from another page's store (``.db``) or from a CSV; gives how many were new."""
     return import_store(path, reviews, sample) if path.suffix == ".db" else import_csv(path, reviews, sample, reviewer)
-
-
-def _opinion(said: str, place: str) -> Opinion:
-    for opinion in OPINIONS:
-        if said == opinion:
-            return opinion
-    if said in _WORDS:
-        return _WORDS[said]
-    raise JuryProblem(f"{place}: {said!r} is no label: write positive, negative or unsure (or 1, 0, ?)")
 
 
 def wilson(agreed: float, of: float) -> Interval:
@@ -241,9 +234,8 @@ def settled(said: Iterable[Opinion]) -> Label | None:
 
 def review_report(sample: Sequence[Sampled], reviews: Reviews) -> ReviewReport:
     """Measure how far experts agree with the jury, and with each other."""
-    latest = reviews.latest()
     pairs = {one.pair: one for one in sample}
-    said = {pair: by for pair, by in latest.items() if pair in pairs}
+    said = {pair: by for pair, by in reviews.latest().items() if pair in pairs}
     labels = {pair: settled(review.label for review in by.values()) for pair, by in said.items()}
     decided = {pair: label for pair, label in labels.items() if label and pairs[pair].stratum.label != "undecided"}
     strata: dict[str, list[bool]] = {}

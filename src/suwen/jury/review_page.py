@@ -108,12 +108,10 @@ class ReviewPage:
         if method == "POST" and headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise _Refused(415, "send JSON")
 
-    def _order(self, reviewer: str) -> list[str]:
-        # Each reviewer has an order of their own, so that no pair is always judged by a tired one.
-        return sorted(self._pairs, key=lambda pair: draw(reviewer, pair))
-
     def _pair(self, reviewer: str, at: str | None) -> dict[str, Any]:
-        order, mine = self._order(reviewer), self._reviews.by(reviewer)
+        # Each reviewer has an order of their own, so that no pair is always judged by a tired one.
+        order = sorted(self._pairs, key=lambda pair: draw(reviewer, pair))
+        mine = self._reviews.by(reviewer)
         done = sum(pair in mine for pair in order)
         if at is None:
             place = next((number for number, pair in enumerate(order) if pair not in mine), len(order))

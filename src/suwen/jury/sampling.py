@@ -161,14 +161,13 @@ def _sampled(record: Mapping[str, Any], place: str) -> Sampled:
 
 def write_csv(path: Path, sample: Iterable[Sampled]) -> None:
     """Write the blind CSV: no jury label, no stratum, in an order of no meaning; opens in any spreadsheet."""
+    ordered = sorted(sample, key=lambda one: one.pair)
     sheet = io.StringIO()
+    csv.writer(sheet).writerows(
+        [COLUMNS, *((one.pair, _plain(one.query), _plain(one.passage), "", "") for one in ordered)]
+    )
     # The mark at the beginning says to a spreadsheet that this is UTF-8.
-    sheet.write("\ufeff")
-    writer = csv.writer(sheet)
-    writer.writerow(COLUMNS)
-    for one in sorted(sample, key=lambda row: row.pair):
-        writer.writerow((one.pair, _plain(one.query), _plain(one.passage), "", ""))
-    write_text(path, sheet.getvalue())
+    write_text(path, "\ufeff" + sheet.getvalue())
 
 
 def _plain(text: str) -> str:
