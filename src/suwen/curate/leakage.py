@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from suwen.corpora.files import CorpusError
 from suwen.corpora.tabular import records
@@ -61,14 +61,6 @@ def weight(compared: str) -> float:
     """
     chinese = len(_HAN.findall(compared))
     return chinese + _LETTER_WEIGHT * (len(compared) - chinese)
-
-
-class Leak(NamedTuple):
-    """A training text that is, or holds, a held-out text."""
-
-    place: str
-    text: str
-    held_out: str
 
 
 class HeldOut:
@@ -153,7 +145,7 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
     Raises:
         LeakageError: Some of them are or hold a held-out text. The first few are named with their row.
     """
-    leaks: list[Leak] = []
+    leaks: list[str] = []
     clear: set[str] = set()  # a document of many rows is looked at once
     for number, item in enumerate(items, 1):
         for place, text in _texts(item):
@@ -162,10 +154,15 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
             if (held := held_out.hit(text)) is None:
                 clear.add(text)
             else:
-                leaks.append(Leak(f"row {number} ({place})", text, held))
+                leaks.append(f"row {number} ({place}): {_short(text)} has the held-out {_short(held)}")
         yield item
     if leaks:
-        raise LeakageError(_complaint(name, leaks))
+        more = f"; and {len(leaks) - _SHOWN} more" if len(leaks) > _SHOWN else ""
+        raise LeakageError(
+            f"{name}: {len(leaks)} texts are evaluation texts, which nothing may be trained on: "
+            f"{'; '.join(leaks[:_SHOWN])}{more}. Remove these rows, or make the data again with "
+            "tools/make_training_data.py"
+        )
 
 
 def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
@@ -175,17 +172,6 @@ def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
     yield "query", item.query
     yield from (("pos", text) for text in item.pos)
     yield from (("neg", text) for text in item.neg)
-
-
-def _complaint(name: str, leaks: list[Leak]) -> str:
-    shown = "; ".join(
-        f"{leak.place}: {_short(leak.text)} has the held-out {_short(leak.held_out)}" for leak in leaks[:_SHOWN]
-    )
-    more = f"; and {len(leaks) - _SHOWN} more" if len(leaks) > _SHOWN else ""
-    return (
-        f"{name}: {len(leaks)} texts are evaluation texts, which nothing may be trained on: {shown}{more}. "
-        "Remove these rows, or make the data again with tools/make_training_data.py"
-    )
 
 
 def _short(text: str, size: int = 40) -> str:
