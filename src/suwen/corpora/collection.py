@@ -124,8 +124,9 @@ def write_collection(
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise CorpusError(f"{path}: already there; remove it first or write the collection elsewhere")
     with new_folder(path) as folder:
-        _write_records(folder / "corpus.jsonl", "document", documents, _document_record)
-        _write_records(folder / "queries.jsonl", "query", queries, _query_record)
+        _write_records(folder / "corpus.jsonl", "document", map(_document_record, documents))
+        texts = ({"_id": query.id, "text": clean(query.text)} for query in queries)
+        _write_records(folder / "queries.jsonl", "query", texts)
         _write_qrels(folder / "qrels", qrels)
     return Collection.open(path)
 
@@ -156,15 +157,11 @@ def _document_record(document: Document) -> dict[str, Any]:
     return record | ({"metadata": tidy_metadata(document.metadata)} if document.metadata else {})
 
 
-def _query_record(query: Query) -> dict[str, Any]:
-    return {"_id": query.id, "text": clean(query.text)}
-
-
-def _write_records(path: Path, what: str, items: Iterable[_T], record_of: Callable[[_T], dict[str, Any]]) -> None:
+def _write_records(path: Path, what: str, records: Iterable[dict[str, Any]]) -> None:
     seen: set[str] = set()
 
     def checked() -> Iterator[dict[str, Any]]:
-        for record in map(record_of, items):
+        for record in records:
             identifier = _writable(record["_id"], what)
             if identifier in seen:
                 raise CorpusError(f"the {what} id {identifier!r} occurs twice; ids must differ")
