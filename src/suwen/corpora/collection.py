@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,14 +138,9 @@ def _read(path: Path, make: Callable[[Mapping[str, Any], str], _T]) -> Iterator[
     yield from (make(record, place) for place, record in records(path))
 
 
-def _distinct(ids: Iterable[str]) -> tuple[set[str], list[str]]:
-    seen: set[str] = set()
-    twice: dict[str, None] = {}
-    for identifier in ids:
-        if identifier in seen:
-            twice[identifier] = None
-        seen.add(identifier)
-    return seen, list(twice)
+def _distinct(ids: Iterable[str]) -> tuple[Mapping[str, int], list[str]]:
+    counts = Counter(ids)
+    return counts, [identifier for identifier, count in counts.items() if count > 1]
 
 
 def _about(what: str, ids: list[str]) -> list[str]:
