@@ -319,8 +319,8 @@ class _Maker:
             "training_queries_left_without_a_positive": counted.empty,
         }
         asked, length, positive = map(card.mean, (counted.queries, counted.documents, counted.positives))
-        rows, documents = len(counted.queries), len(counted.documents)
-        self.statistics.append(Statistics("train", "rows", "rows", rows, asked, documents, length, positive))
+        sizes = (len(counted.queries), asked, len(counted.documents), length)
+        self.statistics.append(Statistics("train", "rows", "rows", *sizes, positive))
 
 
 def _row_ids(query: str, own: Mapping[str, Label], settings: Assembly) -> tuple[list[str], list[str]]:
