@@ -32,7 +32,7 @@ _Item = TypeVar("_Item", TrainingRow, str)
 
 
 class LeakageError(SuwenError):
-    """Training data hold evaluation texts, or the held-out texts cannot be read."""
+    """Training data hold evaluation texts."""
 
 
 def is_held_out(text: str) -> bool:
@@ -92,16 +92,13 @@ class HeldOut:
         """Read ``{"text": …}`` lines, packed or not.
 
         Raises:
-            LeakageError: The file cannot be read, or a line has no text.
+            CorpusError: The file cannot be read, or a line has no text.
         """
         held_out = cls()
-        try:
-            for place, record in records(Path(path), "jsonl"):
-                if not isinstance(text := record.get("text"), str):
-                    raise LeakageError(f'{place}: not a held-out text; each line is like {{"text": "…"}}')
-                held_out.add(text)
-        except CorpusError as problem:
-            raise LeakageError(str(problem)) from problem
+        for place, record in records(Path(path), "jsonl"):
+            if not isinstance(text := record.get("text"), str):
+                raise CorpusError(f'{place}: not a held-out text; each line is like {{"text": "…"}}')
+            held_out.add(text)
         return held_out
 
     def add(self, text: str) -> None:
