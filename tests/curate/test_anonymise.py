@@ -12,9 +12,9 @@ from server import Fault, Says, Server, burst
 
 from suwen.corpora.records import Document
 from suwen.curate import CurateError
-from suwen.curate.anonymise import Anonymised, Finding, Sheet, anonymise
+from suwen.curate.anonymise import Anonymised, anonymise, anonymise_file
+from suwen.durable import write_lines
 from suwen.llm.asker import Unfinished
-from suwen.text.mask import Span
 
 SAID = {"阿强": "name", "城南菜市场旁边的红房子": "address", "wx_strong88": "phone"}
 
@@ -117,19 +117,22 @@ def test_a_context_without_room_is_told_before_any_call(ask) -> None:
         masked(ask, "http://127.0.0.1:9/v1", "甲", settings={"context": 300})
 
 
-def test_the_sheet_draws_its_share_and_all_that_is_suspicious(tmp_path: Path) -> None:
-    sheet, again = Sheet(tmp_path / "check.csv", 0.1, 3), Sheet(tmp_path / "again.csv", 0.1, 3)
-    left = (Span(3, 9, "phone", "", "139…"),)
-    for number in range(400):
-        done = Anonymised(
-            Document(f"d{number}", "文本"), by_model=(Finding("name", "阿强"),), left=left if number == 7 else ()
-        )
-        sheet.take(done)
-        again.take(done)
-    assert 20 <= sheet.write() <= 65 and again.write()
-    assert (tmp_path / "check.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
+def test_the_sheet_draws_its_share_and_all_that_is_suspicious(ask, tmp_path: Path) -> None:
+    texts = ["标本条码 110105194912310021。" if number == 7 else "阿强诉头痛。" for number in range(100)]
+    records = ({"_id": f"d{number}", "text": text} for number, text in enumerate(texts))
+    write_lines(tmp_path / "notes.jsonl", records)
+
+    def checked(name: str, share: float) -> int:
+        sheet = {"sheet": tmp_path / name, "share": share, "seed": 3}
+        with Server(play) as server:
+            counts = anonymise_file(tmp_path / "notes.jsonl", tmp_path / "masked.jsonl", ask(server.url), **sheet)
+        assert counts.documents == 100 and counts.suspicious == 1
+        return counts.to_check
+
+    assert checked("few.csv", 0.0) == 1 and 10 <= checked("check.csv", 0.25) <= 40
+    assert checked("again.csv", 0.25) and (tmp_path / "check.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
     rows = list(csv.DictReader((tmp_path / "check.csv").open(encoding="utf-8-sig")))
     (suspicious,) = [row for row in rows if row["document"] == "d7"]
-    assert suspicious["still suspicious"] == "phone at 3" and "阿强" not in str(rows)
+    assert suspicious["still suspicious"] == "id_card at 5" and "阿强" not in str(rows)
     with pytest.raises(CurateError, match="0 to 1"):
-        Sheet(tmp_path / "x.csv", 2.0)
+        checked("x.csv", 2.0)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.curate.diversify import DOCUMENTS, QUERIES, Diversity, DiversityError, diversify
+from suwen.curate import CurateError
+from suwen.curate.diversify import DOCUMENTS, QUERIES, Diversity, Selected, select
 
 
 class Vectors:
@@ -27,7 +28,7 @@ class Vectors:
         return self.rows[[int(text) for text in texts]]
 
 
-def plain(rows: npt.NDArray[Any], seeds: int, diversity: Diversity) -> list[tuple[str, int]]:
+def plain(rows: npt.NDArray[Any], seeds: int, diversity: Diversity) -> list[str]:
     """The selection as the paper words it."""
     unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     index, kept = list(range(seeds)), []
@@ -36,7 +37,7 @@ def plain(rows: npt.NDArray[Any], seeds: int, diversity: Diversity) -> list[tupl
         over = sum(score > diversity.threshold for score in nearest)
         if over <= diversity.most:
             index.append(candidate)
-            kept.append((str(candidate), over))
+            kept.append(str(candidate))
     return kept
 
 
@@ -57,16 +58,18 @@ def test_it_keeps_what_the_plain_loop_keeps(
     seed: int, seeds: int, batch: int, threshold: float, k: int, most: int
 ) -> None:
     encode, diversity = Vectors(seed), Diversity(k, threshold, most)
-    kept = list(diversify(iter(names(seeds, 200)), encode, iter(names(0, seeds)), diversity, batch=batch))
-    assert [tuple(item) for item in kept] == plain(encode.rows, seeds, diversity)
+    count = Selected()
+    kept = list(select(iter(names(0, 200)), str, encode, diversity, seeds=seeds, count=count, batch=batch))
+    assert kept == [*names(0, seeds), *plain(encode.rows, seeds, diversity)]
+    assert count == Selected(seeds, 200 - seeds, len(kept) - seeds)
     assert max(encode.batches) <= batch
 
 
 def test_the_paper_settings() -> None:
     assert QUERIES == (5, 0.85, 1) and DOCUMENTS == (5, 0.78, 1)
     encode = Vectors(1)
-    kept = [len(list(diversify(names(50, 200), encode, names(0, 50), setting))) for setting in (QUERIES, DOCUMENTS)]
-    assert 0 < kept[1] < kept[0] < 150
+    kept = [len(list(select(names(0, 200), str, encode, setting, seeds=50))) for setting in (QUERIES, DOCUMENTS)]
+    assert 50 < kept[1] < kept[0] < 200
 
 
 def test_candidates_stream() -> None:
@@ -77,7 +80,7 @@ def test_candidates_stream() -> None:
             taken.append(name)
             yield name
 
-    chosen = diversify(stream(), Vectors(2), batch=10)
+    chosen = select(stream(), str, Vectors(2), seeds=0, batch=10)
     next(chosen)
     assert len(taken) == 10
     assert list(chosen) and len(taken) == 100
@@ -85,16 +88,16 @@ def test_candidates_stream() -> None:
 
 @pytest.mark.parametrize("wrong", [Diversity(k=1, most=1), Diversity(most=-1), Diversity(threshold=1.5)])
 def test_settings_that_make_no_sense_are_refused(wrong: Diversity) -> None:
-    with pytest.raises(DiversityError):
-        list(diversify(["0"], Vectors(0), diversity=wrong))
+    with pytest.raises(CurateError):
+        list(select(["0"], str, Vectors(0), wrong))
 
 
 def test_bad_vectors_are_refused() -> None:
-    with pytest.raises(DiversityError, match="one row per text"):
-        list(diversify(["0", "1"], lambda texts: np.ones((1, 4))))
-    with pytest.raises(DiversityError, match="length zero"):
-        list(diversify(["0", "1"], lambda texts: np.zeros((2, 4))))
-    with pytest.raises(DiversityError, match="of 4, then of 2"):
-        list(diversify(["0"], lambda texts: np.ones((1, 4 if texts == ["s"] else 2)), ["s"]))
-    with pytest.raises(DiversityError, match="batches of 0"):
-        list(diversify(["0"], Vectors(0), batch=0))
+    with pytest.raises(CurateError, match="one row per text"):
+        list(select(["0", "1"], str, lambda texts: np.ones((1, 4))))
+    with pytest.raises(CurateError, match="length zero"):
+        list(select(["0", "1"], str, lambda texts: np.zeros((2, 4))))
+    with pytest.raises(CurateError, match="of 4, then of 2"):
+        list(select(["s", "0"], str, lambda texts: np.ones((1, 4 if texts == ["s"] else 2)), seeds=1))
+    with pytest.raises(CurateError, match="batches of 0"):
+        list(select(["0"], str, Vectors(0), batch=0))

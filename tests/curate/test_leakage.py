@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suwen.corpora.files import CorpusError
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import NEAR_WEIGHT, HeldOut, LeakageError, comparable, is_held_out, refuse_leaks, weight
 
@@ -95,9 +96,9 @@ def test_the_held_out_file_is_read(tmp_path: Path) -> None:
 def test_a_bad_held_out_file_is_said(tmp_path: Path) -> None:
     path = tmp_path / "held-out.jsonl"
     path.write_text('{"text": "a"}\n{"query": "b"}\n', encoding="utf-8")
-    with pytest.raises(LeakageError, match=r"held-out\.jsonl:2: not a held-out text"):
+    with pytest.raises(CorpusError, match=r"held-out\.jsonl:2: not a held-out text"):
         HeldOut.read(path)
-    with pytest.raises(LeakageError, match="cannot be read"):
+    with pytest.raises(CorpusError, match="cannot be read"):
         HeldOut.read(tmp_path / "none.jsonl")
 
 

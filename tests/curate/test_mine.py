@@ -18,7 +18,8 @@ from small_pair import NOTES, make_pair
 
 from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
-from suwen.curate.mine import Found, MiningError, Window, look_alikes, mine_negatives, search_index
+from suwen.curate import CurateError
+from suwen.curate.mine import Found, Window, look_alikes, mine_negatives, search_index
 from suwen.curate.near_duplicates import shingles, similarity
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
@@ -133,7 +134,7 @@ def test_rows_stream() -> None:
     [{"first_rank": 0}, {"first_rank": 9, "last_rank": 8}, {"count": 0}, {"margin": 0.0}, {"near_duplicate": 1.1}],
 )
 def test_a_window_that_makes_no_sense_is_refused(window: dict[str, Any]) -> None:
-    with pytest.raises(MiningError, match=next(iter(window)).replace("first_rank", "ranks")):
+    with pytest.raises(CurateError, match=next(iter(window)).replace("first_rank", "ranks")):
         Window(**window)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
-from suwen.curate.near_duplicates import Near
+from suwen.curate.near_duplicates import Near, groups
 from suwen.curate.splitting import Guard, refuse_duplicates, split_queries
 
 DISEASES = ("高血压", "糖尿病", "肺炎", "胃溃疡", "偏头痛", "骨质疏松", "甲状腺结节", "湿疹", "哮喘", "痛风")
@@ -22,7 +22,7 @@ def test_a_split_keeps_its_share_and_leaks_nothing(share: float, seed: int) -> N
     texts = {**TEXTS, "copy": "高血压吃什么药好呢？", "longer": "请问医生糖尿病饮食注意哪些事项，谢谢医生"}
     split = split_queries(texts, share, seed=seed)
     assert sorted([*split.train, *split.test, *split.dropped]) == sorted(texts)
-    assert abs(len(split.train) + len(split.dropped) - share * len(texts)) <= split.largest
+    assert abs(len(split.train) + len(split.dropped) - share * len(texts)) <= max(map(len, groups(texts)))
     assert ("copy" in split.test) == ("q0" in split.test)
     near = Near()
     for id_ in split.test:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from suwen.corpora.files import CorpusError
 from suwen.corpora.records import Query
 from suwen.curate import CurateError
-from suwen.curate.synonym_terms import Case, Dictionary, Entry, complaint, is_question, length, read_synonyms, uses
+from suwen.curate.synonym_terms import Case, Dictionary, complaint, is_question, length, read_synonyms, uses
 
 ENTRIES = [
-    Entry(("心肌梗死", "心梗", "MI")),
-    Entry(("糖尿病", "消渴症")),
-    Entry(("2型糖尿病", "非胰岛素依赖型糖尿病")),
-    Entry(("二尖瓣关闭不全", "MI")),
+    ("心肌梗死", "心梗", "MI"),
+    ("糖尿病", "消渴症"),
+    ("2型糖尿病", "非胰岛素依赖型糖尿病"),
+    ("二尖瓣关闭不全", "MI"),
 ]
 CASE = Case("q", "得了心肌梗死以后还能不能跑步", "心肌梗死", "心肌梗死", "心梗", "得了心梗以后还能不能跑步")
 GOOD = {
@@ -31,9 +31,9 @@ def test_dictionaries_of_every_form(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"name": "心肌梗死", "aliases": ["心梗", "心肌梗死"]}\n', encoding="utf-8")
     (tmp_path / "a.tsv").write_text("name\taliases\n心肌梗死\t心梗|MI\n", encoding="utf-8")
     (tmp_path / "a.csv").write_text("name,alias\n感冒,伤风\n", encoding="utf-8")
-    assert read_synonyms(tmp_path / "a.jsonl") == [Entry(("心肌梗死", "心梗"))]
-    assert read_synonyms(tmp_path / "a.tsv") == [Entry(("心肌梗死", "心梗", "MI"))]
-    assert read_synonyms(tmp_path / "a.csv") == [Entry(("感冒", "伤风"))]
+    assert read_synonyms(tmp_path / "a.jsonl") == [("心肌梗死", "心梗")]
+    assert read_synonyms(tmp_path / "a.tsv") == [("心肌梗死", "心梗", "MI")]
+    assert read_synonyms(tmp_path / "a.csv") == [("感冒", "伤风")]
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,18 @@ def test_bad_dictionaries_name_the_line(tmp_path: Path, text: str, problem: str)
 def test_the_longest_name_is_found_and_an_ambiguous_one_is_not() -> None:
     dictionary = Dictionary(ENTRIES)
     assert dictionary.ambiguous == {"mi"}
-    assert [entry.names[0] for _, _, entry in dictionary.terms("2型糖尿病和糖尿病")] == ["2型糖尿病", "糖尿病"]
+    assert [entry[0] for _, _, entry in dictionary.terms("2型糖尿病和糖尿病")] == ["2型糖尿病", "糖尿病"]
     assert list(dictionary.terms("MI之后怎么办")) == [] and list(dictionary.terms("没有名词")) == []
 
 
 def test_a_case_swaps_the_term_as_the_query_spells_it() -> None:
-    case = Dictionary([Entry(("Heart Attack", "myocardial infarction"))]).case(Query("q", "after a HEART attack, run?"))
+    case = Dictionary([("Heart Attack", "myocardial infarction")]).case(Query("q", "after a HEART attack, run?"))
     assert case is not None and case.term == "HEART attack"
     assert case.swapped == "after a myocardial infarction, run?"
 
 
 def test_names_that_hold_each_other_or_stand_there_already_are_not_swapped() -> None:
-    dictionary = Dictionary([Entry(("糖尿病", "2型糖尿病")), Entry(("感冒", "伤风"))])
+    dictionary = Dictionary([("糖尿病", "2型糖尿病"), ("感冒", "伤风")])
     assert dictionary.case(Query("q", "糖尿病怎么办")) is None
     assert dictionary.case(Query("q", "感冒就是伤风吗")) is None
 

@@ -13,7 +13,7 @@ from server import Fault, Says, Server, burst
 from suwen.corpora.records import Query
 from suwen.corpora.training_rows import read_training_rows
 from suwen.curate import CurateError
-from suwen.curate.synonym_terms import Dictionary, Entry, complaint
+from suwen.curate.synonym_terms import Dictionary, complaint
 from suwen.curate.synonyms import Sample, StsSettings, draw_pair, find_cases, make_sts, read_pairs
 from suwen.llm.asker import Unfinished
 
@@ -25,7 +25,7 @@ NAMES = [
     ("荨麻疹", "风疹块"),
 ]
 ASKS = ("患者早期需要注意哪些征兆", "在家里应该怎样护理才好", "平时的饮食方面有哪些禁忌", "一般要治疗多久才可能好转")
-DICTIONARY = Dictionary(Entry(names) for names in NAMES)
+DICTIONARY = Dictionary(NAMES)
 QUERIES = [Query(f"q{m}{n}", name + ask) for m, (name, _) in enumerate(NAMES) for n, ask in enumerate(ASKS)]
 _TERMS = re.compile("名词“(.+?)”有一个同义说法“(.+?)”")
 

@@ -17,9 +17,8 @@ from suwen.jury.pooling import PoolProblem
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import GRADES, Judge, JuryProblem, Vote
 from suwen.jury.votes import Votes, VotesProblem
-from suwen.llm.asker import DoesNotFit
 from suwen.llm.client import LLM
-from suwen.llm.config import ConfigProblem
+from suwen.llm.config import ConfigProblem, LLMError
 from suwen.llm.ledger import Budget
 from suwen.llm.token_estimate import estimate_messages
 
@@ -235,7 +234,7 @@ def test_a_batch_that_cannot_fit_is_told_before_anything_is_spent(tmp_path):
     texts = TEXTS | {"p3-0": "很长的段落。" * 900}
     with Server(judges(by_mark), models=MODELS) as server:
         with (
-            pytest.raises(DoesNotFit, match="ask about fewer at once"),
+            pytest.raises(LLMError, match="ask about fewer at once"),
             Court(tmp_path, server, texts=texts, context=1800) as court,
         ):
             court.judge()

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server import Fault, Says, Server, burst
 
-from suwen.llm.asker import MARKS, DoesNotFit, Unfinished, label_schema, labelled, share
-from suwen.llm.config import ConfigProblem
+from suwen.llm.asker import MARKS, Unfinished, label_schema, labelled, share
+from suwen.llm.config import ConfigProblem, LLMError
 from suwen.llm.endpoint import EndpointProblem
 from suwen.llm.ledger import Budget, BudgetProblem
 from suwen.llm.schema import fault
@@ -105,7 +105,7 @@ def test_long_texts_are_cut_and_marked(ask) -> None:
 
 
 def test_a_context_with_no_room_is_an_error_that_says_so(ask) -> None:
-    with pytest.raises(DoesNotFit, match="larger context"):
+    with pytest.raises(LLMError, match="larger context"):
         requests(ask(DEAD, settings={"context": 300}), ["病" * 100])
 
 

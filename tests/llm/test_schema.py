@@ -84,7 +84,9 @@ def test_single_rules(value: Any, schema: dict[str, Any], good: bool) -> None:
     assert (fault(value, schema) is None) is good
 
 
-@pytest.mark.parametrize("schema", [{"oneOf": []}, {"items": {"format": "date"}}, {"type": "float"}, []])
+@pytest.mark.parametrize(
+    "schema", [{"oneOf": []}, {"$ref": "#/$defs/vote"}, {"items": {"format": "date"}}, {"type": "float"}, []]
+)
 def test_a_rule_that_is_not_enforced_is_refused(schema: Any) -> None:
     with pytest.raises(SchemaProblem):
         check_schema(schema)

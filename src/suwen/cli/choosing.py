@@ -11,10 +11,9 @@ import typer
 from suwen.cli.model_options import show_funnel
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import out, print_json, say
-from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity
+from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selected
 from suwen.curate.mine import Window
 from suwen.curate.row_files import choose_diverse, mine_file
-from suwen.curate.selection import Selected
 from suwen.encoders.pair import Pair
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index

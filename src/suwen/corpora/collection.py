@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,8 +125,9 @@ def write_collection(
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise CorpusError(f"{path}: already there; remove it first or write the collection elsewhere")
     with new_folder(path) as folder:
-        _write_records(folder / "corpus.jsonl", "document", documents, _document_record)
-        _write_records(folder / "queries.jsonl", "query", queries, _query_record)
+        _write_records(folder / "corpus.jsonl", "document", map(_document_record, documents))
+        texts = ({"_id": query.id, "text": clean(query.text)} for query in queries)
+        _write_records(folder / "queries.jsonl", "query", texts)
         _write_qrels(folder / "qrels", qrels)
     return Collection.open(path)
 
@@ -136,14 +138,9 @@ def _read(path: Path, make: Callable[[Mapping[str, Any], str], _T]) -> Iterator[
     yield from (make(record, place) for place, record in records(path))
 
 
-def _distinct(ids: Iterable[str]) -> tuple[set[str], list[str]]:
-    seen: set[str] = set()
-    twice: dict[str, None] = {}
-    for identifier in ids:
-        if identifier in seen:
-            twice[identifier] = None
-        seen.add(identifier)
-    return seen, list(twice)
+def _distinct(ids: Iterable[str]) -> tuple[Mapping[str, int], list[str]]:
+    counts = Counter(ids)
+    return counts, [identifier for identifier, count in counts.items() if count > 1]
 
 
 def _about(what: str, ids: list[str]) -> list[str]:
@@ -156,15 +153,11 @@ def _document_record(document: Document) -> dict[str, Any]:
     return record | ({"metadata": tidy_metadata(document.metadata)} if document.metadata else {})
 
 
-def _query_record(query: Query) -> dict[str, Any]:
-    return {"_id": query.id, "text": clean(query.text)}
-
-
-def _write_records(path: Path, what: str, items: Iterable[_T], record_of: Callable[[_T], dict[str, Any]]) -> None:
+def _write_records(path: Path, what: str, records: Iterable[dict[str, Any]]) -> None:
     seen: set[str] = set()
 
     def checked() -> Iterator[dict[str, Any]]:
-        for record in map(record_of, items):
+        for record in records:
             identifier = _writable(record["_id"], what)
             if identifier in seen:
                 raise CorpusError(f"the {what} id {identifier!r} occurs twice; ids must differ")

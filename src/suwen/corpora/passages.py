@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from suwen.corpora.records import Document, Passage
 from suwen.text.split import SplitError, TokenCounter, passages
 
-__all__ = ["PassageStream", "TokenCounter", "split_document"]
-
 
 def split_document(document: Document, count: TokenCounter, size: int = 200, overlap: int = 40) -> list[Passage]:
     """Cut a document into passages of at most ``size`` tokens, title included; a short one is a single passage.

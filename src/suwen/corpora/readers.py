@@ -49,21 +49,13 @@ def read_documents(
     source = Path(source)
     if format is not None and format not in FORMATS:
         raise CorpusError(f"there is no format {format!r}; use one of {', '.join(FORMATS)}")
-    fields = Fields(id_field, text_field, title_field)
-    items = _items(source, format, fields, encoding)
-    return _good(items, on_skip)
-
-
-def _items(source: Path, format: str | None, fields: Fields, encoding: str) -> Iterator[_Item]:
-    if source.is_dir():
-        files = _files_of(source, format)
-        root = source
-    elif source.exists():
-        files, root = [source], source.parent
-    else:
+    if not source.exists():
         raise CorpusError(f"{source}: there is no such file or folder; check the path")
+    files, root = (_files_of(source, format), source) if source.is_dir() else ([source], source.parent)
     planned = [(path, _file_format(path, format)) for path in files]
-    return (item for path, kind in planned for item in _file_items(path, root, kind, fields, encoding))
+    fields = Fields(id_field, text_field, title_field)
+    items = (item for path, kind in planned for item in _file_items(path, root, kind, fields, encoding))
+    return _good(items, on_skip)
 
 
 def _files_of(folder: Path, format: str | None) -> list[Path]:

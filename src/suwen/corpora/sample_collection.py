@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from suwen.corpora.passages import TokenCounter, split_document
+from suwen.corpora.passages import split_document
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Passage
+from suwen.text.split import TokenCounter
 
 
 def sample_path() -> Path:

@@ -8,15 +8,10 @@ from pathlib import Path
 
 from suwen.corpora.files import BadRecord, CorpusError, read_text
 from suwen.corpora.records import Document
+from suwen.corpora.tabular import format_of
 from suwen.text.clean import clean
 
-_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
-
-
-def is_text_file(path: Path) -> bool:
-    """Whether a file's name is that of plain text or Markdown."""
-    return path.suffix.lower() in _SUFFIXES
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -25,7 +20,7 @@ def text_files(folder: Path) -> list[Path]:
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = (Path(parent, name) for name in names if not name.startswith("."))
-        files.extend(path for path in paths if is_text_file(path))
+        files.extend(path for path in paths if format_of(path) == "text")
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 

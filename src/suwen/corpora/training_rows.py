@@ -90,7 +90,11 @@ def to_training_row(record: Mapping[str, Any], place: str) -> TrainingRow:
         _scores(record.get("pos_scores"), len(pos), place, "pos"),
         _scores(record.get("neg_scores"), len(neg), place, "neg"),
     )
-    _check_prompt(row, place)
+    start = row.prompt.strip()
+    if start and any(text.startswith(start) for text in (row.query, *row.pos, *row.neg)):
+        raise TrainingRowError(
+            f"{place}: a text begins with the row's prompt, which would then stand twice; take it off the text"
+        )
     return row
 
 
@@ -117,7 +121,8 @@ def _first(record: Mapping[str, Any], part: str) -> Any:
 
 def _text(value: Any, place: str, part: str, *, raw: bool = False) -> str:
     if not isinstance(value, str):
-        raise TrainingRowError(f"{place}: {part} is {_kind(value)}, not a text; write it as a JSON string")
+        kind = "missing" if value is None else f"of type {type(value).__name__}"
+        raise TrainingRowError(f"{place}: {part} is {kind}, not a text; write it as a JSON string")
     text = clean(value)
     if not text:
         raise TrainingRowError(f"{place}: {part} has an empty text; fill it in or drop it")
@@ -142,16 +147,3 @@ def _scores(value: Any, count: int, place: str, part: str) -> tuple[float, ...]:
             f"{place}: {len(value)} {part}_scores for {count} {part} texts; write one for each, or leave them out"
         )
     return tuple(float(score) for score in value)
-
-
-def _check_prompt(row: TrainingRow, place: str) -> None:
-    start = row.prompt.strip()
-    doubled = start and (row.query.startswith(start) or any(text.startswith(start) for text in (*row.pos, *row.neg)))
-    if doubled:
-        raise TrainingRowError(
-            f"{place}: a text begins with the row's prompt, which would then stand twice; take it off the text"
-        )
-
-
-def _kind(value: Any) -> str:
-    return "missing" if value is None else f"of type {type(value).__name__}"

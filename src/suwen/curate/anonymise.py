@@ -125,24 +125,41 @@ def anonymise_file(
         source: What :func:`~suwen.corpora.readers.read_documents` reads.
         to: The masked documents.
         asker: The model that looks for what the rules missed.
-        sheet: A CSV for people to check, see :class:`Sheet`.
-        share: The share of documents in it.
-        seed: Of the draw.
+        sheet: A CSV for people to check: a sample of the documents, and all in which something is still suspicious.
+        share: The share of documents that is drawn for it; the paper checks 1%.
+        seed: Of the draw, by document.
     """
-    counts, checked = AnonymisedCounts(), Sheet(sheet or Path("check.csv"), share, seed)
+    if not 0 <= share <= 1:
+        raise CurateError(f"a share of {share} of the documents cannot be checked: give 0 to 1")
+    counts, rows = AnonymisedCounts(), list[tuple[str, ...]]()
 
     def records() -> Iterator[dict[str, Any]]:
         for done in anonymise(read_documents(source), asker):
-            checked.take(done)
             counts.take(done)
+            drawn = random.Random(f"{seed}:{done.document.id}").random() < share
+            if drawn or done.left or not done.complete:
+                rows.append(_sheet_row(done))
             yield done.document.record()
 
     if asker.dry_run:
         deque(records(), 0)
-    else:
-        write_lines(to, records())
-        counts.to_check = checked.write() if sheet else 0
+        return counts
+    write_lines(to, records())
+    if sheet is not None:
+        counts.to_check = len(rows)
+        sheet.parent.mkdir(parents=True, exist_ok=True)
+        # The mark at the front is what spreadsheets know UTF-8 by.
+        with sheet.open("w", encoding="utf-8-sig", newline="") as file:
+            csv.writer(file).writerows([_COLUMNS, *rows])
     return counts
+
+
+def _sheet_row(done: Anonymised) -> tuple[str, ...]:
+    rules = ", ".join(f"{kind} {count}" for kind, count in sorted(done.by_rules.items()))
+    model = ", ".join(finding.kind for finding in done.by_model)
+    left = ", ".join(f"{span.kind} at {span.start}" for span in done.left)
+    left += "" if done.complete else "; the model did not answer for all of it"
+    return done.document.id, done.document.content, rules, model, left, ""
 
 
 def _opened(document: Document, asker: Asker | None) -> _Open:
@@ -180,15 +197,16 @@ def _ask(window: list[_Open], asker: Asker) -> None:
             for place, piece in enumerate(one.pieces):
                 yield asker.request("personal", {"text": piece}, key=f"{number}/{place}")
 
-    said = asker.ask("personal data", requests(), _findings, lambda _: [])
+    said = asker.ask(
+        "personal data",
+        requests(),
+        lambda data: [Finding(named["kind"], named["text"].strip()) for named in data["found"]],
+        lambda _: [],
+    )
     for key, findings in said.items():
         one = window[int(key.partition("/")[0])]
         one.findings += findings
         one.answered += 1
-
-
-def _findings(data: Any) -> list[Finding]:
-    return [Finding(named["kind"], named["text"].strip()) for named in data["found"]]
 
 
 def _closed(one: _Open, *, asked: bool) -> Anonymised:
@@ -234,37 +252,3 @@ def _replacer(original: str, mask: str) -> Callable[[str], str]:
 
 def _latin(character: str) -> bool:
     return character.isascii() and character.isalnum()
-
-
-class Sheet:
-    """A sample of anonymised documents as CSV, for people to check; what is still suspicious is always in it."""
-
-    def __init__(self, path: Path, share: float = 0.01, seed: int = 0) -> None:
-        """Start a sheet.
-
-        Args:
-            path: The CSV file.
-            share: The share of documents that is drawn; the paper checks 1%.
-            seed: Of the draw, by document.
-        """
-        if not 0 <= share <= 1:
-            raise CurateError(f"a share of {share} of the documents cannot be checked: give 0 to 1")
-        self.path, self._share, self._seed, self._rows = path, share, seed, list[tuple[str, ...]]()
-
-    def take(self, done: Anonymised) -> None:
-        """Draw a document, or not."""
-        drawn = random.Random(f"{self._seed}:{done.document.id}").random() < self._share
-        if drawn or done.left or not done.complete:
-            rules = ", ".join(f"{kind} {count}" for kind, count in sorted(done.by_rules.items()))
-            model = ", ".join(finding.kind for finding in done.by_model)
-            left = ", ".join(f"{span.kind} at {span.start}" for span in done.left)
-            left += "" if done.complete else "; the model did not answer for all of it"
-            self._rows.append((done.document.id, done.document.content, rules, model, left, ""))
-
-    def write(self) -> int:
-        """Write the sheet; gives the number of documents in it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # The mark at the front is what spreadsheets know UTF-8 by.
-        with self.path.open("w", encoding="utf-8-sig", newline="") as file:
-            csv.writer(file).writerows([_COLUMNS, *self._rows])
-        return len(self._rows)

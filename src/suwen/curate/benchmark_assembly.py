@@ -14,7 +14,7 @@ from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError, card
-from suwen.curate.card import Mean, Statistics
+from suwen.curate.card import Statistics
 from suwen.curate.splitting import Guard, Split, refuse_duplicates, split_queries
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.synonyms import read_pairs
@@ -84,7 +84,7 @@ class Assembled:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as JSON can carry it."""
-        return {"path": str(self.path), "funnel": dict(self.funnel), "statistics": card.as_json(self.statistics)}
+        return asdict(self) | {"path": str(self.path)}
 
 
 def read_labels(verdicts: Iterable[Verdict]) -> Labels:
@@ -226,8 +226,7 @@ class _Maker:
         settings = {key: value for key, value in asdict(self.settings).items() if key not in (*options, "name")}
         about = {"funnel": self.funnel, "settings": settings, "made": _made(self.settings)}
         write_text(self.folder / "README.md", card.card(self.settings.name, self.statistics, **options, **about))  # type: ignore[arg-type]
-        record = {**about, "statistics": card.as_json(self.statistics)}
-        write_json(self.folder / "assembly.json", record)
+        write_json(self.folder / "assembly.json", {**about, "statistics": list(map(asdict, self.statistics))})
         return self
 
     def _retrieval(self) -> None:
@@ -235,8 +234,8 @@ class _Maker:
             query: [Qrel(query, passage, int(label == "positive")) for passage, label in own.items()]
             for query, own in self.refined.labels.items()
         }
-        length = self._write("retrieval", judged, lambda id_: id_ not in self.refined.removed)
-        self._count("retrieval", judged, "documents", length.count, length.value)
+        lengths = self._write("retrieval", judged, lambda id_: id_ not in self.refined.removed)
+        self._count("retrieval", judged, "documents", len(lengths), lengths)
 
     def _rerank(self) -> None:
         chosen = sample_candidates(self.refined.labels, self.settings)
@@ -244,20 +243,20 @@ class _Maker:
         if not chosen:
             return
         wanted = {qrel.document_id for own in chosen.values() for qrel in own}
-        length = self._write("rerank", chosen, wanted.__contains__)
+        lengths = self._write("rerank", chosen, wanted.__contains__)
         ranked = ({"query-id": id_, "corpus-ids": [qrel.document_id for qrel in own]} for id_, own in chosen.items())
         write_lines(self.folder / "rerank" / "top_ranked" / "test.jsonl", ranked)
-        self._count("rerank", chosen, "candidates_per_query", card.mean(map(len, chosen.values())), length.value)
+        self._count("rerank", chosen, "candidates_per_query", card.mean(map(len, chosen.values())), lengths)
 
-    def _write(self, name: str, judged: Candidates, keep: Callable[[str], bool]) -> Mean:
-        """Write a collection with its README; gives the number and the mean length of its documents."""
-        missing, length = {qrel.document_id for own in judged.values() for qrel in own}, Mean()
+    def _write(self, name: str, judged: Candidates, keep: Callable[[str], bool]) -> list[int]:
+        """Write a collection with its README; gives the lengths of its documents."""
+        missing, lengths = {qrel.document_id for own in judged.values() for qrel in own}, list[int]()
 
         def corpus() -> Iterator[Document]:
             for document in self.collection.documents():
                 if keep(document.id):
                     missing.discard(document.id)
-                    length.take(len(document.title) + len(document.text))
+                    lengths.append(len(document.title) + len(document.text))
                     yield document
 
         queries = [Query(query, self.texts[query]) for query in judged]
@@ -276,13 +275,12 @@ class _Maker:
         if name == "rerank":
             parts["top_ranked"] = {"test": "top_ranked/test.jsonl"}
         write_text(self.folder / name / "README.md", card.front_matter(parts))
-        return length
+        return lengths
 
-    def _count(self, name: str, judged: Candidates, of: str, size: float, length: float) -> None:
+    def _count(self, name: str, judged: Candidates, of: str, size: float, lengths: list[int]) -> None:
         asked = card.mean(len(self.texts[query]) for query in judged)
         positives = card.mean(sum(qrel.grade for qrel in own) for own in judged.values())
-        line = Statistics("test", name, name, len(judged), asked, size, length, positives)
-        self.statistics.append(line)
+        self.statistics.append(Statistics("test", name, name, len(judged), asked, size, card.mean(lengths), positives))
         counts = {"queries": len(judged), of: size, "relevant_per_query": positives}
         self.tasks.append(SuiteTask(name, name, counts))
 
@@ -316,13 +314,13 @@ class _Maker:
             rows = (counted.row(self.texts[query], part, store, guard) for query, part in drawn.items())
             write_training_rows(self.folder / "train.jsonl.gz", (row for row in rows if row is not None))
         self.funnel |= {
-            "training_rows": counted.queries.count,
+            "training_rows": len(counted.queries),
             "training_passages_dropped_as_test_positives": counted.leaks,
             "training_queries_left_without_a_positive": counted.empty,
         }
-        sizes = (counted.queries.value, counted.documents.count, counted.documents.value)
-        line = Statistics("train", "rows", "rows", counted.queries.count, *sizes, counted.positives.value)
-        self.statistics.append(line)
+        asked, length, positive = map(card.mean, (counted.queries, counted.documents, counted.positives))
+        sizes = (len(counted.queries), asked, len(counted.documents), length)
+        self.statistics.append(Statistics("train", "rows", "rows", *sizes, positive))
 
 
 def _row_ids(query: str, own: Mapping[str, Label], settings: Assembly) -> tuple[list[str], list[str]]:
@@ -332,10 +330,16 @@ def _row_ids(query: str, own: Mapping[str, Label], settings: Assembly) -> tuple[
 
 
 class _Rows:
-    """Makes training rows and counts what is kept out of them."""
+    """Makes training rows and counts what is kept out of them.
+
+    Attributes:
+        queries: The length of each query.
+        documents: The length of each passage.
+        positives: How many each row has.
+    """
 
     def __init__(self) -> None:
-        self.queries, self.documents, self.positives = Mean(), Mean(), Mean()
+        self.queries, self.documents, self.positives = list[int](), list[int](), list[int]()
         self.leaks = self.empty = 0
 
     def row(self, query: str, ids: tuple[list[str], list[str]], store: Texts, guard: Guard) -> TrainingRow | None:
@@ -343,10 +347,9 @@ class _Rows:
         if not pos:
             self.empty += 1
             return None
-        self.queries.take(len(query))
-        self.positives.take(len(pos))
-        for text in (*pos, *neg):
-            self.documents.take(len(text))
+        self.queries.append(len(query))
+        self.positives.append(len(pos))
+        self.documents += map(len, (*pos, *neg))
         return TrainingRow(query, pos, neg)
 
     def _safe(self, texts: Mapping[str, str], guard: Guard) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 _HEADINGS = (
@@ -62,33 +62,14 @@ class Statistics:
         )
 
 
-class Mean:
-    """A mean that is taken as the values pass by."""
-
-    def __init__(self) -> None:
-        self.count, self._sum = 0, 0.0
-
-    def take(self, value: float) -> None:
-        """Count one value in."""
-        self.count += 1
-        self._sum += value
-
-    @property
-    def value(self) -> float:
-        """The mean so far; 0 of nothing."""
-        return self._sum / self.count if self.count else 0.0
-
-
 def mean(values: Iterable[float]) -> float:
     """The mean; 0 of nothing.
 
     >>> mean([1, 2, 6]), mean([])
     (3.0, 0.0)
     """
-    made = Mean()
-    for value in values:
-        made.take(value)
-    return made.value
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else 0.0
 
 
 def table(lines: Sequence[Statistics]) -> str:
@@ -146,8 +127,3 @@ def front_matter(parts: Mapping[str, Mapping[str, str]]) -> str:
         for split, path in files.items():
             lines += [f"  - split: {split}", f"    path: {path}"]
     return "\n".join([*lines, "---", ""])
-
-
-def as_json(lines: Sequence[Statistics]) -> list[dict[str, Any]]:
-    """The statistics as JSON can carry them."""
-    return [asdict(line) for line in lines]

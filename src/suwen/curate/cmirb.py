@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Qrel
@@ -25,6 +25,7 @@ from suwen.jury.texts import Texts
 from suwen.llm.asker import MARKS, Asker
 from suwen.llm.requests import Request
 from suwen.retrieve.retriever import Index
+from suwen.text.fold import fold
 
 #: Finds documents by words: ids and scores, best first.
 Search = Callable[[str, int], Sequence[tuple[str, float]]]
@@ -94,13 +95,6 @@ class Match:
     def key(self) -> str:
         """Its key in a step."""
         return f"{self.query_id}\t{self.document_id}"
-
-
-class Said(NamedTuple):
-    """An answer from evidence alone."""
-
-    answerable: bool
-    answer: str
 
 
 def read_references(path: Path) -> dict[str, str]:
@@ -282,11 +276,11 @@ class Cmirb:
         said = self.asker.ask(
             "answer",
             (self._request("cmirb-answer", match, evidence="\n".join(match.evidence)) for match in matches),
-            lambda data: Said(data["answerable"], data["answer"].strip()),
-            lambda _: Said(True, "…" * (self.asker.config.max_tokens // 2)),
+            lambda data: str(data["answer"]).strip() if data["answerable"] else "",
+            lambda _: "…" * (self.asker.config.max_tokens // 2),
         )
         for match in matches:
-            match.answer = said[match.key].answer if match.key in said and said[match.key].answerable else ""
+            match.answer = said.get(match.key, "")
         matches = [match for match in matches if match.answer]
         self.funnel.answered = len(matches)
         return matches
@@ -381,7 +375,4 @@ def choice(text: str) -> str | None:
     ('D', 'B', None)
     """
     chosen = _CHOICE.match(text)
-    if chosen is None:
-        return None
-    letter = chosen[1]
-    return letter if letter.isascii() else chr(ord(letter) - 0xFEE0)
+    return fold(chosen[1]).upper() if chosen else None

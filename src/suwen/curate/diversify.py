@@ -6,13 +6,14 @@ Whether what is left is relevant to anything is not asked here; that is the jury
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from suwen.errors import SuwenError
+from suwen.curate import CurateError
 
 #: The paper seeds its index with so many samples.
 SEEDS = 5000
@@ -20,10 +21,6 @@ SEEDS = 5000
 Encode = Callable[[list[str]], npt.NDArray[Any]]
 _Vectors = npt.NDArray[np.float32]
 _T = TypeVar("_T")
-
-
-class DiversityError(SuwenError):
-    """Settings under which nothing would be dropped or kept, or vectors that cannot be compared."""
 
 
 class Diversity(NamedTuple):
@@ -39,9 +36,9 @@ class Diversity(NamedTuple):
     def check(self) -> None:
         """Refuse settings that make no sense."""
         if not 0 <= self.most < self.k:
-            raise DiversityError(f"most {self.most} of k {self.k}: with 0 <= most < k a candidate can be dropped")
+            raise CurateError(f"most {self.most} of k {self.k}: with 0 <= most < k a candidate can be dropped")
         if not -1 <= self.threshold <= 1:
-            raise DiversityError(f"threshold {self.threshold}: it is a cosine, from -1 to 1")
+            raise CurateError(f"threshold {self.threshold}: it is a cosine, from -1 to 1")
 
 
 #: Table 14.
@@ -49,59 +46,68 @@ QUERIES = Diversity(threshold=0.85)
 DOCUMENTS = Diversity(threshold=0.78)
 
 
-class Kept(NamedTuple, Generic[_T]):
-    """A candidate that was kept, and how many of its nearest kept texts were over the threshold (at most k)."""
+@dataclass
+class Selected:
+    """What a selection came to: items that were seeds, items judged, and of these the kept ones."""
 
-    item: _T
-    neighbours: int
+    seeds: int = 0
+    judged: int = 0
+    kept: int = 0
 
 
-def diversify(
-    candidates: Iterable[_T],
+def select(
+    items: Iterable[_T],
+    text_of: Callable[[_T], str],
     encode: Encode,
-    seeds: Iterable[_T] = (),
     diversity: Diversity = QUERIES,
     *,
-    text_of: Callable[[_T], str] = str,
+    seeds: int = SEEDS,
+    count: Selected | None = None,
     batch: int = 256,
-) -> Iterator[Kept[_T]]:
-    """Pass on the candidates that are not redundant among the seeds and what was kept before them.
+) -> Iterator[_T]:
+    """Pass on the first items, the seeds, and then those that are not redundant among them and what was kept.
 
-    Candidates are judged in order, one after the other, whatever the batch: one batch is encoded and looked up at once
-    and its own members are then compared with each other. Memory holds the vectors of the seeds and of the kept texts
+    Items are judged in order, one after the other, whatever the batch: one batch is encoded and looked up at once and
+    its own members are then compared with each other. Memory holds the vectors of the seeds and of the kept items
     (4 bytes a dimension) and one batch.
 
     Args:
-        candidates: Texts or whatever has one, streamed.
+        items: Queries or documents, streamed.
+        text_of: The text of one.
         encode: The encoder. The paper's is gte-multilingual-base.
-        seeds: What the index starts with, judged by nobody and not passed on; the paper takes :data:`SEEDS`.
         diversity: :data:`QUERIES` or :data:`DOCUMENTS`, or settings of one's own.
-        text_of: The text of a candidate.
+        seeds: How many of the first items are seeds; 0 judges every item.
+        count: Is counted into as items pass.
         batch: Texts encoded at once.
     """
     diversity.check()
-    index: Any = None
-    for part in _batches(seeds, batch):
+    if seeds < 0 or batch < 1:
+        raise CurateError(f"{seeds} seeds in batches of {batch}: give 0 or more seeds, and batches of at least 1")
+    stream, selected, index = iter(items), count or Selected(), None
+    while part := list(islice(stream, min(batch, seeds - selected.seeds))):
+        selected.seeds += len(part)
         index = _added(index, _vectors(encode, map(text_of, part)))
-    for part in _batches(candidates, batch):
+        yield from part
+    while part := list(islice(stream, batch)):
         vectors = _vectors(encode, map(text_of, part))
-        chosen, counts = _chosen(vectors, _over(index, vectors, diversity), diversity)
+        chosen = _chosen(vectors, _over(index, vectors, diversity), diversity)
+        selected.judged += len(part)
+        selected.kept += len(chosen)
         index = _added(index, vectors[chosen])
-        yield from (Kept(part[place], counts[place]) for place in chosen)
+        yield from (part[place] for place in chosen)
 
 
-def _chosen(vectors: _Vectors, counts: list[int], diversity: Diversity) -> tuple[list[int], list[int]]:
-    """The places of a batch that are kept, and everyone's neighbours over the threshold, those of the batch included.
+def _chosen(vectors: _Vectors, counts: list[int], diversity: Diversity) -> list[int]:
+    """The places of a batch that are kept, given how many are over the threshold outside it.
 
     Of the k nearest, as many are over the threshold as there are at all, but k at most: so the two counts simply add.
     """
     near = vectors @ vectors.T > diversity.threshold
     chosen: list[int] = []
-    for place in range(len(vectors)):
-        counts[place] = min(diversity.k, counts[place] + int(near[place, chosen].sum()))
-        if counts[place] <= diversity.most:
+    for place, outside in enumerate(counts):
+        if outside + int(near[place, chosen].sum()) <= diversity.most:
             chosen.append(place)
-    return chosen, counts
+    return chosen
 
 
 def _over(index: Any, vectors: _Vectors, diversity: Diversity) -> list[int]:
@@ -109,7 +115,7 @@ def _over(index: Any, vectors: _Vectors, diversity: Diversity) -> list[int]:
     if index is None or not index.ntotal:
         return [0] * len(vectors)
     if index.d != vectors.shape[1]:
-        raise DiversityError(f"vectors of {index.d}, then of {vectors.shape[1]} dimensions; use one encoder throughout")
+        raise CurateError(f"vectors of {index.d}, then of {vectors.shape[1]} dimensions; use one encoder throughout")
     scores, _ = index.search(vectors, min(diversity.k, index.ntotal))
     return [int(count) for count in (scores > diversity.threshold).sum(axis=1)]
 
@@ -128,18 +134,10 @@ def _vectors(encode: Encode, texts: Iterable[str]) -> _Vectors:
     whole = list(texts)
     given = np.asarray(encode(whole), np.float32)
     if given.ndim != 2 or len(given) != len(whole):
-        raise DiversityError(
+        raise CurateError(
             f"{len(whole)} texts became an array of shape {given.shape}; encode must give one row per text"
         )
     length = np.linalg.norm(given, axis=1, keepdims=True)
     if not np.isfinite(length).all() or not length.all():
-        raise DiversityError("a text became a vector of length zero or not finite; leave empty texts out")
+        raise CurateError("a text became a vector of length zero or not finite; leave empty texts out")
     return np.ascontiguousarray(given / length)
-
-
-def _batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    if size < 1:
-        raise DiversityError(f"batches of {size}: give at least 1")
-    stream = iter(items)
-    while part := list(islice(stream, size)):
-        yield part

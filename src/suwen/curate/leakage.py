@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from suwen.corpora.files import CorpusError
 from suwen.corpora.tabular import records
@@ -32,7 +32,7 @@ _Item = TypeVar("_Item", TrainingRow, str)
 
 
 class LeakageError(SuwenError):
-    """Training data hold evaluation texts, or the held-out texts cannot be read."""
+    """Training data hold evaluation texts."""
 
 
 def is_held_out(text: str) -> bool:
@@ -61,14 +61,6 @@ def weight(compared: str) -> float:
     """
     chinese = len(_HAN.findall(compared))
     return chinese + _LETTER_WEIGHT * (len(compared) - chinese)
-
-
-class Leak(NamedTuple):
-    """A training text that is, or holds, a held-out text."""
-
-    place: str
-    text: str
-    held_out: str
 
 
 class HeldOut:
@@ -100,16 +92,13 @@ class HeldOut:
         """Read ``{"text": …}`` lines, packed or not.
 
         Raises:
-            LeakageError: The file cannot be read, or a line has no text.
+            CorpusError: The file cannot be read, or a line has no text.
         """
         held_out = cls()
-        try:
-            for place, record in records(Path(path), "jsonl"):
-                if not isinstance(text := record.get("text"), str):
-                    raise LeakageError(f'{place}: not a held-out text; each line is like {{"text": "…"}}')
-                held_out.add(text)
-        except CorpusError as problem:
-            raise LeakageError(str(problem)) from problem
+        for place, record in records(Path(path), "jsonl"):
+            if not isinstance(text := record.get("text"), str):
+                raise CorpusError(f'{place}: not a held-out text; each line is like {{"text": "…"}}')
+            held_out.add(text)
         return held_out
 
     def add(self, text: str) -> None:
@@ -153,7 +142,7 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
     Raises:
         LeakageError: Some of them are or hold a held-out text. The first few are named with their row.
     """
-    leaks: list[Leak] = []
+    leaks: list[str] = []
     clear: set[str] = set()  # a document of many rows is looked at once
     for number, item in enumerate(items, 1):
         for place, text in _texts(item):
@@ -162,10 +151,15 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
             if (held := held_out.hit(text)) is None:
                 clear.add(text)
             else:
-                leaks.append(Leak(f"row {number} ({place})", text, held))
+                leaks.append(f"row {number} ({place}): {_short(text)} has the held-out {_short(held)}")
         yield item
     if leaks:
-        raise LeakageError(_complaint(name, leaks))
+        more = f"; and {len(leaks) - _SHOWN} more" if len(leaks) > _SHOWN else ""
+        raise LeakageError(
+            f"{name}: {len(leaks)} texts are evaluation texts, which nothing may be trained on: "
+            f"{'; '.join(leaks[:_SHOWN])}{more}. Remove these rows, or make the data again with "
+            "tools/make_training_data.py"
+        )
 
 
 def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
@@ -175,17 +169,6 @@ def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
     yield "query", item.query
     yield from (("pos", text) for text in item.pos)
     yield from (("neg", text) for text in item.neg)
-
-
-def _complaint(name: str, leaks: list[Leak]) -> str:
-    shown = "; ".join(
-        f"{leak.place}: {_short(leak.text)} has the held-out {_short(leak.held_out)}" for leak in leaks[:_SHOWN]
-    )
-    more = f"; and {len(leaks) - _SHOWN} more" if len(leaks) > _SHOWN else ""
-    return (
-        f"{name}: {len(leaks)} texts are evaluation texts, which nothing may be trained on: {shown}{more}. "
-        "Remove these rows, or make the data again with tools/make_training_data.py"
-    )
 
 
 def _short(text: str, size: int = 40) -> str:

@@ -18,17 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from suwen.corpora.training_rows import TrainingRow
+from suwen.curate import CurateError
 from suwen.curate.leakage import comparable
 from suwen.curate.near_duplicates import shingles, similarity
-from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
     from suwen.retrieve.ranking import Mode
     from suwen.retrieve.retriever import Index
-
-
-class MiningError(SuwenError):
-    """Settings that can find no negative."""
 
 
 class Found(NamedTuple):
@@ -62,13 +58,13 @@ class Window:
 
     def __post_init__(self) -> None:
         if not 1 <= self.first_rank <= self.last_rank:
-            raise MiningError(f"ranks {self.first_rank} to {self.last_rank}: give 1 <= first_rank <= last_rank")
+            raise CurateError(f"ranks {self.first_rank} to {self.last_rank}: give 1 <= first_rank <= last_rank")
         if self.count < 1:
-            raise MiningError(f"count {self.count}: ask for at least one negative")
+            raise CurateError(f"count {self.count}: ask for at least one negative")
         if self.margin is not None and not 0 < self.margin <= 1:
-            raise MiningError(f"margin {self.margin}: give a part of the positive's score, above 0 up to 1, or None")
+            raise CurateError(f"margin {self.margin}: give a part of the positive's score, above 0 up to 1, or None")
         if not 0 < self.near_duplicate <= 1:
-            raise MiningError(f"near_duplicate {self.near_duplicate}: give a similarity above 0 and up to 1")
+            raise CurateError(f"near_duplicate {self.near_duplicate}: give a similarity above 0 and up to 1")
 
     def allows(self, scores: npt.ArrayLike, positive: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Whether each candidate, ranked best first along the last axis, is within the ranks and below the margin."""

@@ -89,22 +89,17 @@ def groups(texts: Mapping[str, str], threshold: float = 0.7, links: Mapping[str,
         threshold: See :class:`Near`.
         links: Keys of one value belong together as well, whatever their texts.
     """
-    near, parents = Near(threshold), {key: key for key in texts}
+    from scipy.cluster.hierarchy import DisjointSet
+
+    near, joined = Near(threshold), DisjointSet(texts)
     firsts: dict[str, str] = {}
     for key, text in texts.items():
         for other in near.find(text):
-            parents[_root(parents, key)] = _root(parents, other)
+            joined.merge(key, other)
         near.add(key, text)
         if links is not None and key in links:
-            parents[_root(parents, key)] = _root(parents, firsts.setdefault(links[key], key))
+            joined.merge(key, firsts.setdefault(links[key], key))
     together: dict[str, list[str]] = {}
     for key in texts:
-        together.setdefault(_root(parents, key), []).append(key)
+        together.setdefault(joined[key], []).append(key)
     return list(together.values())
-
-
-def _root(parents: dict[str, str], key: str) -> str:
-    while parents[key] != key:
-        parents[key] = parents[parents[key]]
-        key = parents[key]
-    return key

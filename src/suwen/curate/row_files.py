@@ -12,10 +12,9 @@ from typing import Literal
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate import CurateError
-from suwen.curate.diversify import SEEDS, Diversity
+from suwen.curate.diversify import SEEDS, Diversity, Selected, select
 from suwen.curate.leakage import HeldOut
 from suwen.curate.mine import USUAL, Window, mine_negatives, search_index
-from suwen.curate.selection import Selected, select
 from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
 from suwen.durable import write_lines
 from suwen.encoders.pair import Pair
@@ -113,7 +112,7 @@ def choose_diverse(
     kind: Literal["queries", "documents"] = "queries",
     seeds: int = SEEDS,
 ) -> Selected:
-    """Write the diverse queries or documents of a source, see :func:`~suwen.curate.selection.select`."""
+    """Write the diverse queries or documents of a source, see :func:`~suwen.curate.diversify.select`."""
     selected, encoder = Selected(), pair.encoder(tier)
     if kind == "queries":
         rows = read_queries(source)

@@ -15,14 +15,13 @@ class Split(NamedTuple):
     """Queries on either side, by id, in the order they came.
 
     ``dropped`` hold a whole test query inside a longer one, so they are on neither side; ``groups`` is how many groups
-    of near-duplicates there were, ``largest`` the size of the largest.
+    of near-duplicates there were.
     """
 
     train: list[str]
     test: list[str]
     dropped: list[str]
     groups: int
-    largest: int
 
 
 def split_queries(
@@ -45,9 +44,8 @@ def split_queries(
     if not 0 <= train < 1:
         raise CurateError(f"a share of {train} for training: give 0 up to, but not with, 1")
     together = groups(texts, near_duplicate, links)
-    largest = max(map(len, together), default=0)
     if not train:
-        return Split([], list(texts), [], len(together), largest)
+        return Split([], list(texts), [], len(together))
     random.Random(f"{seed}:split").shuffle(together)
     wanted, chosen = round(train * len(texts)), set[str]()
     for group in together:
@@ -62,7 +60,7 @@ def split_queries(
             f"nothing is left to train on: of {len(texts)} queries, {len(together)} groups of near-duplicates, no "
             "group fits the share; ask for a larger one, or raise the near-duplicate threshold"
         )
-    return Split(kept, test, dropped, len(together), largest)
+    return Split(kept, test, dropped, len(together))
 
 
 class Guard:

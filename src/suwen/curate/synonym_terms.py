@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,10 +33,8 @@ _ASKS_EN = re.compile(
 )
 
 
-class Entry(NamedTuple):
-    """The names of one thing; the first is its own, the others are aliases."""
-
-    names: tuple[str, ...]
+#: The names of one thing; the first is its own, the others are aliases.
+Entry = tuple[str, ...]
 
 
 class Case(NamedTuple):
@@ -90,7 +88,7 @@ def _entry(record: Mapping[str, Any], place: str) -> Entry:
         names.setdefault(fold(text), text)
     if len(names) < 2:
         raise CurateError(f"{place}: {name!r} has no alias that differs from it; add one, or drop the line")
-    return Entry(tuple(names.values()))
+    return tuple(names.values())
 
 
 class Dictionary:
@@ -100,7 +98,7 @@ class Dictionary:
         self._entries: dict[str, Entry] = {}
         counts = Counter[str]()
         for entry in entries:
-            for name in {fold(name) for name in entry.names}:
+            for name in set(map(fold, entry)):
                 counts[name] += 1
                 self._entries[name] = entry
         self.ambiguous = {name for name, count in counts.items() if count > 1}
@@ -125,14 +123,14 @@ class Dictionary:
         choices = [
             (start, end, entry, other)
             for start, end, entry in self.terms(query.text)
-            for other in entry.names
+            for other in entry
             if _replaceable(query.text, query.text[start:end], other)
         ]
         if not choices:
             return None
         start, end, entry, other = random.Random(f"{seed}:{query.id}").choice(choices)
         swapped = query.text[:start] + other + query.text[end:]
-        return Case(query.id, query.text, entry.names[0], query.text[start:end], other, swapped)
+        return Case(query.id, query.text, entry[0], query.text[start:end], other, swapped)
 
 
 def _replaceable(query: str, term: str, other: str) -> bool:
@@ -148,12 +146,8 @@ def uses(text: str, term: str) -> bool:
     (True, False, True)
     """
     folded, wanted = fold(text), fold(term)
-    at = folded.find(wanted)
-    while at >= 0:
-        if _stands_alone(folded, at, at + len(wanted)):
-            return True
-        at = folded.find(wanted, at + 1)
-    return False
+    starts = (at for at in range(len(folded)) if folded.startswith(wanted, at))
+    return any(_stands_alone(folded, at, at + len(wanted)) for at in starts)
 
 
 def _stands_alone(folded: str, start: int, end: int) -> bool:
@@ -202,9 +196,5 @@ def complaint(data: Mapping[str, str], case: Case) -> str | None:
             return f"{name} has {length(text)} characters, it must have {shortest} to {longest}"
         if not is_question(text):
             return f"{name} is not a question"
-    return _repeated([case.query, *(data[name] for name in needs)])
-
-
-def _repeated(texts: Sequence[str]) -> str | None:
-    different = {comparable(text) for text in texts}
-    return None if len(different) == len(texts) else "two of the questions, or one and the original, are the same"
+    different = {comparable(text) for text in (case.query, *(data[name] for name in needs))}
+    return None if len(different) == 1 + len(needs) else "two of the questions, or one and the original, are the same"

@@ -216,17 +216,17 @@ class _Maker:
     def row(self, one: _Open) -> TrainingRow | None:
         """The verified row; None where no positive is left."""
         self._count(one)
-        by_answer: dict[str, list[Candidate]] = {"yes": [], "no": [], "unsure": []}
-        for place, candidate in enumerate(one.candidates):
-            if place in one.answers:
-                by_answer[one.answers[place]].append(candidate)
-        confirmed = [c.text for c in by_answer["yes"] if c.known == "pos"]
-        others = [c.text for c in by_answer["yes"] if c.known != "pos"]
+        right, wrong, unsure = (
+            [candidate for place, candidate in enumerate(one.candidates) if one.answers.get(place) == answer]
+            for answer in ("yes", "no", "unsure")
+        )
+        confirmed = [candidate.text for candidate in right if candidate.known == "pos"]
+        others = [candidate.text for candidate in right if candidate.known != "pos"]
         pos = [*confirmed, *(others if self.settings.promote or not one.row.pos else ())][: self.settings.positives]
         if not pos:
             self.funnel.without_a_positive += 1
             return None
-        neg = self._negatives(one, by_answer["no"], [*pos, *others, *(c.text for c in by_answer["unsure"])])
+        neg = self._negatives(one, wrong, [*pos, *others, *(candidate.text for candidate in unsure)])
         self.funnel.rows += 1
         self.funnel.positives += len(pos)
         self.funnel.hard_negatives += len(neg)

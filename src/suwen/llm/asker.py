@@ -23,10 +23,6 @@ MARKS = {"zh": "〔下文从略〕", "en": " [rest left out]"}
 _T = TypeVar("_T")
 
 
-class DoesNotFit(LLMError):
-    """What is to be asked at once is too long for the model's context."""
-
-
 class Unfinished(LLMError):
     """A run was stopped before its end; every reply so far is kept, and the same command goes on."""
 
@@ -131,7 +127,7 @@ class Drafter:
         lengths = [estimate_tokens(text) for text in texts]
         most = share(sorted(lengths), room)
         if most < min(LEAST_TOKENS, max(lengths, default=0)):
-            raise DoesNotFit(
+            raise LLMError(
                 f"{bare.key}: {len(texts)} texts do not fit the {self.config.context} tokens of {self.model!r} (about "
                 f"{max(most, 0)} would be left for each): ask about fewer at once, lower its max_tokens, or take a "
                 "model with a larger context"

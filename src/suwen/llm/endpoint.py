@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from suwen.llm.config import EndpointConfig, LLMError, ModelConfig
 from suwen.llm.ledger import Spent
 from suwen.llm.pace import Gate, back_off, retry_after
-from suwen.llm.replies import NEXT_MODE, MalformedReply, WireMode, body, first_mode, read
+from suwen.llm.replies import NEXT_MODE, MalformedReply, WireMode, body, read
 from suwen.llm.reply_cache import Stored
 from suwen.llm.requests import Request, estimate
 
@@ -68,7 +68,7 @@ class Endpoint:
         self.name, self.config = name, config
         self.gate = Gate(config.concurrency, config.requests_per_minute)
         self._client = _client(name, config)
-        self._mode: WireMode = first_mode(config.json_mode)
+        self._mode: WireMode = "schema" if config.json_mode == "auto" else config.json_mode
         self._failed_in_a_row = 0
 
     async def close(self) -> None:
@@ -200,9 +200,8 @@ class Endpoint:
     def _status(self, problem: APIStatusError, model: ModelConfig) -> Failure:
         code, message, at = problem.status_code, problem.message[:300], f"[llm.endpoints.{self.name}]"
         if code in (401, 403):
-            raise EndpointProblem(
-                f"endpoint {self.name!r} rejected the key ({message}): {self._key_hint()} of {at}"
-            ) from None
+            hint = f"check {self.config.key_env}, the key_env" if self.config.key_env else "set key_env"
+            raise EndpointProblem(f"endpoint {self.name!r} rejected the key ({message}): {hint} of {at}") from None
         if code == 404:
             raise EndpointProblem(
                 f"endpoint {self.name!r} knows no model {model.model!r} or no such address ({message}): correct model, "
@@ -220,9 +219,6 @@ class Endpoint:
         return Failure(
             str(code), f"endpoint {self.name!r} rejected the request with {code}: {message}. {_hint(message)}"
         )
-
-    def _key_hint(self) -> str:
-        return f"check {self.config.key_env}, the key_env" if self.config.key_env else "set key_env"
 
     async def check(self, models: list[str]) -> list[str]:
         """Raise ``EndpointProblem`` unless it answers; a free call.

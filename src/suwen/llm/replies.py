@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from suwen.llm.config import JsonMode, ModelConfig
+from suwen.llm.config import ModelConfig
 from suwen.llm.prompts import Message
 from suwen.llm.reply_cache import Stored
 from suwen.llm.requests import Finish, Request, clean, estimate, is_chinese, sampling
@@ -28,11 +28,6 @@ _ORDER = {
 
 class MalformedReply(Exception):
     """A body that is no chat completion; such a call is tried again."""
-
-
-def first_mode(mode: JsonMode) -> WireMode:
-    """The mode to start with."""
-    return "schema" if mode == "auto" else mode
 
 
 def body(request: Request, model: ModelConfig, mode: WireMode) -> dict[str, Any]:

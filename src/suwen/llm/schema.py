@@ -1,36 +1,41 @@
-"""The part of JSON Schema that replies are held to: checking a value, and checking a schema. Talks to no endpoint.
+"""The part of JSON Schema that replies are held to, and what is wrong with a reply, in words. Talks to no endpoint.
 
-A keyword outside this part is refused when the schema is read, so no rule is ever silently ignored.
+The checking is jsonschema's. A keyword outside this part is refused when the schema is read, so no rule is ever
+silently ignored.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from suwen.llm.config import LLMError
 
-_TYPES: dict[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, dict),
-    "array": lambda value: isinstance(value, list),
-    "string": lambda value: isinstance(value, str),
-    "boolean": lambda value: isinstance(value, bool),
-    "null": lambda value: value is None,
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    # JSON has one kind of number: 3.0 is an integer there.
-    "integer": lambda value: (
-        not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
-    ),
-}
+_TYPES = ("object", "array", "string", "boolean", "null", "number", "integer")
 _NOTES = {"title", "description", "$schema", "$comment", "default", "examples"}
+# The rules in the order they are checked, each with what is said where a value breaks it. A repair quotes these words,
+# so they are a part of its key in the cache of replies: with others, repairs paid for would be asked for again.
 _RULES = {
-    *("type", "enum", "const", "anyOf"),
-    *("properties", "required", "additionalProperties", "minProperties", "maxProperties"),
-    *("items", "minItems", "maxItems", "uniqueItems"),
-    *("minimum", "maximum", "minLength", "maxLength", "pattern"),
+    "type": "{value} is not of type {rule}",
+    "enum": "{value} is not one of {rule}",
+    "const": "{value} is not {rule}",
+    "anyOf": "{value} fits none of the forms allowed here",
+    "required": "{value} is missing",
+    "minProperties": "{size} properties, at least {rule} are needed",
+    "maxProperties": "{size} properties, at most {rule} are allowed",
+    "properties": "",
+    "additionalProperties": "{value} does not belong here",
+    "minItems": "{size} items, at least {rule} are needed",
+    "maxItems": "{size} items, at most {rule} are allowed",
+    "uniqueItems": "{value} is there twice",
+    "items": "",
+    "minLength": "{size} characters, at least {rule} are needed",
+    "maxLength": "{size} characters, at most {rule} are allowed",
+    "pattern": "{value} does not match {rule}",
+    "minimum": "{value} is less than {rule}",
+    "maximum": "{value} is more than {rule}",
 }
 
 
@@ -47,7 +52,7 @@ def check_schema(schema: Any, where: str = "schema") -> None:
     """
     if not isinstance(schema, dict):
         raise SchemaProblem(f'{where} must be a JSON object, not {type(schema).__name__}: write {{"type": …}}')
-    if unknown := sorted(set(schema) - _RULES - _NOTES):
+    if unknown := sorted(set(schema) - set(_RULES) - _NOTES):
         known = ", ".join(sorted(_RULES))
         raise SchemaProblem(f"{where} uses {', '.join(unknown)}, which is not checked here: use {known}")
     types = schema.get("type", [])
@@ -77,88 +82,47 @@ def is_strict(schema: Mapping[str, Any]) -> bool:
     return all(is_strict(part) for _, part in _parts(schema))
 
 
-def fault(value: Any, schema: Mapping[str, Any], at: str = "$") -> str | None:
-    """The first thing wrong with a value, in words a model can correct it by; None when it fits.
+def fault(value: Any, schema: Mapping[str, Any]) -> str | None:
+    """The first thing wrong with a value, in words a model can correct it by; None when it fits. Needs suwen[curate].
 
     >>> fault({"grade": "E"}, {"properties": {"grade": {"enum": ["S", "A"]}}})
     '$.grade: "E" is not one of "S", "A"'
     """
-    return next(_faults(value, schema, at), None)
+    error = next(_validator()(schema).iter_errors(value), None)
+    if error is None:
+        return None
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    return f"${path}: {_in_words(error)}"
 
 
-def _faults(value: Any, schema: Mapping[str, Any], at: str) -> Iterator[str]:
-    types = schema.get("type")
-    if types is not None:
-        names = [types] if isinstance(types, str) else list(types)
-        if not any(_TYPES[name](value) for name in names):
-            yield f"{at}: {_shown(value)} is not of type {' or '.join(names)}"
-            return
-    if "enum" in schema and not any(_same(value, one) for one in schema["enum"]):
-        yield f"{at}: {_shown(value)} is not one of {', '.join(map(_shown, schema['enum']))}"
-    if "const" in schema and not _same(value, schema["const"]):
-        yield f"{at}: {_shown(value)} is not {_shown(schema['const'])}"
-    if "anyOf" in schema and all(fault(value, part, at) for part in schema["anyOf"]):
-        yield f"{at}: {_shown(value)} fits none of the forms allowed here"
-    yield from _of_kind(value, schema, at)
+@cache
+def _validator() -> Any:
+    try:
+        from jsonschema import Draft202012Validator, validators
+    except ImportError:
+        raise LLMError("holding replies to a schema needs jsonschema: pip install 'suwen[curate]'") from None
+    return validators.create(
+        Draft202012Validator.META_SCHEMA,
+        Draft202012Validator.VALIDATORS,
+        type_checker=Draft202012Validator.TYPE_CHECKER,
+        applicable_validators=lambda schema: [(name, schema[name]) for name in _RULES if name in schema],
+    )
 
 
-def _of_kind(value: Any, schema: Mapping[str, Any], at: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from _object(value, schema, at)
-    elif isinstance(value, list):
-        yield from _array(value, schema, at)
-    elif isinstance(value, str):
-        yield from _sized(len(value), schema, at, "Length", "characters")
-        if "pattern" in schema and not re.search(schema["pattern"], value):
-            yield f"{at}: {_shown(value)} does not match {schema['pattern']}"
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        if value < schema.get("minimum", value):
-            yield f"{at}: {value} is less than {schema['minimum']}"
-        if value > schema.get("maximum", value):
-            yield f"{at}: {value} is more than {schema['maximum']}"
-
-
-def _object(value: dict[str, Any], schema: Mapping[str, Any], at: str) -> Iterator[str]:
-    known = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if name not in value:
-            yield f"{at}: {_shown(name)} is missing"
-    yield from _sized(len(value), schema, at, "Properties", "properties")
-    for name, part in known.items():
-        if name in value:
-            yield from _faults(value[name], part, f"{at}.{name}")
-    rest = schema.get("additionalProperties", True)
-    for name in value.keys() - known.keys():
-        if rest is False:
-            yield f"{at}: {_shown(name)} does not belong here"
-        elif isinstance(rest, dict):
-            yield from _faults(value[name], rest, f"{at}.{name}")
-
-
-def _array(value: list[Any], schema: Mapping[str, Any], at: str) -> Iterator[str]:
-    yield from _sized(len(value), schema, at, "Items", "items")
-    if schema.get("uniqueItems"):
-        for number, one in enumerate(value):
-            if any(_same(one, before) for before in value[:number]):
-                yield f"{at}: {_shown(one)} is there twice"
-    if "items" in schema:
-        yield from chain.from_iterable(
-            _faults(one, schema["items"], f"{at}[{number}]") for number, one in enumerate(value)
-        )
-
-
-def _sized(size: int, schema: Mapping[str, Any], at: str, what: str, unit: str) -> Iterator[str]:
-    if size < schema.get(f"min{what}", size):
-        yield f"{at}: {size} {unit}, at least {schema[f'min{what}']} are needed"
-    if size > schema.get(f"max{what}", size):
-        yield f"{at}: {size} {unit}, at most {schema[f'max{what}']} are allowed"
-
-
-def _same(left: Any, right: Any) -> bool:
-    # In Python True == 1; in JSON it is not.
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    return bool(left == right)
+def _in_words(error: Any) -> str:
+    keyword, rule, value = error.validator, error.validator_value, error.instance
+    size = len(value) if isinstance(value, str | list | dict) else 0
+    if keyword == "required":
+        value = next(name for name in rule if name not in value)
+    elif keyword == "additionalProperties":
+        value = next(name for name in value if name not in error.schema.get("properties", {}))
+    elif keyword == "uniqueItems":
+        value = next(item for number, item in enumerate(value) if item in value[:number])
+    if keyword == "type":
+        rule = " or ".join([rule] if isinstance(rule, str) else rule)
+    elif keyword != "pattern":
+        rule = ", ".join(map(_shown, rule)) if keyword == "enum" else _shown(rule)
+    return _RULES[keyword].format(value=_shown(value), rule=rule, size=size)
 
 
 def _shown(value: Any) -> str:

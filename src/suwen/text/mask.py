@@ -148,7 +148,9 @@ class Masker:
 
     def _known_names(self, view: View) -> Iterator[Place]:
         """Names met before, wherever they stand."""
-        return _mentions(view, self._names) if self._names else iter(())
+        han = {name for name in self._names if _ANY_HAN.search(name)}
+        yield from _han_mentions(view.folded, han)
+        yield from _latin_mentions(view.plain, self._names - han)
 
     def _mask_of(self, kind: str, original: str, language: int) -> str:
         same = (kind, _canonical(kind, original))
@@ -259,14 +261,9 @@ def _forms(name: str) -> Iterator[str]:
         yield f"{last}{comma}{first}"
 
 
-def _mentions(view: View, names: Collection[str]) -> Iterator[Place]:
-    yield from _han_mentions(view.folded, {name for name in names if _ANY_HAN.search(name)})
-    yield from _latin_mentions(view.plain, {name for name in names if not _ANY_HAN.search(name)})
-
-
 def _han_mentions(text: str, names: Collection[str]) -> Iterator[Place]:
     firsts = {name[0] for name in names}
-    for start, character in enumerate(text):
+    for start, character in enumerate(text if names else ""):
         if character not in firsts:
             continue
         for length in (4, 3, 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,13 +63,13 @@ _STREET = compiled(
 
 def name(view: View) -> Iterator[Place]:
     """Names after a title, in a field, in a signature, before a degree."""
-    names = []
-    for pattern in (_TITLED, _FIELD, _BY, _CALLED, _SELF, _KIN, _ROLE, _SURNAMED, _WITH_DEGREE, _BESIDE):
-        for match in pattern.finditer(view.plain):
-            words = match[1].replace(",", "").split()
-            if _NO_NAME.isdisjoint(words) and not _ILLNESS.match(view.plain, match.end(1)):
-                names.append(Place(*match.span(1)))
-    yield from apart(names)
+
+    def of_a_person(match: re.Match[str]) -> bool:
+        words = match[1].replace(",", "").split()
+        return _NO_NAME.isdisjoint(words) and not _ILLNESS.match(view.plain, match.end(1))
+
+    patterns = (_TITLED, _FIELD, _BY, _CALLED, _SELF, _KIN, _ROLE, _SURNAMED, _WITH_DEGREE, _BESIDE)
+    yield from apart(place for pattern in patterns for place in places(pattern, view.plain, of_a_person))
 
 
 def address(view: View) -> Iterator[Place]:

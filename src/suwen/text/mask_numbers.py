@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import chain
 
 from suwen.text.mask_view import Place, View, compiled, places
 
@@ -108,30 +107,25 @@ def email(view: View) -> Iterator[Place]:
 def id_card(view: View) -> Iterator[Place]:
     """Chinese identity numbers: any after their label, elsewhere only those whose parts and check digit are right."""
     yield from places(_ID_LABELLED, view.folded)
-    for match in _ID_18.finditer(view.folded):
-        if is_id_card(match[1]):
-            yield Place(*match.span(1))
-    for match in _ID_15.finditer(view.folded):
-        if is_id_card(match[1]) and not _THING.search(view.before(match.start())):
-            yield Place(*match.span(1))
+    yield from places(_ID_18, view.folded, lambda match: is_id_card(match[1]))
+    yield from places(_ID_15, view.folded, lambda match: is_id_card(match[1]) and not _of_a_thing(match, view))
 
 
 def bank_card(view: View) -> Iterator[Place]:
     """Bank and credit cards: any after their label, elsewhere those whose Luhn digit is right."""
     yield from places(_CARD_LABELLED, view.folded)
-    for match in _CARD.finditer(view.folded):
-        if passes_luhn(match[1]) and not _THING.search(view.before(match.start())):
-            yield Place(*match.span(1))
+    yield from places(_CARD, view.folded, lambda match: passes_luhn(match[1]) and not _of_a_thing(match, view))
 
 
 def phone(view: View) -> Iterator[Place]:
     """Phones of people: mobile, landline, American and foreign; the public lines of services are left."""
-    for match in chain.from_iterable(
-        pattern.finditer(view.folded) for pattern in (_PHONE_LABELLED, _MOBILE, _LANDLINE, _AMERICAN, _ABROAD)
-    ):
-        number = re.sub(r"\D", "", match[1])
-        if 7 <= len(number) <= 15 and not _SERVICE.match(match[1]) and not _THING.search(view.before(match.start())):
-            yield Place(*match.span(1))
+
+    def of_a_person(match: re.Match[str]) -> bool:
+        long = 7 <= sum(map(str.isdigit, match[1])) <= 15
+        return long and not _SERVICE.match(match[1]) and not _of_a_thing(match, view)
+
+    for pattern in (_PHONE_LABELLED, _MOBILE, _LANDLINE, _AMERICAN, _ABROAD):
+        yield from places(pattern, view.folded, of_a_person)
 
 
 def ssn(view: View) -> Iterator[Place]:
@@ -142,9 +136,7 @@ def ssn(view: View) -> Iterator[Place]:
 
 def record(view: View) -> Iterator[Place]:
     """Numbers of records, admissions and visits, after their label."""
-    for match in _RECORD.finditer(view.folded):
-        if sum(map(str.isdigit, match[1])) >= 3:
-            yield Place(*match.span(1))
+    return places(_RECORD, view.folded, lambda match: sum(map(str.isdigit, match[1])) >= 3)
 
 
 def bed(view: View) -> Iterator[Place]:
@@ -185,7 +177,9 @@ def passes_luhn(number: str) -> bool:
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
+def _of_a_thing(match: re.Match[str], view: View) -> bool:
+    return _THING.search(view.before(match.start())) is not None
+
+
 def _any_group(pattern: re.Pattern[str], view: View) -> Iterator[Place]:
-    for match in pattern.finditer(view.folded):
-        if match.lastindex is not None:
-            yield Place(*match.span(match.lastindex))
+    return (Place(*match.span(match.lastindex or 0)) for match in pattern.finditer(view.folded))

@@ -55,10 +55,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
 
 
-def places(pattern: re.Pattern[str], text: str, group: int | str = 1) -> Iterator[Place]:
-    """Where a group of ``pattern`` matches in ``text``."""
-    for match in pattern.finditer(text):
-        yield Place(*match.span(group))
+def places(pattern: re.Pattern[str], text: str, keep: Callable[[re.Match[str]], object] = bool) -> Iterator[Place]:
+    """Where the first group of ``pattern`` matches in ``text``, as far as ``keep`` says yes to the match."""
+    return (Place(*match.span(1)) for match in pattern.finditer(text) if keep(match))
 
 
 def apart(places: Iterable[Place]) -> list[Place]:

@@ -104,16 +104,9 @@ def name(view: View) -> Iterator[Place]:
 def address(view: View) -> Iterator[Place]:
     """Addresses after a label, or from a known province or city down to a door or a village."""
     text = view.folded
-    places = []
-    for label in _ADDRESS_LABEL.finditer(text):
-        place = _address_at(text, label.end(), labelled=True)
-        if place:
-            places.append(place)
-    for start in _place().finditer(text):
-        place = _address_at(text, start.start(), labelled=False)
-        if place:
-            places.append(place)
-    yield from apart(places)
+    places = [_address_at(text, label.end(), labelled=True) for label in _ADDRESS_LABEL.finditer(text)]
+    places += [_address_at(text, known.start(), labelled=False) for known in _place().finditer(text)]
+    yield from apart(place for place in places if place)
 
 
 def _in_form(text: str, start: int) -> Place | None:

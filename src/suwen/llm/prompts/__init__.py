@@ -22,7 +22,6 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -118,19 +117,16 @@ def load_prompt(name: str, language: str = "zh", folder: Path | None = None) -> 
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise PromptProblem(f"prompt file {name}.toml is not TOML: {problem}") from None
-    return _prompts(name, data)[_known(language, set(data) - _FIELDS, name)]
+    prompts = _prompts(name, data)
+    if language not in prompts:
+        raise PromptProblem(f"prompt {name!r} is not written in {language!r}: it is in {', '.join(sorted(prompts))}")
+    return prompts[language]
 
 
 def prompt_names(folder: Path | None = None) -> list[str]:
     """The names of all prompts there are."""
     home: Traversable = folder or resources.files(__name__)
     return sorted(file.name.removesuffix(".toml") for file in home.iterdir() if file.name.endswith(".toml"))
-
-
-def _known(language: str, languages: Iterable[str], name: str) -> str:
-    if language not in languages:
-        raise PromptProblem(f"prompt {name!r} is not written in {language!r}: it is in {', '.join(sorted(languages))}")
-    return language
 
 
 def _prompts(name: str, data: dict[str, Any]) -> dict[str, Prompt]:
