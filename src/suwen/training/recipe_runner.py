@@ -90,7 +90,8 @@ def train(
         if stop is not None and stop() and name != wanted[-1]:
             stopped = f"stopped after the stage '{name}': the same command with --resume goes on"
             break
-    report = TrainingReport(recipe.name, seed, run.folder, tuple(done), stopped=stopped)
+    followed = {key: one.under(recipe.faithful) for key, one in recipe.differs.items()}
+    report = TrainingReport(recipe.name, seed, run.folder, tuple(done), stopped, recipe.faithful, followed)
     if run.first:
         report.write()
     return report

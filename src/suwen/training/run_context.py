@@ -30,6 +30,7 @@ from suwen.training.students.student_models import (
     first_layers,
     init_from_vectors,
     prune_layers,
+    with_pooling,
     with_projection,
 )
 from suwen.training.students.student_tokenizer import train_tokenizer
@@ -71,6 +72,7 @@ class RunContext:
     stop: Callable[[], bool] | None = None
     shared: Path | None = None
     loaded: dict[str, Any] = field(default_factory=dict)
+    _read: dict[str, Texts] = field(default_factory=dict)
 
     def folder_of(self, name: str) -> Path:
         """The folder of a stage."""
@@ -120,7 +122,7 @@ class RunContext:
             folder,
             steps=steps,
             budget_seconds=training.seconds,
-            optimisation=training,
+            optimisation=training if steps is None else training.warmed(steps),
             checkpoint_every=training.checkpoint_every,
             log_every=training.log_every,
             progress=None if self.progress is None else partial(self.progress, folder.path.name),
@@ -155,11 +157,11 @@ class RunContext:
     def _held_out(self) -> HeldOut:
         return HeldOut.read(Path(str(self.recipe.data.held_out)))
 
-    @cached_property
-    def _all_texts(self) -> Texts:
-        file = Path(self.recipe.data.texts)
-        with self._guarded(file) as held_out:
-            return read_texts(file, held_out)
+    def _all_texts(self, path: str) -> Texts:
+        if path not in self._read:
+            with self._guarded(Path(path)) as held_out:
+                self._read[path] = read_texts(Path(path), held_out)
+        return self._read[path]
 
     @cached_property
     def measures(self) -> list[Measured]:
@@ -167,9 +169,9 @@ class RunContext:
         path = self.recipe.data.measure
         return load_measures(Path(path) if path is not None else None)
 
-    def texts(self, limit: int | None = None) -> Texts:
-        """The unlabelled texts, or as many of them as asked for; the same ones in every run."""
-        return self._all_texts.drawn(limit)
+    def texts(self, limit: int | None = None, path: str | None = None) -> Texts:
+        """The unlabelled texts, or a stage's own, or as many of them as asked for; the same ones in every run."""
+        return self._all_texts(path or self.recipe.data.texts).drawn(limit)
 
     def _results_read(self, stage: Stage) -> dict[str, str]:
         """Hashes of what the stages have left that this one reads: by its keys, or by its student's start."""
@@ -219,7 +221,7 @@ class RunContext:
             return load_model(self.model_of(start), device=self.device)[0]
         shape = self.recipe.students[name]
         if shape.base is not None:
-            pretrained = load_model(shape.base, device=self.device)[0]
+            pretrained = with_pooling(load_model(shape.base, device=self.device)[0], shape.pooling)
             if not shape.projection or pretrained.get_embedding_dimension() == self.recipe.dimension:
                 return pretrained
             return with_projection(pretrained, self.recipe.dimension)
@@ -237,7 +239,7 @@ class RunContext:
             intermediate=shape.intermediate,
             dimension=self.recipe.dimension,
             max_length=max(shape.max_length, shape.document_length or 0),
-            pooling=shape.pooling,
+            pooling=shape.pooling or "cls",
             dropout=shape.dropout,
             projection=shape.projection,
             seed=self.seed,

@@ -14,6 +14,7 @@ from suwen.encoders.side import Side
 from suwen.encoders.space import Form, Prompts
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
+from suwen.training.recipe.key_groups import Prompts as RecipePrompts
 from suwen.training.recipe.key_groups import Training
 from suwen.training.recipe.recipe_model import Student
 from suwen.training.run_context import RunContext
@@ -30,6 +31,7 @@ class StudentModel:
         model: The ``SentenceTransformer``.
         shape: What the recipe says of it.
         prompts: What stands before its texts, where the shape says nothing; else as the model itself says.
+        learning: What stands there while it learns, where that is another prompt than serves.
         cache: Where token ids are kept.
         blend: Students that stay as they are, each with its share of every vector.
     """
@@ -40,6 +42,7 @@ class StudentModel:
         shape: Student,
         *,
         prompts: Prompts | None = None,
+        learning: Prompts | None = None,
         cache: Path | None = None,
         blend: Sequence[tuple[StudentModel, float]] = (),
     ) -> None:
@@ -48,7 +51,8 @@ class StudentModel:
         if stated is not None:
             model.prompts = {"query": stated.query, "document": stated.document}
         self.sides: dict[Form, Side] = {"query": Side(model, "query"), "document": Side(model, "document")}
-        self.prompts = stated or Prompts(query=self.sides["query"].prompt, document=self.sides["document"].prompt)
+        served = stated or Prompts(query=self.sides["query"].prompt, document=self.sides["document"].prompt)
+        self.prompts, self.served = learning or served, served
 
     def length(self, form: Form) -> int:
         """The most tokens of a text in a form."""
@@ -71,8 +75,9 @@ class StudentModel:
             instructions: Of each text, see :func:`~suwen.training.tasks.row_tables.put`; none where there are none.
         """
         side, cache = self.sides[form], None if training is None else self.cache
-        given = texts if instructions is None else put(texts, form, instructions, self.prompts)
-        prompt = None if instructions is None else ""
+        prompts = self.served if training is None else self.prompts
+        given = texts if instructions is None else put(texts, form, instructions, prompts)
+        prompt = prompts.before(form) if instructions is None else ""
         tokens = tokenise(side, given, prompt=prompt, max_length=self.length(form), cache=cache)
         blend = [(other.tower(form, texts, training, instructions=instructions), share) for other, share in self.blend]
         if training is None:
@@ -124,6 +129,7 @@ def open_student(
     blend: Mapping[str, float] | None = None,
     *,
     training: Training | None = None,
+    prompts: RecipePrompts | None = None,
 ) -> StudentModel:
     """A student of the recipe, with the weights of a stage or its own start, and those that it is blended with.
 
@@ -133,6 +139,7 @@ def open_student(
         start: The stage whose weights it has; None for its own start.
         blend: The stages of those it is blended with, with their shares.
         training: How it is about to be trained.
+        prompts: What stands before its texts in that training, where it is not what serves.
     """
     others = [
         (open_student(context, context.recipe.stage(stage).student, stage), share)
@@ -147,4 +154,5 @@ def open_student(
     shape = context.recipe.students[name]
     # The document encoder's first layers read its prompts.
     theirs = context.recipe.decoder_stage.prompts.filled if shape.start == "layers-of-document" else None
-    return StudentModel(model, shape, prompts=theirs, cache=cache, blend=others)
+    learning = prompts.filled if prompts is not None and prompts.query is not None else None
+    return StudentModel(model, shape, prompts=theirs, learning=learning, cache=cache, blend=others)

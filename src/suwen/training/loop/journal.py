@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,6 +65,8 @@ class TrainingReport:
     folder: Path
     stages: tuple[StageReport, ...]
     stopped: str = ""
+    faithful: str = "fixed"
+    followed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -78,6 +80,8 @@ class TrainingReport:
             "seed": self.seed,
             "complete": self.complete,
             "stopped": self.stopped,
+            "faithful": self.faithful,
+            "followed": dict(self.followed),
             "stages": [asdict(stage) for stage in self.stages],
         }
 
@@ -93,6 +97,9 @@ class TrainingReport:
             )
             lines.append(f"| {stage.name} | {stage.kind} | {stage.seconds:.1f}{note} | {shown} |")
         lines += ["", f"In all {sum(stage.seconds for stage in self.stages):.0f} seconds."]
+        if self.followed:
+            lines += ["", f"Where paper, published code and correction part, `faithful: {self.faithful}` was followed:"]
+            lines += ["", *(f"- {key}: {value}" for key, value in self.followed.items())]
         if self.stopped:
             lines += ["", f"Not complete: {self.stopped}"]
         return "\n".join(lines) + "\n"

@@ -35,7 +35,7 @@ def row_files(recipe: Recipe, stage: Stage) -> dict[str, Path]:
 def count_examples(recipe: Recipe, stage: Stage) -> int | None:
     """Rows or texts of an epoch; None when the data are not there yet."""
     if stage.learns_from_texts:
-        texts, limit = _lines(Path(recipe.data.texts)), getattr(stage, "limit", None)
+        texts, limit = _lines(Path(stage.texts_file(recipe))), getattr(stage, "limit", None)
         return min(texts, limit) if texts is not None and limit is not None else texts
     rows = stage.rows_read
     if rows is None or not Path(recipe.data.rows).is_dir():
@@ -53,7 +53,7 @@ def count_kinds(recipe: Recipe) -> Counter[str] | None:
 
 def data_hashes(recipe: Recipe, stage: Stage) -> dict[str, str]:
     """Hashes of the files a stage reads."""
-    hashes = {"texts": file_hash(recipe.data.texts)} if stage.reads_texts else {}
+    hashes = {"texts": file_hash(stage.texts_file(recipe))} if stage.reads_texts else {}
     hashes |= {f"rows.{name}": file_hash(str(file)) for name, file in sorted(row_files(recipe, stage).items())}
     for key, path in (("held_out", recipe.data.held_out), ("measure", recipe.data.measure)):
         if path is not None:
@@ -81,9 +81,10 @@ def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
     for stage in map(recipe.stage, names):
         for key, hashed in data_hashes(recipe, stage).items():
             if hashed == _MISSING:
+                file = stage.texts_file(recipe) if key == "texts" else getattr(recipe.data, key)
                 raise DataError(
-                    f"data.{key}: {getattr(recipe.data, key)} does not exist, and the stage '{stage.name}' reads it; "
-                    f"make it, or set data.{key}"
+                    f"data.{key}: {file} does not exist, and the stage '{stage.name}' reads it; make it, or set "
+                    f"data.{key}"
                 )
         rows: Rows = getattr(stage, "rows", None) or Rows()
         for key, named in (("sources", rows.sources or ()), ("weights", rows.weights)):

@@ -26,9 +26,9 @@ class KeyGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def later(default: Any, description: str) -> Any:
+def later(default: Any, description: str, **limits: Any) -> Any:
     """A key that came after runs were made: left at its default, it does not tell the work of a stage apart."""
-    return Field(default=default, description=description, json_schema_extra={"later": True})
+    return Field(default=default, description=description, json_schema_extra={"later": True}, **limits)
 
 
 def _shares(blend: dict[str, float]) -> dict[str, float]:
@@ -90,14 +90,26 @@ class Training(Optimisation):
     checkpoint_every: int = Field(default=200, ge=0, description="steps between checkpoints; 0 = only the last")
     log_every: int = Field(default=20, ge=1, description="steps between points of the curves")
     seed: int | None = Field(default=None, ge=0, description="seed of this stage; null = the run's")
+    warmup_steps: int | None = later(None, "steps that warm up, in place of the share `warmup`", ge=0)
 
     @model_validator(mode="after")
     def _one_length(self) -> Training:
+        if self.warmup_steps is not None and self.seconds is not None:
+            raise ValueError(
+                "`warmup_steps` counts steps, and the clock says how many there are: give `warmup`, a share"
+            )
         given = [key for key in ("steps", "epochs", "seconds") if getattr(self, key) is not None]
         if len(given) != 1:
             said = " and ".join(given) or "none of them"
             raise ValueError(f"exactly one of steps, epochs and seconds says how long to train; {said} is given")
         return self
+
+    def warmed(self, steps: int) -> Training:
+        """The same, with the warm-up as a share of so many steps."""
+        if self.warmup_steps is None:
+            return self
+        # The last step is no longer part of it: a share of 1 would never come down.
+        return self.model_copy(update={"warmup": min(self.warmup_steps, steps - 1) / steps})
 
     def steps_over(self, rows: int) -> int | None:
         """The steps of a stage with so many rows or texts an epoch; None when the clock decides."""

@@ -40,6 +40,7 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
     path = find_recipe(path)
     raw = _read(path, ())
     pairs = [_pair(text) for text in sets]
+    _follow(raw, next((value for key, value in reversed(pairs) if key == "faithful"), raw.get("faithful", "fixed")))
     known = {stage.get("name") for stage in raw.get("stages", ())}
     # A variant may leave a stage out, or bring one: what is set on the recipe's own stages comes before it.
     late = [pair for pair in pairs if _stage_named(pair[0]) not in {None, *known}]
@@ -229,6 +230,13 @@ def _kind(stage: _Raw) -> type[Stage]:
     return STAGES.get(str(stage.get("stage")), Stage)
 
 
+def _follow(raw: _Raw, faithful: Any) -> None:
+    """Give the keys that paper and code do not agree on the values of the one that is followed."""
+    for key, said in (raw.get("differs") or {}).items():
+        if isinstance(said, dict) and (value := said.get(str(faithful), said.get("fixed"))) is not None:
+            set_key(raw, key, copy.deepcopy(value))
+
+
 def _apply_variant(raw: _Raw, name: str) -> None:
     variants: Mapping[str, Any] = raw.get("variants") or {}
     if name not in variants:
@@ -267,7 +275,9 @@ def _paths(raw: _Raw) -> Iterator[tuple[_Raw, str]]:
     if isinstance(data, dict):
         yield from ((data, key) for key in data)
     groups = [*(raw.get("stages") or ()), *(raw.get("students") or {}).values()]
-    yield from ((group, "base") for group in groups if isinstance(group, dict) and "base" in group)
+    yield from (
+        (group, key) for group in groups for key in ("base", "texts") if isinstance(group, dict) and key in group
+    )
 
 
 def _expand(raw: _Raw, folder: Path) -> None:

@@ -41,7 +41,10 @@ class Student(KeyGroup):
     max_length: int = Field(default=64, ge=4, description="tokens of a query")
     document_length: int | None = Field(default=None, ge=4, description="tokens in document form; null = max_length")
     projection: bool = Field(default=True, description="a linear layer from its width to the space's dimension")
-    pooling: Literal["cls", "mean"] = Field(default="cls", description="how the states of tokens become one vector")
+    pooling: Literal["cls", "mean"] | None = Field(
+        default=None,
+        description="how the states of tokens become one vector; null = a pretrained encoder's own, cls from scratch",
+    )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="of hidden states and attention, while it learns")
     init: str = Field(
         default="random",
@@ -66,8 +69,10 @@ class Student(KeyGroup):
             raise ValueError("`init: vectors` starts the table of a static student from scratch: say `init: random`")
         if not self.train_table and self.kind == "static":
             raise ValueError("a static student is its table: `train_table: false` leaves nothing to train")
-        if not scratch and (self.pooling, self.dropout) != ("cls", 0.0):
-            raise ValueError("`pooling` and `dropout` are for transformers from scratch: others keep their own")
+        if not scratch and self.dropout:
+            raise ValueError("`dropout` is for transformers from scratch: others keep their own")
+        if not scratch and self.base is None and self.pooling not in (None, "cls"):
+            raise ValueError("`pooling` is for transformers from scratch or a `base`: others keep their own")
         if self.table_of is not None and not scratch:
             raise ValueError("`init: table:STUDENT` starts a transformer from scratch: say `init: random`")
         return self
@@ -124,13 +129,27 @@ class Variant(KeyGroup):
     )
 
 
+class Difference(KeyGroup):
+    """A key that the paper, its published code and our correction do not agree on; null: it says nothing of it."""
+
+    why: str = Field(description="what parts them, in a sentence")
+    paper: Any = Field(default=None, description="the paper's value; null = ours")
+    code: Any = Field(default=None, description="the published code's value; null = ours")
+    fixed: Any = Field(description="our value")
+
+    def under(self, faithful: Faithful) -> Any:
+        """The value that a recipe takes."""
+        said = getattr(self, faithful)
+        return self.fixed if said is None else said
+
+
 class Recipe(KeyGroup):
     """The stages of one system, its data and its variants."""
 
     name: Name = Field(description="the folder of its runs")
     faithful: Faithful = Field(
         default="fixed",
-        description="a label: what the keys follow where paper and code part (paper, code, or our correction)",
+        description="whom the keys of `differs` follow: the paper, its published code, or our correction",
     )
     seed: int = Field(default=0, ge=0, description="seed of the run")
     dimension: int = Field(ge=1, description="width of the space's vectors")
@@ -139,6 +158,10 @@ class Recipe(KeyGroup):
     students: dict[Name, Student] = Field(default_factory=dict, description="the query encoders by name")
     stages: tuple[AnyStage, ...] = Field(min_length=1, description="what is done, in order")
     variants: dict[Name, Variant] = Field(default_factory=dict, description="ablations and baselines by name")
+    differs: dict[str, Difference] = Field(
+        default_factory=dict,
+        description="dotted key: its value by paper, code and our correction, as `faithful` chooses",
+    )
 
     @property
     def wants_tokens(self) -> bool:

@@ -126,6 +126,10 @@ class Stage(KeyGroup):
         """Whether it reads the unlabelled texts."""
         return self.learns_from_texts
 
+    def texts_file(self, recipe: Recipe) -> str:
+        """The file of the unlabelled texts that it reads."""
+        return recipe.data.texts
+
     @property
     def encoder_from(self) -> str | None:
         """The stage whose document encoder it takes over; None where it has none."""

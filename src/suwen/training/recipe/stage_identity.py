@@ -29,7 +29,9 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
     stage = recipe.stage(name)
     pointers = {reference.key.partition(".")[0] for reference in stage.references()}
     depends: dict[str, Any] = {
-        "config": _what(stage.model_dump(mode="json", exclude={"name", *pointers, *_unsaid(stage)})),
+        "config": _what(
+            stage.model_dump(mode="json", exclude={"name": True, **dict.fromkeys(pointers, True), **_unsaid(stage)})
+        ),
         "dimension": recipe.dimension,
         "faithful": recipe.faithful,
         "after": {key: digest(identity(recipe, other, seed)) for key, other in _after(recipe, stage)},
@@ -66,11 +68,16 @@ def _what(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     }
 
 
-def _unsaid(keys: KeyGroup) -> set[str]:
-    """The keys that came later and are at their defaults: before them the work was the same."""
-    fields = type(keys).model_fields.items()
-    marked = {name: field for name, field in fields if (field.json_schema_extra or {}) == {"later": True}}
-    return {name for name, field in marked.items() if getattr(keys, name) == field.default}
+def _unsaid(keys: KeyGroup) -> dict[str, Any]:
+    """The later keys that are at their defaults, for pydantic to leave out: before them the work was the same."""
+    unsaid: dict[str, Any] = {}
+    for name, field in type(keys).model_fields.items():
+        value = getattr(keys, name)
+        if field.json_schema_extra == {"later": True} and value == field.default:
+            unsaid[name] = True
+        elif isinstance(value, KeyGroup) and (inner := _unsaid(value)):
+            unsaid[name] = inner
+    return unsaid
 
 
 def _after(recipe: Recipe, stage: Stage) -> list[tuple[str, str]]:
@@ -85,7 +92,9 @@ def _after(recipe: Recipe, stage: Stage) -> list[tuple[str, str]]:
 
 def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
     student = recipe.students[stage.student]
-    depends: dict[str, Any] = {"student": student.model_dump(mode="json", exclude=_unsaid(student)), "run_seed": seed}
+    # Of students that said nothing of their pooling, `cls` was written down before a pretrained one could keep its own.
+    shape = student.model_dump(mode="json", exclude=_unsaid(student)) | {"pooling": student.pooling or "cls"}
+    depends: dict[str, Any] = {"student": shape, "run_seed": seed}
     earlier = recipe.stages[: recipe.stages.index(stage)]
 
     def digests(stages: Sequence[Stage]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.training.recipe.key_groups import Blend, Kind, Name, Rows, later
+from suwen.training.recipe.key_groups import Blend, Kind, Name, Prompts, Rows, later
 from suwen.training.recipe.model_shapes import Shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 #: Copies of the scores of a batch against its near documents: of student and teacher, their softmax, and gradients.
 _RANKED = 6
+
+
+def prompt_problems(recipe: Recipe, stage: str, prompts: Prompts, where: str, served: Prompts) -> Iterator[str]:
+    """A stage learns behind the prompt that serves; only the published code does not."""
+    if prompts.query is not None and prompts.filled != served.filled and recipe.faithful != "code":
+        yield (
+            f"stages.{stage}.prompts: {prompts.query!r} is not what the encoder serves with, {served.query!r} of "
+            f"{where}: say the same in both, or leave the stage's out"
+        )
 
 
 class AlignedStage(TrainingStage):
@@ -39,6 +48,10 @@ class AlignedStage(TrainingStage):
         description="stages of other students: share; it learns to be right together with them, as the export blends",
     )
 
+    prompts: Prompts = later(
+        Prompts(), "what stands before its queries while it learns, where `faithful: code` parts it"
+    )
+
     @override
     def vectors_from(self, recipe: Recipe) -> str | None:
         if self.vectors is not None or self.start is None:
@@ -48,6 +61,9 @@ class AlignedStage(TrainingStage):
 
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:
+        yield from prompt_problems(
+            recipe, self.name, self.prompts, f"students.{self.student}", recipe.students[self.student].prompts
+        )
         own = self.space_from(recipe)
         for other in self.blend:
             if (space := recipe.stage(other).space_from(recipe)) != own:
@@ -120,7 +136,9 @@ class AlignStage(AlignedStage):
         from suwen.training.trained_student import open_student
 
         vectors = TeacherVectors(context.folder_of(self.vectors))
-        student = open_student(context, self.student, self.start, self.blend, training=self.training)
+        student = open_student(
+            context, self.student, self.start, self.blend, training=self.training, prompts=self.prompts
+        )
         seed = context.seed_of(self)
         if self.supervised:
             parts = row_parts(context, student, vectors, self)

@@ -11,6 +11,7 @@ from typing_extensions import override
 from suwen.training.recipe.key_groups import Mine, Name, Prompts, Rows
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Reference, TrainingStage
+from suwen.training.stages.align import prompt_problems
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -63,11 +64,7 @@ class PairStage(TrainingStage):
         student = self.student is not None
         where = f"students.{self.student}" if student else f"stages.{recipe.decoder_stage.name}"
         served = recipe.students[str(self.student)].prompts if student else recipe.decoder_stage.prompts
-        if self.prompts.query is not None and self.prompts.filled != served.filled:
-            yield (
-                f"stages.{self.name}.prompts: {self.prompts.query!r} is not what the encoder serves with, "
-                f"{served.query!r} of {where}: say the same in both, or leave the stage's out"
-            )
+        yield from prompt_problems(recipe, self.name, self.prompts, where, served)
 
     @property
     @override
@@ -98,7 +95,8 @@ class PairStage(TrainingStage):
             queries, documents = document.towers(table, self.training)
             model, trained = document.model, document.trained
         else:
-            student = open_student(context, str(self.student), self.start, training=self.training)
+            name = str(self.student)
+            student = open_student(context, name, self.start, training=self.training, prompts=self.prompts)
             queries, documents = student.queries(table, self.training), student.documents(table, self.training)
             model = trained = student.model
         teacher = None

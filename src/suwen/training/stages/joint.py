@@ -69,11 +69,18 @@ class JointStage(AlignedStage):
         vectors = vectors_of(context, self.vectors or self.document)
         if self.mine is not None:
             table = mined(context, self.mine, table, vectors, context.seed_of(self))
-        student = open_student(context, self.student, self.start, self.blend, training=self.training)
+        student = open_student(
+            context, self.student, self.start, self.blend, training=self.training, prompts=self.prompts
+        )
         if self.projection:
             model = with_projection(student.model, context.recipe.dimension_of(self.document)).to(context.device)
             student = StudentModel(
-                model, student.shape, prompts=student.prompts, cache=student.cache, blend=student.blend
+                model,
+                student.shape,
+                prompts=student.served,
+                learning=student.prompts,
+                cache=student.cache,
+                blend=student.blend,
             )
         modules = [(student.model, 1.0)]
         document = TrainedDocument.load(context, self.document) if self.train_document else None

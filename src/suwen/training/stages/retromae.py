@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.training.recipe.key_groups import Name
+from suwen.training.recipe.key_groups import Name, later
+from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import TrainingStage
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class RetromaeStage(TrainingStage):
 
     stage: Literal["retromae"]
     student: Name = Field(description="the student, from its own start")
+    texts: str | None = later(None, "a file of texts of its own; null = data.texts")
     limit: int | None = Field(default=None, ge=1, description="number of texts; null = all")
     encoder_mask: float = Field(default=0.3, gt=0, lt=1, description="share of tokens the encoder does not see")
     decoder_mask: float = Field(default=0.5, gt=0, lt=1, description="share of tokens the decoder does not see")
@@ -44,6 +46,14 @@ class RetromaeStage(TrainingStage):
         return f"{self.recomputing}, or lower its batch"
 
     @override
+    def texts_file(self, recipe: Recipe) -> str:
+        return self.texts or super().texts_file(recipe)
+
+    @override
+    def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
+        return small | {"texts": None}
+
+    @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
         from suwen.training.loop.batches import tokenise
         from suwen.training.tasks.masked_autoencoder import RetroMAE
@@ -54,7 +64,7 @@ class RetromaeStage(TrainingStage):
         seed, side = context.seed_of(self), student.sides["document"]
         tokens = tokenise(
             side,
-            context.texts(self.limit).texts,
+            context.texts(self.limit, self.texts).texts,
             max_length=self.max_length or student.length("document"),
             cache=student.cache,
         )

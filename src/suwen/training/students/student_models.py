@@ -153,6 +153,14 @@ def _assemble(modules: Sequence[Any], prompts: Prompts, device: Any = "cpu") -> 
     return SentenceTransformer(modules=list(modules), device=str(device), prompts=prompts.model_dump())
 
 
+def with_pooling(model: Any, pooling: str | None) -> Any:
+    """A pretrained encoder with another pooling than its own; as it is where none is named."""
+    for module in model:
+        if pooling is not None and type(module).__name__ == "Pooling":
+            module.pooling_mode = pooling
+    return model
+
+
 def prune_layers(student: Any, keep: int) -> Any:
     """A copy with fewer layers, from the first to the last of the old ones evenly.
 
