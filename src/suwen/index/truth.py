@@ -258,7 +258,7 @@ class Truth:
     @staticmethod
     def deleted(connection: sqlite3.Connection) -> Rows:
         """Rows that derived files still hold and nobody may see, ascending."""
-        return _rows(connection.execute("SELECT row FROM deleted ORDER BY row"))
+        return rows_of(connection.execute("SELECT row FROM deleted ORDER BY row"))
 
     @staticmethod
     def last_row(connection: sqlite3.Connection) -> int:
@@ -306,7 +306,9 @@ class Truth:
                    FROM passages JOIN documents ON number = document WHERE row = ?"""
         stored = []
         for row in rows:
-            id_, ordinal, text, start, end, title, metadata, encoder = _there(connection, query, int(row))
+            if (record := connection.execute(query, (int(row),)).fetchone()) is None:
+                raise DamagedIndex(_foreign(row))
+            id_, ordinal, text, start, end, title, metadata, encoder = record
             passage = Passage(id_, ordinal, text, start, end, title)
             stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
         return stored
@@ -368,19 +370,12 @@ def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
     return joined.reshape(-1, dimension).astype(np.float32)
 
 
-def _there(connection: sqlite3.Connection, query: str, row: int) -> tuple[Any, ...]:
-    """The record of a row that a derived file named; one the truth does not have says that the file is damaged."""
-    record: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
-    if record is None:
-        raise DamagedIndex(_foreign(row))
-    return record
-
-
 def _foreign(row: int) -> str:
     return f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index"
 
 
-def _rows(cursor: sqlite3.Cursor) -> Rows:
+def rows_of(cursor: sqlite3.Cursor) -> Rows:
+    """The rows that a query selects, as it selects them."""
     return np.fromiter((row for (row,) in cursor), dtype=np.int64)
 
 
