@@ -93,29 +93,24 @@ def _openapi(app: FastAPI, holder: Holder) -> Callable[[], dict[str, Any]]:
 
 
 def _tell_errors(app: FastAPI) -> None:
-    async def known(request: Request, error: Exception) -> Response:
-        assert isinstance(error, SuwenError)
-        problem = as_problem(error)
-        if problem.status >= 500 and not isinstance(error, Problem):
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = _as_problem(request, error)
+        if problem.status >= 500 and isinstance(error, SuwenError) and not isinstance(error, Problem):
             log.error("%s", error, extra={"request_id": request_id(request)})
-        return _answer(request, problem)
+        note(request, code=problem.code)
+        return error_response(problem, request_id(request))
 
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return _answer(request, _invalid(error.errors()[0]))
-
-    async def unmatched(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _answer(request, _unmatched(request, error))
-
-    app.add_exception_handler(SuwenError, known)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, unmatched)
+    for kind in (SuwenError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, answer)
 
 
-def _answer(request: Request, problem: Problem) -> Response:
-    note(request, code=problem.code)
-    return error_response(problem, request_id(request))
+def _as_problem(request: Request, error: Exception) -> Problem:
+    if isinstance(error, RequestValidationError):
+        return _invalid(error.errors()[0])
+    if isinstance(error, HTTPException):
+        return _unmatched(request, error)
+    assert isinstance(error, SuwenError)
+    return as_problem(error)
 
 
 def _invalid(error: Mapping[str, Any]) -> Problem:

@@ -47,7 +47,8 @@ class Intake:
                 if not whole:
                     return
                 held = len(body)
-                self._check(scope, body)
+                if b"json" in (_header(scope["headers"], b"content-type") or b"").lower() and body:
+                    check_json(body, self._holder.settings.depth)
             finally:
                 self._held -= len(body) - held
             await self._app(scope, _replayed(bytes(body), receive), send)
@@ -112,11 +113,6 @@ class Intake:
     def _too_large(self) -> Problem:
         most = self._holder.settings.body_bytes
         return Problem("too_large", f"the body is longer than {most} bytes: send fewer documents at once, or split one")
-
-    def _check(self, scope: Scope, body: bytearray) -> None:
-        kind = (_header(scope["headers"], b"content-type") or b"").lower()
-        if b"json" in kind and body:
-            check_json(body, self._holder.settings.depth)
 
 
 def check_json(body: bytes | bytearray, depth: int) -> None:

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from suwen.encoders.cores import grouped
 from suwen.encoders.probe import read_probe
 from suwen.encoders.space import Space
 from suwen.index.engine import Reencoded, Vectors, Waiting
@@ -208,7 +209,8 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
     most = min(asked.most, holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
-        return _within(index.waiting(most, {*held, *asked.skip}), _CHARACTERS)
+        waiting = index.waiting(most, {*held, *asked.skip})
+        return next(grouped(waiting, lambda one: sum(map(len, one.contents)), _CHARACTERS), [])
 
     lease, waiting = leases.grant(asked.worker, find)
     return {
@@ -217,12 +219,6 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
         "space": index.pair.space.id,
         "documents": [{"id": one.id, "version": one.version, "passages": one.contents} for one in waiting],
     }
-
-
-def _within(waiting: list[Waiting], characters: int) -> list[Waiting]:
-    """The first documents that stay within so many characters together, and one at least."""
-    used = np.cumsum([sum(map(len, one.contents)) for one in waiting])
-    return waiting[: max(1, int((used <= characters).sum()))]
 
 
 def _check_space(index: Index, space: str) -> None:
