@@ -54,16 +54,17 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
     own = dict(inspect.signature(verb, eval_str=True).parameters)
     kind = own["session"].annotation
     options = inspect.signature(kind, eval_str=True).parameters
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in own.items():
-        parameters += options.values() if name == "session" else [parameter]
+    # By name only: the model, which must be given, may then stand after what has a default.
+    named = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.items()
+        for one in (options.values() if name == "session" else [parameter])
+    ]
 
     def command(**values: Any) -> None:
         session = kind(**{name: values.pop(name) for name in options})
         verb(**values, session=session)
 
-    # By name only: the model, which must be given, may then stand after what has a default.
-    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in named}
     command.__name__, command.__doc__ = verb.__name__, verb.__doc__

@@ -116,14 +116,12 @@ class Truth:
         connection = sqlite3.connect(fresh, isolation_level=None)
         try:
             # Page size and vacuum mode only take effect before the first table. 8 KiB holds five 768-wide fp16 vectors.
-            connection.execute("PRAGMA page_size = 8192")
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            settings = "page_size = 8192", "auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = FULL"
             own = {"format": FORMAT, "uuid": uuid.uuid4().hex, "space": space, "dimension": dimension}
             state = {"sequence": 0, "generation": 0, "sealed": 0, "sealed_row": 0, "lexical_row": 0, "deletions": 0}
             connection.executescript(
-                "BEGIN IMMEDIATE;"
+                "".join(f"PRAGMA {setting};" for setting in settings)
+                + "BEGIN IMMEDIATE;"
                 + _SCHEMA
                 + "".join(f"{statement};" for statement in _LATER)
                 + "".join(f"INSERT INTO meta VALUES('{k}', {json.dumps(v)});" for k, v in (own | state).items())
@@ -280,6 +278,16 @@ class Truth:
         rows = np.fromiter((row for row, _, _ in records), dtype=np.int64, count=len(records))
         return rows, decode_vectors([blob for _, blob, _ in records], dimension)
 
+    @classmethod
+    def all_vectors(
+        cls, connection: sqlite3.Connection, dimension: int, at_once: int = 8192
+    ) -> Iterator[tuple[Rows, Vectors]]:
+        """Every row and its vector, ascending, so many at once: bounds the memory, whatever the size of the index."""
+        part = cls.vectors(connection, 0, dimension, at_once)
+        while len(part[0]):
+            yield part
+            part = cls.vectors(connection, int(part[0][-1]), dimension, at_once)
+
     @staticmethod
     def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
         """The vectors of these rows, in this order."""
@@ -344,9 +352,8 @@ class Truth:
                 continue
             connection.execute("INSERT INTO deleted SELECT row FROM passages WHERE document = ?", number)
             connection.execute("DELETE FROM vectors WHERE row IN (SELECT row FROM passages WHERE document = ?)", number)
-            connection.execute("DELETE FROM passages WHERE document = ?", number)
-            connection.execute("DELETE FROM attributes WHERE document = ?", number)
-            connection.execute("DELETE FROM arrivals WHERE document = ?", number)
+            for table in ("passages", "attributes", "arrivals"):
+                connection.execute(f"DELETE FROM {table} WHERE document = ?", number)
             connection.execute("DELETE FROM documents WHERE number = ?", number)
             removed += 1
         if removed:

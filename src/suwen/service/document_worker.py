@@ -160,7 +160,9 @@ class Worker:
         )
 
     def _patiently(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        def report(away: ServerAway, pause: float) -> None:
-            self._say(f"{away}; trying again in {pause:g} s")
-
-        return patiently(call, tries=None, stop=self._stop, on_refusal=report)
+        return patiently(
+            call,
+            tries=None,
+            stop=self._stop,
+            on_refusal=lambda away, pause: self._say(f"{away}; trying again in {pause:g} s"),
+        )

@@ -31,11 +31,6 @@ class Encoded(NamedTuple):
     tokens: int
 
 
-class _Turn(NamedTuple):
-    vectors: list[Vectors]
-    tokens: int
-
-
 class Encoding:
     """Encodes batches, in threads of its own: searches have theirs, and wait for no batch.
 
@@ -84,7 +79,9 @@ class Encoding:
         return Encoded(np.concatenate(vectors), tokens)
 
 
-def _turn(pair: Pair, texts: Sequence[str], tier: str, form: Form, metrics: Metrics, asked: float) -> _Turn:
+def _turn(
+    pair: Pair, texts: Sequence[str], tier: str, form: Form, metrics: Metrics, asked: float
+) -> tuple[list[Vectors], int]:
     """As many texts as fit into one turn, at least one; none depends on its neighbours."""
     began = time.perf_counter()
     metrics.waited("encode", began - asked)
@@ -99,7 +96,7 @@ def _turn(pair: Pair, texts: Sequence[str], tier: str, form: Form, metrics: Metr
             break
     if form == "query":
         metrics.encoded(tier, (time.perf_counter() - began) / len(vectors))
-    return _Turn(vectors, tokens)
+    return vectors, tokens
 
 
 def tokens_read(encoder: Encoder, text: str, most: int) -> int:

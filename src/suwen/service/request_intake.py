@@ -146,13 +146,9 @@ def _header(headers: Any, wanted: bytes) -> bytes | None:
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """A ``receive`` that gives the whole body first, and then what the client does."""
-    given = False
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return first.pop() if first else await receive()
 
     return replay
