@@ -120,8 +120,10 @@ def _invalid(error: Mapping[str, Any]) -> Problem:
     if error["type"] == "json_invalid":
         return Problem("invalid_json", "the body is not JSON: check quotes, commas and encoding")
     if error["type"] == "model_attributes_type" and not path:
-        text = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
-        return Problem("invalid_request", text)
+        return Problem(
+            "invalid_request",
+            "the body is not a JSON object: send one, with the header 'Content-Type: application/json'",
+        )
     said = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing":
         said = "it is missing" if path else "the body is missing: send a JSON object"
@@ -133,8 +135,11 @@ def _invalid(error: Mapping[str, Any]) -> Problem:
 def _unmatched(request: Request, error: HTTPException) -> Problem:
     if error.status_code == 405:
         allow = ", ".join(_methods(request))
-        text = f"{request.method} is not for this address: it takes {allow or 'another method'}"
-        return Problem("method_not_allowed", text, headers={"Allow": allow})
+        return Problem(
+            "method_not_allowed",
+            f"{request.method} is not for this address: it takes {allow or 'another method'}",
+            headers={"Allow": allow},
+        )
     if error.status_code == 404:
         return Problem("not_found", "there is no such address: /openapi.json lists them")
     code = "invalid_json" if error.status_code == 400 else "internal"

@@ -83,8 +83,10 @@ class Intake:
         asked = (_header(headers, b"host") or b"").decode("latin-1").lower()
         name = asked[1:].partition("]")[0] if asked.startswith("[") else asked.partition(":")[0]
         if name not in hosts:
-            message = f"this server is not {name!r}: ask it by one of {', '.join(hosts)}, or add the name to hosts"
-            raise Problem("forbidden_host", message)
+            raise Problem(
+                "forbidden_host",
+                f"this server is not {name!r}: ask it by one of {', '.join(hosts)}, or add the name to hosts",
+            )
 
     async def _body(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
         """Read the body into ``body``; whether all of it came."""
@@ -96,10 +98,11 @@ class Intake:
                 async with asyncio.timeout_at(start + settings.slow_seconds + len(body) / _LEAST_RATE):
                     message = await receive()
             except TimeoutError:
-                text = (
-                    f"the body did not arrive within {settings.slow_seconds:g} seconds: send it faster, or less of it"
-                )
-                raise Problem("slow_client", text, headers={"Connection": "close"}) from None
+                raise Problem(
+                    "slow_client",
+                    f"the body did not arrive within {settings.slow_seconds:g} seconds: send it faster, or less of it",
+                    headers={"Connection": "close"},
+                ) from None
             if message["type"] == "http.disconnect":
                 return False
             part = message.get("body", b"")
