@@ -37,6 +37,8 @@ from suwen.index.filters_sql import storable
 
 FORMAT = 1
 FILE = "truth.db"
+#: Vectors read at a time: bounds the memory of a rebuild, whatever the size of the index.
+_CHUNK = 8192
 
 _SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -279,14 +281,12 @@ class Truth:
         return rows, decode_vectors([blob for _, blob, _ in records], dimension)
 
     @classmethod
-    def all_vectors(
-        cls, connection: sqlite3.Connection, dimension: int, at_once: int = 8192
-    ) -> Iterator[tuple[Rows, Vectors]]:
-        """Every row and its vector, ascending, so many at once: bounds the memory, whatever the size of the index."""
-        part = cls.vectors(connection, 0, dimension, at_once)
+    def all_vectors(cls, connection: sqlite3.Connection, dimension: int) -> Iterator[tuple[Rows, Vectors]]:
+        """Every row and its vector, ascending, a chunk at a time."""
+        part = cls.vectors(connection, 0, dimension, _CHUNK)
         while len(part[0]):
             yield part
-            part = cls.vectors(connection, int(part[0][-1]), dimension, at_once)
+            part = cls.vectors(connection, int(part[0][-1]), dimension, _CHUNK)
 
     @staticmethod
     def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
