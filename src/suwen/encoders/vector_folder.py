@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from suwen.durable import replacing, write_json
-from suwen.encoders.cores import grouped
 from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Space, sha256_of
@@ -149,7 +149,8 @@ class _Seen:
 def _cut(texts: Iterable[tuple[str, str]], size: int) -> Iterator[_Shard]:
     if size < 1:
         raise VectorsError(f"shard_size {size} is not a number of texts: give at least 1")
-    for number, part in enumerate(grouped(texts, lambda _: 1, size)):
+    stream = iter(texts)
+    for number, part in enumerate(iter(lambda: list(islice(stream, size)), [])):
         ids, held = [id_ for id_, _ in part], [text for _, text in part]
         for id_ in ids:
             if not id_ or any(mark in id_ for mark in "\t\n\r"):
