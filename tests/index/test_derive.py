@@ -14,8 +14,7 @@ import pytest
 from naive import encoded, unit
 
 import suwen
-from suwen.index import derive as derives
-from suwen.index import snapshot
+from suwen.index import snapshot, truth
 from suwen.index.embedded import EmbeddedEngine
 
 Make = Callable[..., EmbeddedEngine]
@@ -96,7 +95,7 @@ def test_compaction_gives_space_back(made: Make) -> None:
 
 
 def test_progress_runs_to_its_end(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derives, "_CHUNK", 16)
+    monkeypatch.setattr(truth, "_CHUNK", 16)
     engine = made(documents=30)
     seen: list[tuple[int, int]] = []
     engine.rebuild(lambda done, total: seen.append((done, total)))
@@ -107,7 +106,7 @@ def test_progress_runs_to_its_end(made: Make, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_rebuild_in_chunks_holds_every_vector_once(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derives, "_CHUNK", 7)
+    monkeypatch.setattr(truth, "_CHUNK", 7)
     monkeypatch.setattr(snapshot, "EXACT_LIMIT", 0)
     engine = made(documents=25)
     engine.rebuild()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from suwen.bench import contamination as overlap
 from suwen.bench.suite_runner import SuiteRun, run_suite
@@ -16,7 +15,7 @@ from suwen.bench.system_specs import FORMS
 from suwen.bench.task_loading import Places
 from suwen.cli import reporting
 from suwen.cli.options import Json
-from suwen.cli.output import FAILED, NEGATIVE, err, measuring, out, print_json, say
+from suwen.cli.output import FAILED, NEGATIVE, measuring, print_json, print_table, say, show
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
 
@@ -128,12 +127,8 @@ def contamination(
         raise SuwenError("no queries to look for: none of the data are here; give --data")
     with measuring("training texts") as progress:
         result = overlap.find_overlap(queries, overlap.training_texts(training), least=least, progress=progress)
-    if json:
-        print_json(
-            {"queries": result.queries, "texts": result.texts, "overlaps": [o._asdict() for o in result.overlaps]}
-        )
-    else:
-        _show_overlaps(result, most)
+    about = {"queries": result.queries, "texts": result.texts, "overlaps": [o._asdict() for o in result.overlaps]}
+    show(about, *_overlap_lines(result, most), json=json)
     if result.overlaps:
         raise typer.Exit(NEGATIVE)
 
@@ -149,19 +144,18 @@ def suites(
     """
     if suite is None:
         about = [_about(load_suite(name)) for name in shipped()]
-        if json:
-            print_json(about)
-            return
-        for one in about:
-            out.print(f"{one['name']:<14}{one['tasks']:>3} tasks  {one['title']} ({one['reference']})", markup=False)
+        lines = (f"{one['name']:<14}{one['tasks']:>3} tasks  {one['title']} ({one['reference']})" for one in about)
+        show(about, *lines, json=json)
         return
     loaded = load_suite(suite)
-    if json:
-        print_json({**_about(loaded), "tasks": [task.model_dump(mode="json") for task in loaded.tasks]})
-        return
-    for task in loaded.tasks:
-        out.print(f"{task.name}: {task.kind}, {task.main}, split {task.split}, {_whence(task)}", markup=False)
-        out.print(f"    {task.get}", markup=False, style="dim", soft_wrap=True)
+    show(
+        {**_about(loaded), "tasks": [task.model_dump(mode="json") for task in loaded.tasks]},
+        *(
+            f"{task.name}: {task.kind}, {task.main}, split {task.split}, {_whence(task)}\n    {task.get}"
+            for task in loaded.tasks
+        ),
+        json=json,
+    )
 
 
 @bench_app.command()
@@ -175,11 +169,12 @@ def scaffold(
     Example: `suwen bench scaffold mine.toml my-collection` then `suwen bench run mine.toml -s bm25:words`
     """
     made = scaffold_local(file, collection)
-    if json:
-        print_json({"file": str(file), **_about(made)})
-    else:
-        out.print(f"{file}: a suite of {len(made.tasks)} tasks; edit it, then run", markup=False)
-        out.print(f"  suwen bench run {file} -s bm25:bigrams -s pair:default", markup=False, soft_wrap=True)
+    show(
+        {"file": str(file), **_about(made)},
+        f"{file}: a suite of {len(made.tasks)} tasks; edit it, then run",
+        f"  suwen bench run {file} -s bm25:bigrams -s pair:default",
+        json=json,
+    )
 
 
 def _places(data: list[str] | None) -> Places:
@@ -193,25 +188,23 @@ def _places(data: list[str] | None) -> Places:
 
 
 def _show(done: SuiteRun) -> None:
-    table = Table(title=f"{done.suite.title}, main metric x 100")
-    for heading in ("task", "metric", *(one.system for one in done.systems)):
-        table.add_column(heading, overflow="fold", justify="left" if heading in ("task", "metric") else "right")
+    tasks, means = [], []
     for task in done.suite.tasks:
         results = [one.results.get(task.name) for one in done.systems]
         if any(results):
-            table.add_row(task.name, task.main, *(_number(r.metrics[r.main] if r else None) for r in results))
-    table.add_section()
+            tasks.append((task.name, task.main, *(_number(r.metrics[r.main] if r else None) for r in results)))
     for average in done.suite.averages:
-        means = [one.averages[average.name].value for one in done.systems]
-        if any(mean is not None for mean in means):
-            table.add_row(f"mean: {average.name}", average.metric or "main", *map(_number, means))
-    out.print(table)
+        values = [one.averages[average.name].value for one in done.systems]
+        if any(value is not None for value in values):
+            means.append((f"mean: {average.name}", average.metric or "main", *map(_number, values)))
+    headings = ("task", "metric", *(one.system for one in done.systems))
+    print_table(f"{done.suite.title}, main metric x 100", headings, tasks, means, words=2)
     for one in done.systems:
         kept = f", {len(one.reused)} of them from before" if one.reused else ""
-        err.print(f"{one.system}: {len(one.results)} tasks{kept}; {one.folder}", markup=False, soft_wrap=True)
+        say(f"{one.system}: {len(one.results)} tasks{kept}; {one.folder}")
         for name, result in one.results.items():
             for note in result.about["notes"]:
-                err.print(f"  {name}: {note}", markup=False, soft_wrap=True)
+                say(f"  {name}: {note}")
 
 
 def _show_failures(done: SuiteRun) -> None:
@@ -248,21 +241,17 @@ def _as_json(done: SuiteRun) -> dict[str, Any]:
     }
 
 
-def _show_overlaps(result: overlap.Contamination, most: int) -> None:
-    exact = sum(one.kind == "exact" for one in result.overlaps)
-    out.print(
+def _overlap_lines(result: overlap.Contamination, most: int) -> list[str]:
+    exact, more = sum(one.kind == "exact" for one in result.overlaps), len(result.overlaps) - most
+    return [
         f"{result.queries} queries against {result.texts} training texts: {exact} exact, "
         f"{len(result.overlaps) - exact} near ({100 * result.share:.2f}%)",
-        markup=False,
-    )
-    for one in result.overlaps[:most]:
-        out.print(
-            f"  {one.kind} {one.share:.2f}  {one.query}  {one.text[:60]}  <- {one.place} {one.field}: {one.found[:60]}",
-            markup=False,
-            soft_wrap=True,
-        )
-    if len(result.overlaps) > most:
-        out.print(f"  and {len(result.overlaps) - most} more; --json prints all", markup=False)
+        *(
+            f"  {one.kind} {one.share:.2f}  {one.query}  {one.text[:60]}  <- {one.place} {one.field}: {one.found[:60]}"
+            for one in result.overlaps[:most]
+        ),
+        *([f"  and {more} more; --json prints all"] if more > 0 else []),
+    ]
 
 
 def _about(suite: Suite) -> dict[str, Any]:

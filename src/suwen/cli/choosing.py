@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from suwen.cli.model_options import show_funnel
+from suwen.cli.model_options import funnel_lines
 from suwen.cli.options import Json, PairFolder, QueryTier
-from suwen.cli.output import out, print_json, say
+from suwen.cli.output import say, show
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selected
 from suwen.curate.mine import Window
 from suwen.curate.row_files import choose_diverse, mine_file
@@ -72,11 +72,7 @@ def diversify(
 
 
 def _show_counts(counts: dict[str, int], to: Path, json: bool) -> None:
-    if json:
-        print_json({**counts, "out": str(to)})
-        return
-    show_funnel(counts)
-    out.print(f"written to {to}", markup=False, soft_wrap=True)
+    show({**counts, "out": str(to)}, *funnel_lines(counts), f"written to {to}", json=json)
 
 
 def warn_seeds(selected: Selected) -> None:

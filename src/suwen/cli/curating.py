@@ -10,9 +10,9 @@ import typer
 
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import IndexPath, Seed, Seeds, warn_seeds
-from suwen.cli.model_options import Session, asking, show_funnel, show_outcome, with_options
+from suwen.cli.model_options import Session, asking, funnel_lines, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
-from suwen.cli.output import NEGATIVE, counting, out, print_json, say
+from suwen.cli.output import NEGATIVE, counting, say, show
 from suwen.corpora.collection import Collection
 from suwen.curate.anonymise import anonymise_file
 from suwen.curate.benchmark_assembly import Assembly
@@ -73,12 +73,8 @@ def assemble(
         name or to.resolve().name, train, positives, negatives, undecided, near, seed, language, licence
     )
     made = assembled(Collection.open(collection), read_verdicts(verdicts), to, settings, sts=sts)
-    if json:
-        print_json(made.as_dict())
-        return
-    show_funnel(made.funnel)
-    out.print(table(made.statistics), markup=False, soft_wrap=True)
-    out.print(f"{to}: measure on it with `suwen bench run {to / 'suite.toml'} -s pair:default`", soft_wrap=True)
+    measure = f"{to}: measure on it with `suwen bench run {to / 'suite.toml'} -s pair:default`"
+    show(made.as_dict(), *funnel_lines(made.funnel), table(made.statistics), measure, json=json)
 
 
 @curate_app.command()

@@ -13,7 +13,7 @@ from suwen.cli.options import Json
 from suwen.cli.output import counting, out, print_json
 from suwen.retrieve.results import Results
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.sample import IndexedSample, index_sample
+from suwen.retrieve.sample import index_sample
 
 QUERIES = (
     "肾结石怎么判断酸性还是碱性",
@@ -46,13 +46,6 @@ def demo(
         outcome = {"index": str(index), "read": indexed.report.read, "encoder": indexed.report.encoder}
         print_json({**outcome, "note": indexed.said, "answers": [answer.as_dict() for answer in answers]})
         return
-    _tell(index, indexed)
-    for answer in answers:
-        _show(answer)
-    _next_steps(index)
-
-
-def _tell(index: Path, indexed: IndexedSample) -> None:
     report = indexed.report
     out.print(
         f"{index}: {report.read} documents of the bundled sample collection, {report.encoded} passages encoded in "
@@ -60,6 +53,9 @@ def _tell(index: Path, indexed: IndexedSample) -> None:
         soft_wrap=True,
     )
     out.print(indexed.said, soft_wrap=True)
+    for answer in answers:
+        _show(answer)
+    _next_steps(index)
 
 
 def _show(answer: Results) -> None:

@@ -11,7 +11,7 @@ import typer
 from suwen.cli import reviewing
 from suwen.cli.model_options import Spending, client, with_options
 from suwen.cli.options import Json
-from suwen.cli.output import NEGATIVE, counting, measuring, out, print_json, say
+from suwen.cli.output import NEGATIVE, counting, measuring, say, show
 from suwen.cli.reviewing import Work
 from suwen.corpora.collection import Collection
 from suwen.jury.audit import audit_folder, means
@@ -96,13 +96,13 @@ def pool(
         duplicates=duplicates,
         originals=originals,
     )
-    if json:
-        print_json(plain(pooled))
-        return
-    out.print(f"{pooled.queries:,} queries, {pooled.pairs:,} pairs, {pooled.passages:,} passages; {folder.pool}")
-    for name, alone in pooled.alone.items():
-        out.print(f"  {alone:,} pairs found by {name} alone")
-    if pooled.empty:
+    show(
+        plain(pooled),
+        f"{pooled.queries:,} queries, {pooled.pairs:,} pairs, {pooled.passages:,} passages; {folder.pool}",
+        *(f"  {alone:,} pairs found by {name} alone" for name, alone in pooled.alone.items()),
+        json=json,
+    )
+    if pooled.empty and not json:
         say(f"nothing was found for {len(pooled.empty)} queries: {', '.join(pooled.empty[:5])}")
 
 
@@ -131,47 +131,52 @@ def judge(
     Example: `suwen jury judge work -j large -j other -j third --again 0.1 --dry-run`
     """
     settings = JudgingSettings(batch, seed, again, reasons)
-    done = _judge(JuryFolder(work), [Judge.parse(text) for text in judges], session, settings, prompts)
-    if isinstance(done, Plan):
-        _show_plan(done, json)
-        return
+    done = _judge(JuryFolder(work), [Judge.parse(text) for text in judges], session, settings, json, prompts)
     _show_judged(done, json)
     if not done.complete:
         raise typer.Exit(NEGATIVE)
 
 
 def _judge(
-    folder: JuryFolder, jury: Sequence[Judge], session: Spending, settings: JudgingSettings, prompts: Path | None = None
-) -> Judged | Plan:
+    folder: JuryFolder,
+    jury: Sequence[Judge],
+    session: Spending,
+    settings: JudgingSettings,
+    json: bool,
+    prompts: Path | None = None,
+) -> Judged:
+    """What judging the pool came to; a dry run ends here, with what it would cost."""
     with client(session, [one.model for one in jury], folder.replies, "batches") as llm:
-        return judge_folder(folder, jury, llm, settings, prompts=prompts, dry_run=session.dry_run)
+        done = judge_folder(folder, jury, llm, settings, prompts=prompts, dry_run=session.dry_run)
+    if isinstance(done, Judged):
+        return done
+    _show_plan(done, json)
+    raise typer.Exit
 
 
 def _show_plan(plan: Plan, json: bool) -> None:
-    if json:
-        print_json(plain(plan) | {"calls": plan.calls, "tokens": plan.tokens, "cost": plan.cost})
-        return
-    for name, one in plan.models.items():
-        out.print(
+    show(
+        plain(plan) | {"calls": plan.calls, "tokens": plan.tokens, "cost": plan.cost},
+        *(
             f"{name}: {one.calls:,} calls ({one.cached:,} more are answered already), about {one.tokens_in:,} tokens "
-            f"in, at most {one.tokens_out:,} out, cost at most {one.cost:.4g}",
-            soft_wrap=True,
-        )
-    out.print(f"in all: {plan.calls:,} calls, at most {plan.tokens:,} tokens, cost at most {plan.cost:.4g}")
+            f"in, at most {one.tokens_out:,} out, cost at most {one.cost:.4g}"
+            for name, one in plan.models.items()
+        ),
+        f"in all: {plan.calls:,} calls, at most {plan.tokens:,} tokens, cost at most {plan.cost:.4g}",
+        json=json,
+    )
 
 
 def _show_judged(done: Judged, json: bool) -> None:
-    if json:
-        print_json(plain(done))
-        return
-    out.print(
+    show(
+        plain(done),
         f"{done.votes:,} votes, {done.abstentions:,} of them abstentions; {done.asked_again:,} passages asked again; "
         f"{done.spent.calls:,} calls, {done.spent.tokens:,} tokens, cost {done.spent.cost:.4g}, {done.seconds:,.0f} s",
-        soft_wrap=True,
+        json=json,
     )
-    if done.stopped:
+    if done.stopped and not json:
         say(f"stopped: {done.stopped}")
-    if done.failed:
+    if done.failed and not json:
         say(f"{done.failed} batches are still without votes ({done.problem or 'not finished'}): run again")
 
 
@@ -192,11 +197,8 @@ def consensus(
     folder, rule = JuryFolder(work), Rule(mode, worst)
     labels = decide_folder(folder, rule, jury, reviewed=reviewed, to=to)
     target = to or folder.verdicts
-    if json:
-        print_json({"rule": str(rule), "verdicts": str(target), **labels})
-    else:
-        counts = ", ".join(f"{count:,} {label}" for label, count in sorted(labels.items()))
-        out.print(f"{counts} ({rule}); {target}", soft_wrap=True)
+    counts = ", ".join(f"{count:,} {label}" for label, count in sorted(labels.items()))
+    show({"rule": str(rule), "verdicts": str(target), **labels}, f"{counts} ({rule}); {target}", json=json)
 
 
 @jury_app.command()
@@ -214,16 +216,14 @@ def report(
     """
     folder = JuryFolder(work)
     measured = report_folder(folder, Rule(mode, worst), jury, title)
-    if json:
-        print_json(plain(measured))
-        return
     pairs, kappa = measured.funnel, measured.agreement.sides
-    out.print(
+    show(
+        plain(measured),
         f"{pairs.pooled:,} pairs: {pairs.positive:,} positive, {pairs.negative:,} negative, "
         f"{pairs.undecided:,} undecided; Fleiss' kappa {kappa.value:.3f} [{kappa.low:.3f}, {kappa.high:.3f}]",
-        soft_wrap=True,
+        str(folder.report),
+        json=json,
     )
-    out.print(str(folder.report))
 
 
 @jury_app.command()
@@ -261,17 +261,10 @@ def audit(
         # Benchmarks ask the same thing twice now and then; that is theirs, and no reason not to audit them.
         more: dict[str, Any] = {"split": split, "queries": queries, "duplicates": "keep", "originals": originals}
         _pool(folder, opened, retrievers, index=index, pair=pair, depth=depth, **more)
-    done = _judge(folder, jury, session, JudgingSettings(batch, seed, 0.0, reasons))
-    if isinstance(done, Plan):
-        _show_plan(done, json)
-        return
+    done = _judge(folder, jury, session, JudgingSettings(batch, seed, 0.0, reasons), json)
     if not done.complete:
         _show_judged(done, json)
         raise typer.Exit(NEGATIVE)
-    audited = audit_folder(folder, collection.name, qrels, Rule(mode, worst), [one.name for one in jury])
-    if json:
-        print_json(means(audited))
-        return
-    for name, mean in means(audited).items():
-        out.print(f"{name:<28}{mean:8.2f} per query")
-    out.print(str(folder.audit))
+    audited = means(audit_folder(folder, collection.name, qrels, Rule(mode, worst), [one.name for one in jury]))
+    lines = (f"{name:<28}{mean:8.2f} per query" for name, mean in audited.items())
+    show(audited, *lines, str(folder.audit), json=json)

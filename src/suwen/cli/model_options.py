@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
-from suwen.cli.output import NEGATIVE, measuring, out, print_json, say
+from suwen.cli.output import NEGATIVE, measuring, out, print_json, print_table, say
 from suwen.llm.asker import Asker, Unfinished
 from suwen.llm.client import LLM
 from suwen.llm.config import load_config
@@ -55,16 +54,17 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
     own = dict(inspect.signature(verb, eval_str=True).parameters)
     kind = own["session"].annotation
     options = inspect.signature(kind, eval_str=True).parameters
-    parameters: list[inspect.Parameter] = []
-    for name, parameter in own.items():
-        parameters += options.values() if name == "session" else [parameter]
+    # By name only: the model, which must be given, may then stand after what has a default.
+    named = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.items()
+        for one in (options.values() if name == "session" else [parameter])
+    ]
 
     def command(**values: Any) -> None:
         session = kind(**{name: values.pop(name) for name in options})
         verb(**values, session=session)
 
-    # By name only: the model, which must be given, may then stand after what has a default.
-    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in named}
     command.__name__, command.__doc__ = verb.__name__, verb.__doc__
@@ -114,21 +114,18 @@ def show_outcome(asker: Asker, funnel: Mapping[str, int], json: bool, **more: An
 
 def _print(asker: Asker, funnel: Mapping[str, int], more: Mapping[str, str]) -> None:
     title = "Would be asked, at the most" if asker.dry_run else "Asked"
-    table = Table(title=f"{title}, of {asker.model}")
-    for heading in ("step", "calls", "answered already", "tokens", "cost"):
-        table.add_column(heading, justify="left" if heading == "step" else "right")
-    for step in asker.steps.values():
-        table.add_row(step.name, f"{step.calls:,}", f"{step.cached:,}", f"{step.tokens:,}", f"{step.cost:.4g}")
-    out.print(table)
+    rows = [
+        (step.name, f"{step.calls:,}", f"{step.cached:,}", f"{step.tokens:,}", f"{step.cost:.4g}")
+        for step in asker.steps.values()
+    ]
+    print_table(f"{title}, of {asker.model}", ("step", "calls", "answered already", "tokens", "cost"), rows)
     if asker.cut:
         out.print(f"{asker.cut:,} texts are longer than the model's context allows: cut and marked")
     if not asker.dry_run:
-        show_funnel(funnel)
-        for name, value in more.items():
-            out.print(f"{name}: {value}", markup=False, soft_wrap=True)
+        for line in (*funnel_lines(funnel), *(f"{name}: {value}" for name, value in more.items())):
+            out.print(line, soft_wrap=True)
 
 
-def show_funnel(funnel: Mapping[str, int]) -> None:
+def funnel_lines(funnel: Mapping[str, int]) -> list[str]:
     """The counts of a funnel, one a line."""
-    for name, count in funnel.items():
-        out.print(f"  {count:>9,}  {name.replace('_', ' ')}", markup=False)
+    return [f"  {count:>9,}  {name.replace('_', ' ')}" for name, count in funnel.items()]

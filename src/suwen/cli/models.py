@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,8 +40,6 @@ def export(
 
     Example: `suwen export models/my-pair light-pair --static --texts articles.jsonl`
     """
-    from itertools import islice
-
     from suwen.training.ship.exporting import export as run
 
     real = [document.text for document in islice(read_documents(texts), most)] if texts else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 #: Results go to standard output, everything said on the way to standard error.
 out = Console(highlight=False, markup=False)
@@ -42,6 +43,21 @@ def show(about: Any, *lines: str, json: bool) -> None:
         return
     for line in lines:
         out.print(line, soft_wrap=True)
+
+
+def print_table(title: str, headings: Sequence[str], *sections: Iterable[Sequence[str]], words: int = 1) -> None:
+    """A table for people, its sections of rows parted by a line; the first ``words`` columns are words, not numbers.
+
+    The very first names the row, and is not broken.
+    """
+    table = Table(title=title)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", no_wrap=place == 0, justify="left" if place < words else "right")
+    for rows in sections:
+        for row in rows:
+            table.add_row(*row)
+        table.add_section()
+    out.print(table)
 
 
 def say(text: str) -> None:

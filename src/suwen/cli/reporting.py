@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from suwen.bench import comparison as comparing
 from suwen.bench.benchmark_report import comparison_cells, write_report
 from suwen.bench.result_files import read_results
 from suwen.bench.retrieval_metrics import definition
 from suwen.cli.options import Json
-from suwen.cli.output import out, print_json, say
+from suwen.cli.output import out, print_json, print_table, say, show
 
 Results = Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `suwen bench run --out` wrote.")]
 
@@ -38,12 +37,9 @@ def compare(
     if json:
         print_json(comparing.as_json(compared))
         return
-    table = Table(title=f"a: {compared.a}, b: {compared.b}; x 100")
-    for heading in ("task", "metric", "a", "b", "a - b [95%]", "p", "won / lost / tied"):
-        table.add_column(heading, overflow="fold", justify="left" if heading in ("task", "metric") else "right")
-    for task in compared.tasks:
-        table.add_row(task.task, *comparison_cells(task))
-    out.print(table)
+    headings = ("task", "metric", "a", "b", "a - b [95%]", "p", "won / lost / tied")
+    rows = [(task.task, *comparison_cells(task)) for task in compared.tasks]
+    print_table(f"a: {compared.a}, b: {compared.b}; x 100", headings, rows, words=2)
     for name in dict.fromkeys(task.metric for task in compared.tasks):
         out.print(f"{name}: {definition(name)}", markup=False, soft_wrap=True)
     out.print("p: two-sided paired t-test; interval: paired bootstrap of the queries, 10,000 draws", soft_wrap=True)
@@ -78,11 +74,12 @@ def report(
     Example: `suwen bench report results --to report`
     """
     made = write_report(results, to, curves=curves or [])
-    if json:
-        print_json({"page": str(made.page), "plots": [str(path) for path in made.plots], "notices": made.notices})
-        return
-    out.print(f"{made.page}: open it in a browser; {len(made.plots)} files of plots beside it", soft_wrap=True)
-    for notice in made.notices:
+    show(
+        {"page": str(made.page), "plots": [str(path) for path in made.plots], "notices": made.notices},
+        f"{made.page}: open it in a browser; {len(made.plots)} files of plots beside it",
+        json=json,
+    )
+    for notice in () if json else made.notices:
         say(notice)
 
 

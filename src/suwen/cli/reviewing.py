@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from suwen.cli.options import Json
-from suwen.cli.output import out, print_json, say
+from suwen.cli.output import out, print_json, print_table, say, show
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.jury_report import plain
 from suwen.jury.review import Reviews, import_labels, review_report, review_rows
@@ -44,13 +43,11 @@ def sample(
     strata: dict[str, list[int]] = {}
     for one in drawn:
         strata.setdefault(str(one.stratum), [0, one.population])[0] += 1
-    if json:
-        print_json({"sample": str(folder.sample), "csv": str(folder.sheet), "pairs": len(drawn), "strata": strata})
-        return
-    for name, (taken, of) in sorted(strata.items()):
-        out.print(f"{taken:>6,} of {of:>8,}  {name}")
-    out.print(
-        f"{len(drawn):,} pairs; for experts: {folder.sheet}; the key, not for them: {folder.sample}", soft_wrap=True
+    show(
+        {"sample": str(folder.sample), "csv": str(folder.sheet), "pairs": len(drawn), "strata": strata},
+        *(f"{taken:>6,} of {of:>8,}  {name}" for name, (taken, of) in sorted(strata.items())),
+        f"{len(drawn):,} pairs; for experts: {folder.sheet}; the key, not for them: {folder.sample}",
+        json=json,
     )
 
 
@@ -99,10 +96,7 @@ def take(
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
         new = import_labels(sheet, reviews, drawn, reviewer)
-    if json:
-        print_json({"new": new})
-    else:
-        out.print(f"{new:,} new labels")
+    show({"new": new}, f"{new:,} new labels", json=json)
 
 
 @review_app.command()
@@ -118,10 +112,6 @@ def agreement(work: Work, json: Json = False) -> None:
     if json:
         print_json(plain(review))
         return
-    table = Table(title="agreement of experts with the jury")
-    for heading in ("pairs", "agreed", "rate", "95% interval"):
-        table.add_column(heading, overflow="fold", justify="left" if heading == "pairs" else "right")
-    for name, cells in review_rows(review):
-        table.add_row(name, *cells)
-    out.print(table)
+    rows = [(name, *cells) for name, cells in review_rows(review)]
+    print_table("agreement of experts with the jury", ("pairs", "agreed", "rate", "95% interval"), rows)
     out.print(review.summary())

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from suwen.cli.options import Json
-from suwen.cli.output import INTERRUPTED, NEGATIVE, err, now_and_then, out, print_json, say, so_far
+from suwen.cli.output import INTERRUPTED, NEGATIVE, err, now_and_then, print_json, print_table, say, show, so_far
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
-    from suwen.training.loop.journal import StageReport, TrainingReport
+    from suwen.training.loop.journal import StageReport
     from suwen.training.recipe.cost_estimate import Estimate
     from suwen.training.recipe.recipe_model import Recipe
     from suwen.training.run_context import StageProgress
@@ -85,7 +84,8 @@ def train(
             on_stage=(lambda stage: say(_line(stage))) if first else None,
         )
     if first:
-        _show(report, json)
+        about = {"folder": str(report.folder), **report.as_json()}
+        show(about, f"{report.folder}: {len(report.stages)} stages; see report.md", json=json)
         if not report.complete:
             say(report.stopped)
     if not report.complete:
@@ -128,10 +128,8 @@ def sweep(
     )
     made = paper_table(table, loaded.name, outcomes)
     file = made.write(to / loaded.name)
-    if json:
-        print_json({"file": str(file), "complete": made.complete, "csv": made.as_csv()})
-    else:
-        out.print(made.as_markdown(), markup=False, soft_wrap=True)
+    show({"file": str(file), "complete": made.complete, "csv": made.as_csv()}, made.as_markdown(), json=json)
+    if not json:
         say(f"written to {file}")
     if not made.complete:
         raise typer.Exit(NEGATIVE)
@@ -179,13 +177,6 @@ def _outcome(outcome: Outcome) -> str:
     return f"{name}: " + ", ".join(f"{key} {value:.2f}" for key, value in outcome.metrics.items())
 
 
-def _show(report: TrainingReport, json: bool) -> None:
-    if json:
-        print_json({"folder": str(report.folder), **report.as_json()})
-    else:
-        out.print(f"{report.folder}: {len(report.stages)} stages; see report.md", markup=False, soft_wrap=True)
-
-
 def _show_cost(recipe: Recipe, only: list[str] | None, device: str | None, show: Callable[[Estimate], None]) -> None:
     from suwen.training.recipe.cost_estimate import estimate, memory_of, tight
     from suwen.training.recipe.recipe_file import wanted_stages
@@ -209,16 +200,15 @@ def _show_estimate(cost: Estimate, json: bool) -> None:
         totals: dict[str, Any] = {"seconds": cost.seconds, "memory": cost.memory, "disk": cost.disk}
         print_json({"stages": [vars(stage) for stage in cost.stages], **totals})
         return
-    table = Table(title="Estimate: rough, from shapes alone")
-    for heading in ("stage", "parameters", "trained", "steps", "tokens a step", "memory", "time", "disk"):
-        first = heading == "stage"
-        table.add_column(heading, justify="left" if first else "right", no_wrap=first)
+    rows = []
     for stage in cost.stages:
         numbers = (stage.parameters, stage.trained, stage.steps, stage.tokens_per_step)
         memory = "-" if stage.memory is None else _size(stage.memory)
         took = "-" if stage.seconds is None else _time(stage.seconds)
-        table.add_row(stage.name, *("-" if n is None else f"{n:,}" for n in numbers), memory, took, _size(stage.disk))
-    out.print(table)
+        shown = ("-" if n is None else f"{n:,}" for n in numbers)
+        rows.append((stage.name, *shown, memory, took, _size(stage.disk)))
+    headings = ("stage", "parameters", "trained", "steps", "tokens a step", "memory", "time", "disk")
+    print_table("Estimate: rough, from shapes alone", headings, rows)
     _say_estimate(cost)
 
 

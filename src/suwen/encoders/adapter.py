@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from suwen.durable import write_json
 from suwen.encoders.base_model import NumberFormat, load_base
+from suwen.encoders.cores import grouped
 from suwen.encoders.side import ModelError
 from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, sha256_of_files
 
@@ -306,17 +307,11 @@ def _write(tensors: Mapping[str, torch.Tensor], folder: Path) -> list[str]:
     """Fill files in order up to the largest size; a tensor that is larger by itself gets its own."""
     from safetensors.torch import save_file
 
-    groups: list[dict[str, torch.Tensor]] = [{}]
-    size, room = 0, LARGEST_FILE - (64 << 10)  # the header of a file
-    for key, value in tensors.items():
-        if groups[-1] and size + value.nbytes > room:
-            groups.append({})
-            size = 0
-        groups[-1][key] = value
-        size += value.nbytes
+    room = LARGEST_FILE - (64 << 10)  # the header of a file
+    groups = list(grouped(tensors.items(), lambda item: item[1].nbytes, room)) or [[]]
     names = [f"adapter-{number:02d}-of-{len(groups):02d}.safetensors" for number in range(1, len(groups) + 1)]
     for name, group in zip(names, groups, strict=True):
-        save_file(group, folder / name)
+        save_file(dict(group), folder / name)
     return names
 
 

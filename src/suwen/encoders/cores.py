@@ -1,10 +1,11 @@
-"""Many documents at once: a tier's graph runs each text on one core, so several texts take several."""
+"""Many texts at once: which of them go together, and how they share the cores. What encodes them lives elsewhere."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder, Vectors
 from suwen.encoders.space import Form
 
+T = TypeVar("T")
 #: Pieces a core gets of a batch: texts differ in length, and no core should wait long for the last.
 _PIECES = 4
 
@@ -21,6 +23,24 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def grouped(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Items in their order, as many together as have ``most`` of a size in all; one that has more by itself is alone.
+
+    >>> list(grouped(["ab", "c", "defgh", "i"], len, 3))
+    [['ab', 'c'], ['defgh'], ['i']]
+    """
+    group: list[T] = []
+    held = 0
+    for item in items:
+        if group and held + size(item) > most:
+            yield group
+            group, held = [], 0
+        group.append(item)
+        held += size(item)
+    if group:
+        yield group
 
 
 class OnAllCores(Encoder):

@@ -1,6 +1,6 @@
 """The document encoder: a full pair's document side (or any sentence-transformers model) on torch.
 
-Needs the ``train`` extra. Writing vectors to a folder, resumably, is in ``vectors.py``.
+Needs the ``train`` extra. Writing vectors to a folder, resumably, is in ``vector_folder.py``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from suwen.encoders import fused
 from suwen.encoders.adapter import load_adapted
 from suwen.encoders.base_model import NumberFormat, base_hash, torch_dtype
+from suwen.encoders.cores import grouped
 from suwen.encoders.probe import verify_probe
 from suwen.encoders.query import Encoder, EncoderError, Vectors
 from suwen.encoders.side import ModelError, Side, cast, load_model, mint_space
@@ -229,16 +230,8 @@ class _Batch(NamedTuple):
 
 def _packed_batches(rows: Iterable[list[int]], token_budget: int) -> Iterator[_Batch]:
     """Texts in their order, as many as stay within the budget together."""
-    batch, used = _Batch([], []), 0
-    for position, row in enumerate(rows):
-        if batch.rows and used + len(row) > token_budget:
-            yield batch
-            batch, used = _Batch([], []), 0
-        batch.positions.append(position)
-        batch.rows.append(row)
-        used += len(row)
-    if batch.rows:
-        yield batch
+    for batch in grouped(enumerate(rows), lambda item: len(item[1]), token_budget):
+        yield _Batch([position for position, _ in batch], [row for _, row in batch])
 
 
 def _padded_batches(rows: Sequence[list[int]], token_budget: int) -> Iterator[_Batch]:

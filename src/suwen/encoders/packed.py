@@ -55,10 +55,16 @@ class Pack:
         """The inputs of a transformer, by the names transformers has for them."""
         # A mask of four dimensions is passed on as it is: neither built nor, with a wait for the device, inspected.
         mask = self.ids.new_zeros((1, 1, 1, 1))
-        bounds = {"cu_seq_lens_q": self.bounds, "cu_seq_lens_k": self.bounds}
-        longest = {"max_length_q": self.longest, "max_length_k": self.longest}
-        row = {"input_ids": self.ids[None], "position_ids": self.positions[None]}
-        return {**row, "attention_mask": mask, **bounds, **longest, "use_cache": False}
+        return {
+            "input_ids": self.ids[None],
+            "position_ids": self.positions[None],
+            "attention_mask": mask,
+            "cu_seq_lens_q": self.bounds,
+            "cu_seq_lens_k": self.bounds,
+            "max_length_q": self.longest,
+            "max_length_k": self.longest,
+            "use_cache": False,
+        }
 
 
 def pack(flat: Ints, lengths: Ints, *, device: Any, first_position: int = 0, fill: int | None = None) -> Pack:

@@ -17,7 +17,7 @@ import numpy as np
 from suwen.encoders import packed
 from suwen.encoders.packed import Ints
 from suwen.encoders.space import Form, Prompts, Space, sha256_of_files
-from suwen.encoders.tokens import well_formed
+from suwen.encoders.tokens import stand_in, well_formed
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
@@ -213,13 +213,7 @@ class Side:
             self.backend.enable_truncation(limit)
             # Not by the tokenizer's own call, which spends twice the time on masks and offsets nobody reads.
             rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
-        return [ids or [self._fallback] for ids in rows]
-
-    @property
-    def _fallback(self) -> int:
-        names = (getattr(self.backend.model, "unk_token", None), getattr(self.tokenizer, "pad_token", None))
-        known = (self.backend.token_to_id(name) for name in names if name)
-        return next((id_ for id_ in known if id_ is not None), 0)
+        return [ids or [stand_in(self.backend, getattr(self.tokenizer, "pad_token", None))] for ids in rows]
 
     def embed(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
         """Vectors of the ids, as the last module gives them."""

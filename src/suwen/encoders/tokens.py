@@ -24,6 +24,13 @@ def well_formed(text: str) -> str:
     return text
 
 
+def stand_in(tokenizer: Any, padding: str | None = None) -> int:
+    """The id that stands for a text without tokens: unknown, else padding, else the first."""
+    names = (getattr(tokenizer.model, "unk_token", None), "[UNK]", "<unk>", padding, "[PAD]", "<pad>")
+    known = (tokenizer.token_to_id(name) for name in names if name)
+    return next((id_ for id_ in known if id_ is not None), 0)
+
+
 class Tokens:
     """A tokenizer with a length: ids to encode, and honest counts that ignore the length.
 
@@ -40,9 +47,9 @@ class Tokens:
         self._tokenizer.enable_truncation(max_length=max_length)
 
     def ids(self, text: str) -> list[int]:
-        """The ids of one text, cut to the length; never empty (see :attr:`fallback`)."""
+        """The ids of one text, cut to the length; never empty (see :func:`stand_in`)."""
         ids: list[int] = self._encode(well_formed(text)).ids
-        return ids or [self.fallback]
+        return ids or [stand_in(self._tokenizer)]
 
     def _encode(self, text: str) -> Any:
         # A megabyte takes a second to tokenise, for the sake of its first few hundred tokens. A prefix gives the same
@@ -59,13 +66,6 @@ class Tokens:
         """How many tokens each whole text has, special tokens left out."""
         batch = self._counter.encode_batch_fast([well_formed(text) for text in texts], add_special_tokens=False)
         return [len(encoding.ids) for encoding in batch]
-
-    @cached_property
-    def fallback(self) -> int:
-        """The id that stands for a text without tokens: unknown, else padding, else the first."""
-        names = (getattr(self._tokenizer.model, "unk_token", None), "[UNK]", "<unk>", "[PAD]", "<pad>")
-        known = (self._tokenizer.token_to_id(name) for name in names if name)
-        return next((id_ for id_ in known if id_ is not None), 0)
 
     @cached_property
     def _counter(self) -> Any:

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -148,23 +149,13 @@ class _Seen:
 def _cut(texts: Iterable[tuple[str, str]], size: int) -> Iterator[_Shard]:
     if size < 1:
         raise VectorsError(f"shard_size {size} is not a number of texts: give at least 1")
-    ids: list[str] = []
-    held: list[str] = []
-    number = 0
-    for id_, text in texts:
-        if not id_ or any(mark in id_ for mark in "\t\n\r"):
-            raise VectorsError(f"the id {id_!r} is empty or holds a tab or a line break: ids.txt has one id a line")
-        ids.append(id_)
-        held.append(text)
-        if len(ids) == size:
-            yield _Shard(number, ids, held, _source(ids, held))
-            ids, held, number = [], [], number + 1
-    if ids:
-        yield _Shard(number, ids, held, _source(ids, held))
-
-
-def _source(ids: list[str], texts: list[str]) -> str:
-    return hashlib.sha256(json.dumps([ids, texts]).encode()).hexdigest()
+    stream = iter(texts)
+    for number, part in enumerate(iter(lambda: list(islice(stream, size)), [])):
+        ids, held = [id_ for id_, _ in part], [text for _, text in part]
+        for id_ in ids:
+            if not id_ or any(mark in id_ for mark in "\t\n\r"):
+                raise VectorsError(f"the id {id_!r} is empty or holds a tab or a line break: ids.txt has one id a line")
+        yield _Shard(number, ids, held, hashlib.sha256(json.dumps([ids, held]).encode()).hexdigest())
 
 
 def _settings(space: Space, name: str, shard_size: int) -> dict[str, Any]:

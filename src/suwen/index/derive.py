@@ -16,9 +16,6 @@ from suwen.index.lexical import Lexical
 from suwen.index.truth import Truth, decode_vectors
 from suwen.index.vectors import Block, VectorFiles
 
-#: Rows moved at a time: bounds the memory of a rebuild, whatever the size of the index.
-_CHUNK = 8192
-
 
 def generation_name(number: int) -> str:
     """The folder of a generation."""
@@ -59,16 +56,12 @@ def _write_vectors(
     connection: sqlite3.Connection, files: VectorFiles, total: int, progress: Progress | None
 ) -> list[Block]:
     blocks: list[Block] = []
-    after = 0
-    while True:
-        rows, vectors = Truth.vectors(connection, after, files.dimension, _CHUNK)
-        if len(rows) == 0:
-            return blocks
+    for rows, vectors in Truth.all_vectors(connection, files.dimension):
         blocks.append(files.append(rows, vectors))
         files.count += len(rows)
-        after = int(rows[-1])
         if progress:
             progress(files.count, 2 * total)
+    return blocks
 
 
 def _mean(connection: sqlite3.Connection, last: int, dimension: int, most: int = 8192) -> Vectors:

@@ -48,16 +48,13 @@ def parse_where(clauses: Iterable[str]) -> dict[str, list[Scalar] | dict[str, Sc
         if match is None or not match["value"]:
             raise FilterError(f"filter {clause!r} is not understood: write field=value, field=a|b or field>=value")
         key, operator, value = match["key"].strip(), match["op"], match["value"].strip()
-        if operator == "=":
-            wanted = where.setdefault(key, [])
-            if not isinstance(wanted, list):
-                raise FilterError(f"field {key!r} has both '=' and a range: use one of them")
+        wanted = where.setdefault(key, [] if operator == "=" else {})
+        if isinstance(wanted, list) != (operator == "="):
+            raise FilterError(f"field {key!r} has both '=' and a range: use one of them")
+        if isinstance(wanted, list):
             wanted.extend(form for part in value.split("|") for form in _forms(part.strip()))
         else:
-            bounds = where.setdefault(key, {})
-            if not isinstance(bounds, dict):
-                raise FilterError(f"field {key!r} has both '=' and a range: use one of them")
-            bounds[_OPERATORS[operator]] = _forms(value)[0]
+            wanted[_OPERATORS[operator]] = _forms(value)[0]
     return where
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from suwen.index.counts import encoders, passages_by
 from suwen.index.engine import Rows, Scale, Vectors
+from suwen.index.truth import rows_of
 from suwen.index.vectors import VectorFiles, among
 
 Flags = npt.NDArray[np.bool_]
@@ -93,15 +94,11 @@ def read_groups(connection: sqlite3.Connection, hidden: Rows, before: tuple[Grou
         rest, last = max(names, key=lambda name: passages_by(connection, name)), 0
     else:
         rest = old.rest
+    query = "SELECT row FROM passages WHERE encoder = ? AND row > ? ORDER BY row"
     listed = {}
     for name in names:
         if name != rest:
             known = old.listed.get(name, np.empty(0, dtype=np.int64))
-            came = _rows(connection, name, last)
+            came = rows_of(connection.execute(query, (name, last)))
             listed[name] = np.concatenate([known[~among(known, hidden)], came])
     return Groups(names, rest, listed)
-
-
-def _rows(connection: sqlite3.Connection, encoder: str, after: int) -> Rows:
-    query = "SELECT row FROM passages WHERE encoder = ? AND row > ? ORDER BY row"
-    return np.fromiter((row for (row,) in connection.execute(query, (encoder, after))), dtype=np.int64)

@@ -40,7 +40,7 @@ class EmbeddedSnapshot(Snapshot):
         view = self._view
         query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
         admitted = view.admitted(self._connection, where) if where else None
-        parts = [self._tail(query, admitted)]
+        parts = [_score(view.tail_rows, view.tail, query, admitted, view.hidden)]
         if view.files.count > EXACT_LIMIT:
             parts += self._approximate(query, k, admitted, bool(scales))
         elif view.files.count:
@@ -54,17 +54,13 @@ class EmbeddedSnapshot(Snapshot):
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
-        after = 0
-        while True:
-            rows, stored = Truth.vectors(self._connection, after, self._view.dimension, 8192)
-            if len(rows) == 0:
-                return kept
+        for rows, stored in Truth.all_vectors(self._connection, self._view.dimension):
             for number, scores in enumerate(np.round(np.asarray(vectors, dtype=np.float32) @ stored.T, 6)):
                 old = kept[number]
                 kept[number] = best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
-            after = int(rows[-1])
             if progress:
-                progress(after, self._view.last_row)
+                progress(int(rows[-1]), self._view.last_row)
+        return kept
 
     def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
         view = self._view
@@ -91,10 +87,6 @@ class EmbeddedSnapshot(Snapshot):
         steps = (self._connection.execute(query, (*given, start)).fetchone() for start in starts)
         rows = np.asarray(sorted({step[0] for step in steps if step is not None}), dtype=np.int64)
         return rows, Truth.vectors_of(self._connection, rows, self._view.dimension)
-
-    def _tail(self, query: Vectors, admitted: Rows | None) -> Ranking:
-        view = self._view
-        return _score(view.tail_rows, view.tail, query, admitted, view.hidden)
 
     def _exact(self, query: Vectors, admitted: Rows | None) -> Ranking:
         view = self._view

@@ -37,6 +37,8 @@ from suwen.index.filters_sql import storable
 
 FORMAT = 1
 FILE = "truth.db"
+#: Vectors read at a time: bounds the memory of a rebuild, whatever the size of the index.
+_CHUNK = 8192
 
 _SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -116,14 +118,12 @@ class Truth:
         connection = sqlite3.connect(fresh, isolation_level=None)
         try:
             # Page size and vacuum mode only take effect before the first table. 8 KiB holds five 768-wide fp16 vectors.
-            connection.execute("PRAGMA page_size = 8192")
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            settings = "page_size = 8192", "auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = FULL"
             own = {"format": FORMAT, "uuid": uuid.uuid4().hex, "space": space, "dimension": dimension}
             state = {"sequence": 0, "generation": 0, "sealed": 0, "sealed_row": 0, "lexical_row": 0, "deletions": 0}
             connection.executescript(
-                "BEGIN IMMEDIATE;"
+                "".join(f"PRAGMA {setting};" for setting in settings)
+                + "BEGIN IMMEDIATE;"
                 + _SCHEMA
                 + "".join(f"{statement};" for statement in _LATER)
                 + "".join(f"INSERT INTO meta VALUES('{k}', {json.dumps(v)});" for k, v in (own | state).items())
@@ -258,7 +258,7 @@ class Truth:
     @staticmethod
     def deleted(connection: sqlite3.Connection) -> Rows:
         """Rows that derived files still hold and nobody may see, ascending."""
-        return _rows(connection.execute("SELECT row FROM deleted ORDER BY row"))
+        return rows_of(connection.execute("SELECT row FROM deleted ORDER BY row"))
 
     @staticmethod
     def last_row(connection: sqlite3.Connection) -> int:
@@ -279,6 +279,14 @@ class Truth:
             )
         rows = np.fromiter((row for row, _, _ in records), dtype=np.int64, count=len(records))
         return rows, decode_vectors([blob for _, blob, _ in records], dimension)
+
+    @classmethod
+    def all_vectors(cls, connection: sqlite3.Connection, dimension: int) -> Iterator[tuple[Rows, Vectors]]:
+        """Every row and its vector, ascending, a chunk at a time."""
+        part = cls.vectors(connection, 0, dimension, _CHUNK)
+        while len(part[0]):
+            yield part
+            part = cls.vectors(connection, int(part[0][-1]), dimension, _CHUNK)
 
     @staticmethod
     def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
@@ -306,7 +314,9 @@ class Truth:
                    FROM passages JOIN documents ON number = document WHERE row = ?"""
         stored = []
         for row in rows:
-            id_, ordinal, text, start, end, title, metadata, encoder = _there(connection, query, int(row))
+            if (record := connection.execute(query, (int(row),)).fetchone()) is None:
+                raise DamagedIndex(_foreign(row))
+            id_, ordinal, text, start, end, title, metadata, encoder = record
             passage = Passage(id_, ordinal, text, start, end, title)
             stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
         return stored
@@ -342,9 +352,8 @@ class Truth:
                 continue
             connection.execute("INSERT INTO deleted SELECT row FROM passages WHERE document = ?", number)
             connection.execute("DELETE FROM vectors WHERE row IN (SELECT row FROM passages WHERE document = ?)", number)
-            connection.execute("DELETE FROM passages WHERE document = ?", number)
-            connection.execute("DELETE FROM attributes WHERE document = ?", number)
-            connection.execute("DELETE FROM arrivals WHERE document = ?", number)
+            for table in ("passages", "attributes", "arrivals"):
+                connection.execute(f"DELETE FROM {table} WHERE document = ?", number)
             connection.execute("DELETE FROM documents WHERE number = ?", number)
             removed += 1
         if removed:
@@ -368,19 +377,12 @@ def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
     return joined.reshape(-1, dimension).astype(np.float32)
 
 
-def _there(connection: sqlite3.Connection, query: str, row: int) -> tuple[Any, ...]:
-    """The record of a row that a derived file named; one the truth does not have says that the file is damaged."""
-    record: tuple[Any, ...] | None = connection.execute(query, (row,)).fetchone()
-    if record is None:
-        raise DamagedIndex(_foreign(row))
-    return record
-
-
 def _foreign(row: int) -> str:
     return f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index"
 
 
-def _rows(cursor: sqlite3.Cursor) -> Rows:
+def rows_of(cursor: sqlite3.Cursor) -> Rows:
+    """The rows that a query selects, as it selects them."""
     return np.fromiter((row for (row,) in cursor), dtype=np.int64)
 
 

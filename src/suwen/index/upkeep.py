@@ -13,7 +13,7 @@ import tantivy
 
 from suwen.durable import replacing, sync
 from suwen.index.engine import IndexProblem, Progress, Rows
-from suwen.index.truth import FILE, Truth, not_written
+from suwen.index.truth import FILE, Truth, not_written, rows_of
 from suwen.index.vectors import Block
 from suwen.index.view import View
 
@@ -47,7 +47,7 @@ def verify(connection: sqlite3.Connection, view: View, progress: Progress | None
     problems = check_truth(connection, view.dimension, progress)
     if problems:
         return problems
-    live = np.fromiter((row for (row,) in connection.execute("SELECT row FROM passages ORDER BY row")), dtype=np.int64)
+    live = rows_of(connection.execute("SELECT row FROM passages ORDER BY row"))
     rebuild = f"run 'suwen rebuild {view.files.folder.parent}'"
     for position, count, checksums in connection.execute("SELECT * FROM blocks ORDER BY position"):
         for kind in view.files.check_block(Block(position, count, json.loads(checksums))):

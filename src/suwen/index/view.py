@@ -19,7 +19,7 @@ from suwen.index.filters import Where, unknown_field
 from suwen.index.filters_sql import compile_where
 from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
-from suwen.index.truth import Truth
+from suwen.index.truth import Truth, rows_of
 from suwen.index.vectors import VectorFiles
 
 
@@ -55,7 +55,7 @@ class View:
             for key in where:
                 if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
                     raise unknown_field(key, fields(connection))
-            rows = np.fromiter((row for (row,) in connection.execute(sql, parameters)), dtype=np.int64)
+            rows = rows_of(connection.execute(sql, parameters))
             if len(self._admitted) >= 16:
                 self._admitted.clear()
             self._admitted[known] = rows

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -53,17 +52,17 @@ class ImportedVectors:
 
     def _read_ids(self, ids: Path) -> None:
         self._ids.execute("BEGIN")
-        count = 0
-        with _opened(ids) as lines:
-            for count, line in enumerate(lines, start=1):
-                id_, _, digest = line.rstrip("\n").partition("\t")
-                if (
-                    self._ids.execute("INSERT OR IGNORE INTO ids VALUES(?, ?, ?)", (id_, count - 1, digest)).rowcount
-                    == 0
-                ):
-                    raise IngestError(
-                        f"{ids}:{count}: passage id {id_!r} comes twice: every row needs an id of its own"
-                    )
+        count, insert = 0, "INSERT OR IGNORE INTO ids VALUES(?, ?, ?)"
+        try:
+            with ids.open(encoding="utf-8") as lines:
+                for count, line in enumerate(lines, start=1):
+                    id_, _, digest = line.rstrip("\n").partition("\t")
+                    if self._ids.execute(insert, (id_, count - 1, digest)).rowcount == 0:
+                        raise IngestError(
+                            f"{ids}:{count}: passage id {id_!r} comes twice: every row needs an id of its own"
+                        )
+        except (OSError, UnicodeDecodeError) as problem:
+            raise IngestError(f"{ids} cannot be read ({problem}): it has one passage id a line, in UTF-8") from problem
         if count != len(self._matrix):
             raise IngestError(
                 f"{ids} has {count} ids and {self._file} has {len(self._matrix)} rows: they must be of one run"
@@ -123,15 +122,6 @@ class ImportedVectors:
                 f"{len(texts)} probed passages are nearest to their own vector. Check that ids and rows belong "
                 "together and that the vectors were made with this pair's document encoder"
             )
-
-
-@contextmanager
-def _opened(ids: Path) -> Iterator[TextIO]:
-    try:
-        with ids.open(encoding="utf-8") as lines:
-            yield lines
-    except (OSError, UnicodeDecodeError) as problem:
-        raise IngestError(f"{ids} cannot be read ({problem}): it has one passage id a line, in UTF-8") from problem
 
 
 def _matrix(file: Path, dimension: int) -> Any:

@@ -48,12 +48,6 @@ class ReadyVectors(Protocol):
         """The vectors of these passages; a passage without one is an error."""
 
 
-def repeated(id_: str, stored: str) -> IngestError:
-    """What is wrong with an id that comes twice, and what of the source is stored."""
-    choices = "make ids unique, or choose to keep the first or the last one (--duplicates first|last)"
-    return IngestError(f"document id {id_!r} comes twice: {choices}. {stored}")
-
-
 @dataclass
 class IngestReport:
     """What a run did."""
@@ -99,15 +93,9 @@ class Ingestion:
     def run(self, documents: Iterable[Document], duplicates: Duplicates) -> IngestReport:
         """Take them in. Interrupt it and run it again: what was stored is not encoded twice."""
         started = time.monotonic()
-        with _Seen() as seen:
-            for document in documents:
-                if not seen.add(document.id):
-                    if duplicates == "error":
-                        self._flush()
-                        raise repeated(document.id, "What was read before it is stored")
-                    if duplicates == "first":
-                        continue
-                    self._flush()
+        with SeenIds() as seen:
+            # Stored before an id comes again: one call of the engine takes each id once.
+            for document in seen.once(documents, duplicates, "What was read before it is stored", self._flush):
                 self._take(document)
             self._flush()
             if self._mirror:
@@ -193,7 +181,7 @@ class Ingestion:
             ) from problem
         return hashlib.sha256(content).hexdigest()[:32]
 
-    def _drop_the_gone(self, seen: _Seen) -> int:
+    def _drop_the_gone(self, seen: SeenIds) -> int:
         if self._report.read == 0:
             raise IngestError("the source holds no documents: nothing was changed. Check the path and the format")
         gone = [id_ for id_ in all_ids(self._engine, origin="index") if id_ not in seen]
@@ -202,10 +190,10 @@ class Ingestion:
         return len(gone)
 
 
-class _Seen:
+class SeenIds:
     """The ids a run has met, kept on disk: a set of ten million would not fit a small machine."""
 
-    def __enter__(self) -> _Seen:
+    def __enter__(self) -> SeenIds:
         # An empty name is SQLite's own temporary file, gone when the connection closes.
         self._ids = sqlite3.connect("", isolation_level=None)
         self._ids.execute("CREATE TABLE ids(id TEXT PRIMARY KEY) WITHOUT ROWID")
@@ -215,9 +203,29 @@ class _Seen:
     def __exit__(self, *_: object) -> None:
         self._ids.close()
 
-    def add(self, id_: str) -> bool:
-        """Note an id; False when it was there."""
-        return self._ids.execute("INSERT OR IGNORE INTO ids VALUES(?)", (id_,)).rowcount == 1
+    def once(
+        self, documents: Iterable[Document], duplicates: Duplicates, stored: str, repeated: Callable[[], None]
+    ) -> Iterator[Document]:
+        """The documents, without what is to be left out of those whose id comes twice.
+
+        Args:
+            documents: Streamed.
+            duplicates: What to do with an id that comes twice.
+            stored: What of the source is stored where that is an error.
+            repeated: Called before such an error, and before a document that replaces an earlier one.
+        """
+        for document in documents:
+            new = self._ids.execute("INSERT OR IGNORE INTO ids VALUES(?)", (document.id,)).rowcount == 1
+            if not new and duplicates == "first":
+                continue
+            if not new:
+                repeated()
+            if not new and duplicates == "error":
+                raise IngestError(
+                    f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the "
+                    f"last one (--duplicates first|last). {stored}"
+                )
+            yield document
 
     def __contains__(self, id_: str) -> bool:
         return self._ids.execute("SELECT 1 FROM ids WHERE id = ?", (id_,)).fetchone() is not None

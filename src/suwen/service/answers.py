@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from suwen import __version__
 from suwen.encoders.who_encodes import State
+from suwen.retrieve.results import Explanation, Highlight
 
 _STATE = "`encoded` by the document encoder, or `fresh`: encoded by a tier, searchable, and waiting for it."
 
@@ -37,30 +38,26 @@ class StatusAnswer(BaseModel):
     status: Literal["ok", "ready"]
 
 
-class HighlightShape(BaseModel):
-    """A sentence that matches; offsets are into the hit's text."""
-
-    start: int
-    end: int
-    text: str
-    terms: list[tuple[int, int]]
-
-
-class HitShape(BaseModel):
-    """One passage found."""
+class PassageShape(BaseModel):
+    """A stretch of a document; offsets are into its text."""
 
     id: str
+    start: int
+    end: int
+    encoder: str = Field(description="Who encoded the passage: `document` or a tier's name.")
+    state: State = Field(description=_STATE)
+    text: str
+
+
+class HitShape(PassageShape):
+    """One passage found."""
+
     document_id: str
     score: float
     title: str
-    text: str
-    start: int
-    end: int
     metadata: dict[str, Any]
-    highlights: list[HighlightShape]
-    explanation: dict[str, Any] | None
-    encoder: str = Field(description="Who encoded the passage: `document` or a tier's name.")
-    state: State = Field(description=_STATE)
+    highlights: list[Highlight]
+    explanation: Explanation | None
 
 
 class SearchAnswer(BaseModel):
@@ -95,17 +92,6 @@ class PostAnswer(BaseModel):
     unchanged: int
     passages: int = Field(description="Passages stored by this request.")
     documents: list[StoredShape]
-
-
-class PassageShape(BaseModel):
-    """A stretch of a document; offsets are into its text."""
-
-    id: str
-    start: int
-    end: int
-    encoder: str
-    state: State
-    text: str
 
 
 class DocumentAnswer(BaseModel):

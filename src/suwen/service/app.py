@@ -93,29 +93,24 @@ def _openapi(app: FastAPI, holder: Holder) -> Callable[[], dict[str, Any]]:
 
 
 def _tell_errors(app: FastAPI) -> None:
-    async def known(request: Request, error: Exception) -> Response:
-        assert isinstance(error, SuwenError)
-        problem = as_problem(error)
-        if problem.status >= 500 and not isinstance(error, Problem):
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = _as_problem(request, error)
+        if problem.status >= 500 and isinstance(error, SuwenError) and not isinstance(error, Problem):
             log.error("%s", error, extra={"request_id": request_id(request)})
-        return _answer(request, problem)
+        note(request, code=problem.code)
+        return error_response(problem, request_id(request))
 
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return _answer(request, _invalid(error.errors()[0]))
-
-    async def unmatched(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return _answer(request, _unmatched(request, error))
-
-    app.add_exception_handler(SuwenError, known)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, unmatched)
+    for kind in (SuwenError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, answer)
 
 
-def _answer(request: Request, problem: Problem) -> Response:
-    note(request, code=problem.code)
-    return error_response(problem, request_id(request))
+def _as_problem(request: Request, error: Exception) -> Problem:
+    if isinstance(error, RequestValidationError):
+        return _invalid(error.errors()[0])
+    if isinstance(error, HTTPException):
+        return _unmatched(request, error)
+    assert isinstance(error, SuwenError)
+    return as_problem(error)
 
 
 def _invalid(error: Mapping[str, Any]) -> Problem:
@@ -125,8 +120,10 @@ def _invalid(error: Mapping[str, Any]) -> Problem:
     if error["type"] == "json_invalid":
         return Problem("invalid_json", "the body is not JSON: check quotes, commas and encoding")
     if error["type"] == "model_attributes_type" and not path:
-        text = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
-        return Problem("invalid_request", text)
+        return Problem(
+            "invalid_request",
+            "the body is not a JSON object: send one, with the header 'Content-Type: application/json'",
+        )
     said = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing":
         said = "it is missing" if path else "the body is missing: send a JSON object"
@@ -138,8 +135,11 @@ def _invalid(error: Mapping[str, Any]) -> Problem:
 def _unmatched(request: Request, error: HTTPException) -> Problem:
     if error.status_code == 405:
         allow = ", ".join(_methods(request))
-        text = f"{request.method} is not for this address: it takes {allow or 'another method'}"
-        return Problem("method_not_allowed", text, headers={"Allow": allow})
+        return Problem(
+            "method_not_allowed",
+            f"{request.method} is not for this address: it takes {allow or 'another method'}",
+            headers={"Allow": allow},
+        )
     if error.status_code == 404:
         return Problem("not_found", "there is no such address: /openapi.json lists them")
     code = "invalid_json" if error.status_code == 400 else "internal"

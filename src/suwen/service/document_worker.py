@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from suwen.encoders.cores import grouped
 from suwen.encoders.probe import check_probe
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import SpaceMismatch
@@ -102,7 +103,7 @@ class Worker:
     def _work(self, leased: dict[str, Any]) -> None:
         """Encode what was leased, sending back group by group; give the rest back when stopped."""
         try:
-            for group in _groups(leased["documents"]):
+            for group in grouped(leased["documents"], lambda document: len(document["passages"]), _PASSAGES):
                 if self._stop.is_set():
                     break
                 self._send(leased["lease"], group, self._encode(group))
@@ -159,22 +160,9 @@ class Worker:
         )
 
     def _patiently(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        def report(away: ServerAway, pause: float) -> None:
-            self._say(f"{away}; trying again in {pause:g} s")
-
-        return patiently(call, tries=None, stop=self._stop, on_refusal=report)
-
-
-def _groups(documents: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Documents with about so many passages together as are encoded at once; a long one stands alone."""
-    group: list[dict[str, Any]] = []
-    held = 0
-    for document in documents:
-        count = len(document["passages"])
-        if group and held + count > _PASSAGES:
-            yield group
-            group, held = [], 0
-        group.append(document)
-        held += count
-    if group:
-        yield group
+        return patiently(
+            call,
+            tries=None,
+            stop=self._stop,
+            on_refusal=lambda away, pause: self._say(f"{away}; trying again in {pause:g} s"),
+        )

@@ -182,16 +182,21 @@ def _check_batch(holder: Holder, documents: list[Posted]) -> None:
     for number, document in enumerate(documents):
         param = f"documents.{number}"
         if (first := seen.setdefault(document.id, number)) != number:
-            message = (
-                f"the id {document.id!r} is twice in this batch (documents {first} and {number}): nothing was stored"
+            raise Problem(
+                "duplicate_id",
+                f"the id {document.id!r} is twice in this batch (documents {first} and {number}): nothing was stored",
+                param=f"{param}.id",
             )
-            raise Problem("duplicate_id", message, param=f"{param}.id")
         if any(category(character) == "Cc" for character in document.id):
-            message = f"the id {document.id!r} holds a control character: leave it out"
-            raise Problem("bad_document", message, param=f"{param}.id")
+            raise Problem(
+                "bad_document", f"the id {document.id!r} holds a control character: leave it out", param=f"{param}.id"
+            )
         if not document.text.strip():
-            message = f"document {document.id!r} has no text: give it some, or leave it out"
-            raise Problem("empty_document", message, param=f"{param}.text")
+            raise Problem(
+                "empty_document",
+                f"document {document.id!r} has no text: give it some, or leave it out",
+                param=f"{param}.text",
+            )
         check_length(document.text, longest, f"{param}.text")
 
 

@@ -158,8 +158,11 @@ def width_of(pair: Pair, wanted: int | None) -> int:
     if wanted is None or wanted == space.dimension:
         return space.dimension
     if wanted > space.dimension:
-        fix = f"the vectors have {space.dimension} dimensions: ask for at most that, or leave dimensions out"
-        raise Problem("invalid_request", fix, param="dimensions")
+        raise Problem(
+            "invalid_request",
+            f"the vectors have {space.dimension} dimensions: ask for at most that, or leave dimensions out",
+            param="dimensions",
+        )
     if space.full_dimension <= space.dimension:
         raise Problem(
             "invalid_request",

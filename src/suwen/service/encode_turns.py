@@ -31,11 +31,6 @@ class Encoded(NamedTuple):
     tokens: int
 
 
-class _Turn(NamedTuple):
-    vectors: list[Vectors]
-    tokens: int
-
-
 class Encoding:
     """Encodes batches, in threads of its own: searches have theirs, and wait for no batch.
 
@@ -89,7 +84,7 @@ class Encoding:
 
 def _turn(
     pair: Pair, texts: Sequence[str], tier: str, form: Form, instruction: str | None, metrics: Metrics, asked: float
-) -> _Turn:
+) -> tuple[list[Vectors], int]:
     """As many texts as fit into one turn, at least one; none depends on its neighbours."""
     began = time.perf_counter()
     metrics.waited("encode", began - asked)
@@ -104,7 +99,7 @@ def _turn(
             break
     if form == "query":
         metrics.encoded(tier, (time.perf_counter() - began) / len(vectors))
-    return _Turn(vectors, tokens)
+    return vectors, tokens
 
 
 def tokens_read(encoder: Encoder, text: str, most: int) -> int:

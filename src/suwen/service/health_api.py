@@ -76,7 +76,8 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
         """Latencies (encode and search apart), queue, errors, size of the index, freshness lag."""
         # Numbers are wanted most when the server is in trouble: those of the index are then the last known.
         with suppress(SuwenError):
-            await holder.read(lambda index: _measure(holder, index), "info")
+            stats, freshness = await holder.read(lambda index: (index.stats(), holder.freshness(index)), "info")
+            holder.metrics.measured(stats._asdict(), freshness)
         return Response(holder.metrics.exposed(), media_type=CONTENT_TYPE)
 
 
@@ -105,10 +106,6 @@ def _add_info(router: APIRouter, holder: Holder) -> None:
         """Ask for passages as if they were queries, and compare with exact search. Reads every vector."""
         measured = await holder.read(lambda index: measure_recall(index.engine, asked.sample), "recall")
         return json_answer(measured._asdict())
-
-
-def _measure(holder: Holder, index: Index) -> None:
-    holder.metrics.measured(index.stats()._asdict(), holder.freshness(index))
 
 
 def _about(holder: Holder, index: Index) -> dict[str, Any]:

@@ -98,8 +98,11 @@ class Holder:
     def index(self) -> Index:
         """The open index; before it is open, and once it is closed, the problem that says so."""
         if self.stopping:
-            text = "the server is about to stop: send this to another one, or again in a while"
-            raise Problem("stopping", text, headers={"Retry-After": "5"})
+            raise Problem(
+                "stopping",
+                "the server is about to stop: send this to another one, or again in a while",
+                headers={"Retry-After": "5"},
+            )
         if self._index is not None:
             return self._index
         if self.failure is not None:
@@ -221,8 +224,11 @@ class Holder:
             async with asyncio.timeout(self.settings.seconds):
                 yield
         except TimeoutError:
-            message = f"the request took longer than {self.settings.seconds:g} seconds: {fix}"
-            raise Problem("timeout", message, headers={"Retry-After": "1"}) from None
+            raise Problem(
+                "timeout",
+                f"the request took longer than {self.settings.seconds:g} seconds: {fix}",
+                headers={"Retry-After": "1"},
+            ) from None
 
     # -- telling ------------------------------------------------------------------------------------------------
 

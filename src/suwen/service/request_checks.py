@@ -24,15 +24,17 @@ class Asked(BaseModel):
 def check_index(settings: ServeSettings, name: str | None) -> None:
     """Raise ``unknown_index`` for the name of another index."""
     if name is not None and name != settings.name:
-        message = f"this server has no index {name!r}: it serves {settings.name!r}"
-        raise Problem("unknown_index", message, param="index")
+        raise Problem("unknown_index", f"this server has no index {name!r}: it serves {settings.name!r}", param="index")
 
 
 def check_tier(pair: Pair, tier: str | None) -> None:
     """Raise ``unknown_tier`` for a tier the pair does not have."""
     if tier is not None and tier not in pair.tiers:
-        message = f"the pair {pair.name} has no tier {tier!r}: choose one of {', '.join(pair.tiers)}"
-        raise Problem("unknown_tier", message, param="tier")
+        raise Problem(
+            "unknown_tier",
+            f"the pair {pair.name} has no tier {tier!r}: choose one of {', '.join(pair.tiers)}",
+            param="tier",
+        )
 
 
 def tier_of(pair: Pair, model: str) -> str:
@@ -48,15 +50,19 @@ def tier_of(pair: Pair, model: str) -> str:
 def check_count(count: int, most: int, param: str) -> None:
     """Raise ``too_many`` for a list longer than the server takes."""
     if count > most:
-        message = f"{param} holds {count}, at most {most} are taken in one request: send several"
-        raise Problem("too_many", message, param=param)
+        raise Problem(
+            "too_many", f"{param} holds {count}, at most {most} are taken in one request: send several", param=param
+        )
 
 
 def check_length(text: str, longest: int, param: str) -> None:
     """Raise ``text_too_long`` for a text longer than the server takes."""
     if len(text) > longest:
-        message = f"{param} has {len(text)} characters, at most {longest} are taken: shorten it, or split it"
-        raise Problem("text_too_long", message, param=param)
+        raise Problem(
+            "text_too_long",
+            f"{param} has {len(text)} characters, at most {longest} are taken: shorten it, or split it",
+            param=param,
+        )
 
 
 def cleaned(texts: Sequence[str], param: str, most: int, longest: int) -> list[str]:

@@ -47,7 +47,8 @@ class Intake:
                 if not whole:
                     return
                 held = len(body)
-                self._check(scope, body)
+                if b"json" in (_header(scope["headers"], b"content-type") or b"").lower() and body:
+                    check_json(body, self._holder.settings.depth)
             finally:
                 self._held -= len(body) - held
             await self._app(scope, _replayed(bytes(body), receive), send)
@@ -82,8 +83,10 @@ class Intake:
         asked = (_header(headers, b"host") or b"").decode("latin-1").lower()
         name = asked[1:].partition("]")[0] if asked.startswith("[") else asked.partition(":")[0]
         if name not in hosts:
-            message = f"this server is not {name!r}: ask it by one of {', '.join(hosts)}, or add the name to hosts"
-            raise Problem("forbidden_host", message)
+            raise Problem(
+                "forbidden_host",
+                f"this server is not {name!r}: ask it by one of {', '.join(hosts)}, or add the name to hosts",
+            )
 
     async def _body(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
         """Read the body into ``body``; whether all of it came."""
@@ -95,10 +98,11 @@ class Intake:
                 async with asyncio.timeout_at(start + settings.slow_seconds + len(body) / _LEAST_RATE):
                     message = await receive()
             except TimeoutError:
-                text = (
-                    f"the body did not arrive within {settings.slow_seconds:g} seconds: send it faster, or less of it"
-                )
-                raise Problem("slow_client", text, headers={"Connection": "close"}) from None
+                raise Problem(
+                    "slow_client",
+                    f"the body did not arrive within {settings.slow_seconds:g} seconds: send it faster, or less of it",
+                    headers={"Connection": "close"},
+                ) from None
             if message["type"] == "http.disconnect":
                 return False
             part = message.get("body", b"")
@@ -112,11 +116,6 @@ class Intake:
     def _too_large(self) -> Problem:
         most = self._holder.settings.body_bytes
         return Problem("too_large", f"the body is longer than {most} bytes: send fewer documents at once, or split one")
-
-    def _check(self, scope: Scope, body: bytearray) -> None:
-        kind = (_header(scope["headers"], b"content-type") or b"").lower()
-        if b"json" in kind and body:
-            check_json(body, self._holder.settings.depth)
 
 
 def check_json(body: bytes | bytearray, depth: int) -> None:
@@ -150,13 +149,9 @@ def _header(headers: Any, wanted: bytes) -> bytes | None:
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """A ``receive`` that gives the whole body first, and then what the client does."""
-    given = False
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return first.pop() if first else await receive()
 
     return replay

@@ -92,8 +92,11 @@ def _check(holder: Holder, asked: Search) -> None:
     settings = holder.settings
     check_tier(holder.index.pair, asked.tier)
     if asked.k > settings.most_hits:
-        message = f"k is {asked.k}, and this server gives at most {settings.most_hits} hits at once: page with offset"
-        raise Problem("too_many", message, param="k")
+        raise Problem(
+            "too_many",
+            f"k is {asked.k}, and this server gives at most {settings.most_hits} hits at once: page with offset",
+            param="k",
+        )
     check_length(asked.query, settings.query_characters, "query")
     check_length(asked.instruction or "", settings.query_characters, "instruction")
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from suwen.corpora.records import Document
 from suwen.errors import SuwenError
-from suwen.retrieve.ingest import Duplicates, IngestProgress, repeated
+from suwen.retrieve.ingest import Duplicates, IngestProgress, SeenIds
 from suwen.service.serve_settings import LOOPBACK
 
 _LONGEST_WAIT = 30.0
@@ -174,25 +174,16 @@ def add_documents(
     """
     limits = client.get("/info")["limits"]
     totals = {"read": 0, "added": 0, "changed": 0, "unchanged": 0, "passages": 0}
-    for batch in _batches(_once(documents, duplicates), int(limits["batch_documents"]), int(limits["body_bytes"])):
-        answer = patiently(partial(client.post, "/documents", {"documents": batch}), tries=8)
-        totals["read"] += len(batch)
-        for name in ("added", "changed", "unchanged", "passages"):
-            totals[name] += int(answer[name])
-        if progress:
-            progress(totals["read"], totals["passages"])
+    with SeenIds() as seen:
+        once = seen.once(documents, duplicates, "Batches before it are stored", lambda: None)
+        for batch in _batches(once, int(limits["batch_documents"]), int(limits["body_bytes"])):
+            answer = patiently(partial(client.post, "/documents", {"documents": batch}), tries=8)
+            totals["read"] += len(batch)
+            for name in ("added", "changed", "unchanged", "passages"):
+                totals[name] += int(answer[name])
+            if progress:
+                progress(totals["read"], totals["passages"])
     return totals
-
-
-def _once(documents: Iterable[Document], duplicates: Duplicates) -> Iterator[Document]:
-    """Documents with what is to be done about an id that comes twice; of the last one a later batch takes care."""
-    seen: set[str] = set()
-    for document in documents:
-        if document.id not in seen or duplicates == "last":
-            seen.add(document.id)
-            yield document
-        elif duplicates == "error":
-            raise repeated(document.id, "Batches before it are stored")
 
 
 def _batches(documents: Iterator[Document], most: int, body_bytes: int) -> Iterator[list[dict[str, Any]]]:

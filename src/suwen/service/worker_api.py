@@ -16,6 +16,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from suwen.encoders.cores import grouped
 from suwen.encoders.probe import read_probe
 from suwen.encoders.space import Space
 from suwen.index.engine import Reencoded, Vectors, Waiting
@@ -160,8 +161,11 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
         """End a lease before its time, so that others need not wait for it."""
         released = leases.release(asked.lease)
         if released is None:
-            text = "there is no such lease: it has ended, or the server was restarted. Nothing needs to be given back"
-            raise Problem("unknown_lease", text, param="lease")
+            raise Problem(
+                "unknown_lease",
+                "there is no such lease: it has ended, or the server was restarted. Nothing needs to be given back",
+                param="lease",
+            )
         return json_answer({"released": released})
 
     @router.get(
@@ -198,8 +202,11 @@ def _add_results(router: APIRouter, holder: Holder, leases: Leases) -> None:
         stored = sum(outcome in ("stored", "done") for outcome in outcomes.values())
         note(request, documents=stored)
         if not stored:
-            text = "every one of these documents was changed or deleted meanwhile: drop their vectors and lease again"
-            raise Problem("stale_version", text, param="results")
+            raise Problem(
+                "stale_version",
+                "every one of these documents was changed or deleted meanwhile: drop their vectors and lease again",
+                param="results",
+            )
         return json_answer({"stored": stored, "outcomes": outcomes})
 
 
@@ -208,7 +215,8 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
     most = min(asked.most, holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
-        return _within(index.waiting(most, {*held, *asked.skip}), _CHARACTERS)
+        waiting = index.waiting(most, {*held, *asked.skip})
+        return next(grouped(waiting, lambda one: sum(map(len, one.contents)), _CHARACTERS), [])
 
     lease, waiting = leases.grant(asked.worker, find)
     return {
@@ -219,19 +227,14 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
     }
 
 
-def _within(waiting: list[Waiting], characters: int) -> list[Waiting]:
-    """The first documents that stay within so many characters together, and one at least."""
-    used = np.cumsum([sum(map(len, one.contents)) for one in waiting])
-    return waiting[: max(1, int((used <= characters).sum()))]
-
-
 def _check_space(index: Index, space: str) -> None:
     needed = index.pair.space.id
     if space != needed:
-        text = (
-            f"the index is in the space {needed}, the worker's encoder in {space}: start it with the pair of the index"
+        raise Problem(
+            "invalid_request",
+            f"the index is in the space {needed}, the worker's encoder in {space}: start it with the pair of the index",
+            param="space",
         )
-        raise Problem("invalid_request", text, param="space")
 
 
 def _decoded(results: list[Result], space: Space, most: int) -> list[Reencoded]:
@@ -254,16 +257,22 @@ def _vectors(result: Result, space: Space, param: str) -> Vectors:
         raise Problem("invalid_request", f"{param} is not base64", param=param) from None
     kind = np.dtype(result.dtype).newbyteorder("<")
     if not data or len(data) % (space.dimension * kind.itemsize):
-        text = f"{param} has {len(data)} bytes: a row is {space.dimension} numbers of {kind.itemsize} bytes"
-        raise Problem("invalid_request", text, param=param)
+        raise Problem(
+            "invalid_request",
+            f"{param} has {len(data)} bytes: a row is {space.dimension} numbers of {kind.itemsize} bytes",
+            param=param,
+        )
     vectors = np.frombuffer(data, dtype=kind).reshape(-1, space.dimension).astype(np.float32)
     if not np.isfinite(vectors).all():
         raise Problem("invalid_request", f"{param} holds a value that is not finite: encode again", param=param)
     lengths = np.linalg.norm(vectors, axis=1)
     if space.normalise and np.abs(lengths - 1).max() > _UNEVEN:
         worst = float(lengths[np.abs(lengths - 1).argmax()])
-        text = f"{param} has a vector of length {worst:.3f}: the space's have length 1, cut and renormalise them"
-        raise Problem("invalid_request", text, param=param)
+        raise Problem(
+            "invalid_request",
+            f"{param} has a vector of length {worst:.3f}: the space's have length 1, cut and renormalise them",
+            param=param,
+        )
     return vectors
 
 
