@@ -11,6 +11,8 @@ from suwen.bench.dense_systems import PairSystem
 from suwen.bench.suite_tasks import load_suite
 from suwen.bench.systems import Setting
 from suwen.corpora.records import Document
+from suwen.corpora.training_rows import TrainingRow
+from suwen.curate.mine import search_index
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import InstructionRefused
 from suwen.retrieve.retriever import Index
@@ -37,11 +39,15 @@ def test_a_search_brings_an_instruction_where_the_pair_takes_one(
         assert [hit.score for hit in own] != [hit.score for hit in default]
         vector = index.pair.encoder().encode_queries(["胃痛"], OWN)[0]
         stored = index.engine.stored_vectors(own.hits[0].document_id, index.freshness.own)
+        mined = search_index(index)([TrainingRow("胃痛", ("甲",), prompt=OWN), TrainingRow("胃痛", ("甲",))], 2)
+        assert [[hit.score for hit in hits] for hits in mined] == [[hit.score for hit in one] for one in (own, default)]
         assert own.hits[0].score == pytest.approx(float(next(iter(stored.values())) @ vector), abs=0.01)
     with Index.create(tmp_path / "plain", pair=light_pair) as index:
         index.add(notes)
         with pytest.raises(InstructionRefused):
             index.search("胃痛", instruction=OWN)
+        # Rows that bring one are mined all the same.
+        assert search_index(index)([TrainingRow("胃痛", ("甲",), prompt=OWN)], 2)
 
 
 def test_a_suites_instruction_reaches_a_pair_that_takes_one(instructed_pair: Path, light_pair: Path) -> None:

@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 #: Finds for each query up to so many texts, best first.
-Search = Callable[[list[str], int], list[list[Found]]]
+Search = Callable[[list[TrainingRow], int], list[list[Found]]]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def mine_negatives(
     """
     stream, done = iter(rows), 0
     while part := list(islice(stream, batch)):
-        hits = search([row.query for row in part], window.last_rank)
+        hits = search(part, window.last_rank)
         for number, (row, ranked) in enumerate(zip(part, hits, strict=True), done):
             yield _mined(row, ranked, window, random.Random(f"{seed}:{number}"))
         done += len(part)
@@ -180,7 +180,7 @@ def _pairs(text: str) -> set[str]:
 
 
 def search_index(index: Index, tier: str | None = None, *, mode: Mode = "dense") -> Search:
-    """Search an index of passages.
+    """Search an index of passages for the queries of rows, each with its own instruction where the pair takes one.
 
     Args:
         index: Open, over the texts that negatives may come from.
@@ -188,10 +188,13 @@ def search_index(index: Index, tier: str | None = None, *, mode: Mode = "dense")
         mode: ``dense`` gives similarities, which a margin is meant for. ``lexical`` scores have a margin of their own
             kind; the scores of ``hybrid`` are relative to each query, so mine with ``margin=None`` there.
     """
+    takes = index.pair.manifest.tiers[tier or index.pair.default_tier].prompts.instruction is not None
 
-    def search(queries: list[str], k: int) -> list[list[Found]]:
-        return [
-            [Found(hit.text, hit.score) for hit in index.search(query, k, mode=mode, tier=tier)] for query in queries
-        ]
+    def found(row: TrainingRow, k: int) -> list[Found]:
+        hits = index.search(row.query, k, mode=mode, tier=tier, instruction=row.prompt if takes else None)
+        return [Found(hit.text, hit.score) for hit in hits]
+
+    def search(rows: list[TrainingRow], k: int) -> list[list[Found]]:
+        return [found(row, k) for row in rows]
 
     return search

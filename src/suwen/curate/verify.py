@@ -173,7 +173,7 @@ class _Maker:
 
     def opened(self, window: Sequence[tuple[int, TrainingRow]]) -> list[_Open]:
         """The rows of a window with their candidates, shuffled so that the order says nothing."""
-        hits = self.search([row.query for _, row in window], self.settings.depth)
+        hits = self.search([row for _, row in window], self.settings.depth)
         opened = []
         for (number, row), own in zip(window, hits, strict=True):
             known = [*(Candidate(t, "pos") for t in row.pos), *(Candidate(t, "neg") for t in row.neg)]
