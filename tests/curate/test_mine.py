@@ -150,7 +150,7 @@ def test_negatives_come_from_a_real_index(tmp_path: Path) -> None:
     with Index.create(tmp_path / "index", pair=pair) as index:
         index.add(documents)
         passages = {text for _, _, text, _ in NOTES}
-        (first,) = search_index(index, "rough")(["高血压要怎么饮食"], 10)
+        (first,) = search_index(index, "rough")([TrainingRow("高血压要怎么饮食", (NOTES[0][2],))], 10)
         assert {hit.text for hit in first} <= passages and first[0].score >= first[-1].score
         assert all(-1.01 <= hit.score <= 1.01 for hit in first)
         positive = NOTES[0][2]

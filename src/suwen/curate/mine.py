@@ -188,7 +188,9 @@ def search_index(index: Index, tier: str | None = None, *, mode: Mode = "dense")
         mode: ``dense`` gives similarities, which a margin is meant for. ``lexical`` scores have a margin of their own
             kind; the scores of ``hybrid`` are relative to each query, so mine with ``margin=None`` there.
     """
-    takes = index.pair.manifest.tiers[tier or index.pair.default_tier].prompts.instruction is not None
+    name = tier or index.pair.default_tier
+    index.pair.need_tier(name)
+    takes = index.pair.manifest.tiers[name].prompts.instruction is not None
 
     def found(row: TrainingRow, k: int) -> list[Found]:
         hits = index.search(row.query, k, mode=mode, tier=tier, instruction=row.prompt if takes else None)
