@@ -154,7 +154,7 @@ def ceiling(device: str, dtype: torch.dtype, tiny: bool) -> dict[str, float]:
 
 
 def tell(line: str) -> None:
-    """To stderr, at once: a run that is cut off has still told what it knew."""
+    """To stderr, at once: a run that is cut off has still printed what it knew."""
     print(f"{time.perf_counter() - BEGUN:6.1f} s  {line}", file=sys.stderr, flush=True)
 
 
@@ -320,7 +320,7 @@ def spread(found: torch.Tensor) -> dict[str, float]:
 
 
 def cosines(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """Of each row with its like, in fp64: 0.99999 is to be told from 1."""
+    """Of each row with its like, in fp64: 0.99999 must be distinguished from 1."""
     return torch.nn.functional.cosine_similarity(left.double(), right.double())
 
 

@@ -5,7 +5,7 @@ Run: python benchmarks/gpu_resume.py [--recipe recipes/care-tiny.yaml --stages d
      python benchmarks/gpu_resume.py --tiny    (a CPU, fewer steps: every difference must be exactly 0)
 
 Each stage is trained once undisturbed. Then its folder is deleted, and it is trained again from the same stages before
-it, stopped in the middle and resumed: models, tasks, optimisers and folders are all made anew, only the checkpoint
+it, stopped in the middle and resumed: models, tasks, optimisers and folders are all made again, only the checkpoint
 carries over. What is printed is the largest difference between the two losses of one step, over the steps that the
 resumed part did; the target is 0.001 on a GPU. On a GPU sums are taken in no fixed order, so the undisturbed training
 is done a second time as well: a resume cannot be asked to differ less than the same training does from itself.
@@ -63,7 +63,7 @@ def largest(one: dict[int, float], other: dict[int, float], after: int) -> float
 
 
 def again(recipe: Recipe, options: argparse.Namespace, stage: str, *, stop_at: int | None) -> dict[int, float]:
-    """Train one stage anew, perhaps stopped once, over the stages that are there."""
+    """Train one stage again, perhaps stopped once, over the stages that are there."""
     folder = options.root / recipe.name / f"s{recipe.seed}" / stage
     shutil.rmtree(folder)
     if stop_at is not None:

@@ -43,8 +43,8 @@ def main() -> None:
         for name, way in ways.items():
             best[name] = min(best[name], seconds(collection, chosen.limit, pair, way))
     alone, shared = best.values()
-    told = f"{chosen.limit} documents, tier {encoder.name}: {cores()} threads take"
-    print(f"{told} {shared / alone:.2f} of one thread's time")
+    said = f"{chosen.limit} documents, tier {encoder.name}: {cores()} threads take"
+    print(f"{said} {shared / alone:.2f} of one thread's time")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 
 def read_points(runs: Path, recipe: str) -> list[Point]:
-    """The finished runs, fewest texts first; an unfinished one is told and left out."""
+    """The finished runs, fewest texts first; an unfinished one is named and left out."""
     found: list[Point] = []
     settings: dict[str, Any] = {}
     for folder in sorted([*runs.glob(f"{recipe}/s*"), *runs.glob(f"{recipe}.texts-*/s*")]):

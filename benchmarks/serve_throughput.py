@@ -10,7 +10,7 @@ Four ways to ask the same queries, taken in turn within each round on the same c
             scales, in fp32), exact search over vectors of the same passages, the same texts in the answer
 
 CPU time is that of the server's process, all threads, user and system, by psutil. The load comes from a process of its
-own, over connections that stay open, each sending its next request when the last is answered; its CPU time is told
+own, over connections that stay open, each sending its next request when the last is answered; its CPU time is printed
 apart. Passages are sentences of the bundled sample, shuffled: their meaning does not matter here, their length does.
 """
 
@@ -202,10 +202,10 @@ def measure(process: subprocess.Popen[bytes], port: int, kind: str, seconds: flo
     command = [sys.executable, __file__, "--load", kind, "--port", str(port)]
     command += ["--seconds", str(seconds), "--connections", str(connections)]
     before = sum(server.cpu_times()[:2])
-    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    reply = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     spent = sum(server.cpu_times()[:2]) - before
-    done = told["done"]
-    return Measured(done / told["seconds"], 1000 * spent / done, 1000 * told["cpu"] / done, told["refused"])
+    done = reply["done"]
+    return Measured(done / reply["seconds"], 1000 * spent / done, 1000 * reply["cpu"] / done, reply["refused"])
 
 
 def library(folder: Path, kind: str, seconds: float) -> float:

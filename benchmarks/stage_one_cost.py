@@ -54,7 +54,7 @@ Work = Callable[[], Any]
 
 
 class LiveTower:
-    """The teacher, run anew for every batch; has what an alignment part asks of its targets.
+    """The teacher, run again for every batch; has what an alignment part asks of its targets.
 
     Args:
         side: The document encoder.
@@ -177,8 +177,8 @@ def measure(options: argparse.Namespace, texts: Sequence[str]) -> dict[str, Any]
             # Whoever goes first changes, so that a chip that warms up is nobody's advantage.
             for name in list(steppers)[:: 1 if repeat % 2 == 0 else -1]:
                 times[name].append(seconds(lambda one=steppers[name]: one.steps(options.steps), options.device))
-                told = f"{name}: {options.steps} steps in {times[name][-1]:.3f} s"
-                print(f"repeat {repeat + 1}, {told}", file=sys.stderr, flush=True)
+                said = f"{name}: {options.steps} steps in {times[name][-1]:.3f} s"
+                print(f"repeat {repeat + 1}, {said}", file=sys.stderr, flush=True)
     samples = options.steps * min(options.batch, len(texts))
     losses = [[float(one) for one in stepper.losses] for stepper in steppers.values()]
     ways = {name: _way(found, samples) for name, found in times.items()}

@@ -4,7 +4,7 @@ Run: python benchmarks/student_starts.py DEV VECTORS [--table TIER --left-out cm
 
 DEV holds collections of tools/make_dev_collections.py, VECTORS the document encoder's vectors of them (the folder
 `measure` of a vectors stage). Small students learn to land where the document encoder put the documents of all tasks
-but one. Told is the mean cosine to it over documents of those tasks that were kept back, and over those of the task
+but one. Printed is the mean cosine to it over documents of those tasks that were kept back, and over those of the task
 that was left out: texts of another kind, which is what a query encoder meets when it is served. TIER is a static tier,
 with its tokenizer. A start costs two minutes on a GPU and hours on a CPU.
 """

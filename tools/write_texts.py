@@ -128,7 +128,7 @@ def write(
     seconds: float,
     batch: int,
     seed: int,
-    told: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
     """Each prompt with the lines of its reply, until the time is up; batches of all kinds come mixed."""
     import torch
@@ -146,7 +146,7 @@ def write(
             yield {**prompt, "lines": [line for line in lines if line]}
         done, said = done + len(members), said + sum(map(len, replies))
         spent = time.monotonic() - started
-        told(f"{spent:6.1f}s batch {number}/{len(batches)} {kind} {done} prompts, {said / spent:,.0f} tokens/s")
+        report(f"{spent:6.1f}s batch {number}/{len(batches)} {kind} {done} prompts, {said / spent:,.0f} tokens/s")
 
 
 def _batches(
@@ -393,7 +393,7 @@ def main() -> None:
         seconds=given.seconds,
         batch=given.batch,
         seed=given.seed,
-        told=log.info,
+        report=log.info,
     )
     log.info("%s replies in %s", _save(given.out, replies), given.out)
 

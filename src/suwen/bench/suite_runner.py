@@ -34,7 +34,7 @@ from suwen.bench.vector_cache import SHARD_SIZE, VectorCache, contract_hash
 from suwen.durable import write_json, write_lines
 from suwen.errors import SuwenError
 
-#: Told what is running and how much of it is done.
+#: Called with what is running and how much of it is done.
 Progress = Callable[[str, int, int], None]
 
 
@@ -108,7 +108,7 @@ def run_suite(
         lenient: Take data with unknown or repeated judgements, and make a note of it.
         again: Score finished tasks again.
         shard_size: Texts that an interruption can cost.
-        progress: Told what is running and how much of it is done.
+        progress: Called with what is running and how much of it is done.
 
     Raises:
         SuwenError: The suite, a task's name or a system's spec is not understood.

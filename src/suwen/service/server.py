@@ -26,7 +26,7 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
 
     Args:
         settings: How.
-        listening: Told the address once connections are taken; the index may still be loading then.
+        listening: Called with the address once connections are taken; the index may still be loading then.
 
     Raises:
         SettingsProblem: The service cannot be started like this.
