@@ -88,10 +88,10 @@ def test_every_prompt_gets_a_reply_and_batches_hold_one_kind(tool: Any, speaker:
     for kind, ids, members in tool._batches(prompts, tokenizer, 2, seed=0):
         assert {one["kind"] for one in members} == {kind} and len(ids) == len(members) <= 2
     said: list[str] = []
-    replies = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, told=said.append))
+    replies = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, report=said.append))
     assert sorted((one["kind"], one["x"]) for one in replies) == sorted((one["kind"], one["x"]) for one in prompts)
     assert all(line == line.strip() and line for one in replies for line in one["lines"]) and len(said) >= 3
-    again = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, told=said.append))
+    again = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, report=said.append))
     assert again == replies, "a seed must give the same replies"
 
 
