@@ -19,6 +19,7 @@ def test_info_tells_what_is_served(served) -> None:
     assert told["pair"] == {
         "name": "small-static",
         "tiers": ["static"],
+        "take_instruction": [],
         "default_tier": "static",
         "document": "tier",
     }

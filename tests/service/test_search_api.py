@@ -126,6 +126,7 @@ def test_an_instruction_is_taken_where_the_pairs_prompt_has_a_place_for_one(serv
     with Index.create(tmp_path / "instructed", pair=instructed_pair) as index:
         index.add([Document("fever", "布洛芬可以退烧止痛，胃溃疡病人慎用。")])
     client, holder = served(tmp_path / "instructed")
+    assert client.get("/info").json()["pair"]["take_instruction"] == ["l2", "l2-fp32", "static"]
     scores = [hit["score"] for hit in ask(client, **own)["hits"]]
     assert scores != [hit["score"] for hit in ask(client, query=own["query"], mode="dense")["hits"]]
     vector = client.post("/v1/embeddings", json=embedded).json()["data"][0]["embedding"]

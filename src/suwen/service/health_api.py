@@ -130,6 +130,7 @@ def _about(holder: Holder, index: Index) -> dict[str, Any]:
         "pair": {
             "name": pair.name,
             "tiers": pair.tiers,
+            "take_instruction": [name for name in pair.tiers if pair.manifest.tiers[name].prompts.instruction],
             "default_tier": pair.default_tier,
             "document": pair.manifest.document.kind,
         },
