@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import faiss
 
@@ -13,8 +14,20 @@ from suwen.index.engine import Engine, IndexProblem
 Address = str | Path
 
 
-#: The engine of each scheme of an address. Another engine, with the same four class methods, is another line.
-_KINDS: Mapping[str, type[EmbeddedEngine]] = {"": EmbeddedEngine}
+class _Kind(Protocol):
+    """How the indexes of one kind of engine are made, found and opened."""
+
+    def create(self, address: Address, *, space: str, dimension: int) -> Engine: ...
+
+    def open(self, address: Address, *, write: bool = False, repair: bool = True) -> Engine: ...
+
+    def exists(self, address: Address) -> bool: ...
+
+    def restore(self, source: Path, address: Address) -> None: ...
+
+
+#: The engine of each scheme of an address. Another engine is another line.
+_KINDS: Mapping[str, _Kind] = {"": EmbeddedEngine}
 
 
 def create_engine(address: Address, *, space: str, dimension: int) -> Engine:
@@ -54,7 +67,7 @@ def search_on_one_core() -> None:
     faiss.omp_set_num_threads(1)
 
 
-def _kind(address: Address) -> type[EmbeddedEngine]:
+def _kind(address: Address) -> _Kind:
     scheme, separator, _ = str(address).partition("://")
     kind = _KINDS.get(scheme if separator else "")
     if kind is None:
