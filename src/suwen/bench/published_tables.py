@@ -108,17 +108,6 @@ class Discrepancy(NamedTuple):
     beyond_rounding: bool
 
 
-class Contradiction(NamedTuple):
-    """Parts that a paper prints, what they make together, and what it says they make; of ``contradictions.csv``."""
-
-    paper: str
-    what: str
-    parts: str
-    makes: str
-    said: str
-    where: str
-
-
 def published(paper: str, table: int | None = None) -> list[Figure]:
     """Every printed cell of a paper, or of one of its tables, in the paper's order.
 
@@ -148,11 +137,6 @@ def recompute() -> list[Check]:
 def discrepancies() -> list[Discrepancy]:
     """The recorded cells that do not add up; a test holds this list equal to what ``recompute`` finds."""
     return _read(FOLDER / "discrepancies.csv", Discrepancy)
-
-
-def contradictions() -> list[Contradiction]:
-    """Where a paper's text or figures say one thing and its numbers another."""
-    return _read(FOLDER / "contradictions.csv", Contradiction)
 
 
 def mismatches() -> list[Discrepancy]:
