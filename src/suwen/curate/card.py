@@ -86,19 +86,18 @@ def statistics(source: Path, tokens: Callable[[str], int], split: str | None = N
         tokens: Counts the tokens of a text; see :func:`token_counter`.
         split: Only the queries that this split of a collection judges.
     """
-    if not source.is_dir():
-        rows = list(read_training_rows(source))
-        lengths = [tokens(text) for text in dict.fromkeys(text for row in rows for text in row.pos + row.neg)]
-        asked, positives = [row.query for row in rows], mean(len(row.pos) for row in rows)
-        kind, split = "rows", "train"
+    if source.is_dir():
+        collection = Collection.open(source)
+        texts: Iterable[str] = (document.content for document in collection.documents())
+        asked, judged = [query.text for query in collection.queries(split)], collection.qrels(split)
+        positives = mean(sum(grade > 0 for grade in own.values()) for own in judged.values())
     else:
-        collection, kind = Collection.open(source), "retrieval"
-        lengths = [tokens(document.content) for document in collection.documents()]
-        judged = collection.qrels(split).values()
-        positives = mean(sum(grade > 0 for grade in grades.values()) for grades in judged)
-        asked = [query.text for query in collection.queries(split)]
-    length = mean(map(tokens, asked))
-    return Statistics(split or "all", source.name, kind, len(asked), length, len(lengths), mean(lengths), positives)
+        rows = list(read_training_rows(source))
+        texts = dict.fromkeys(text for row in rows for text in row.pos + row.neg)
+        asked, positives = [row.query for row in rows], mean(len(row.pos) for row in rows)
+    split, kind = (split or "all", "retrieval") if source.is_dir() else ("train", "rows")
+    lengths, length = [tokens(text) for text in texts], mean(map(tokens, asked))
+    return Statistics(split, source.name, kind, len(asked), length, len(lengths), mean(lengths), positives)
 
 
 def token_counter(name: str | None = None, pair: Path | None = None) -> Callable[[str], int]:
