@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from reported import run_both
 
 from suwen.bench import benchmark_report as report
-from suwen.bench.benchmark_report import ReportError, write_report
+from suwen.bench.benchmark_report import ReportError, column_scores, write_report
 from suwen.bench.published_tables import published
 from suwen.bench.result_files import read_results
 from suwen.bench.result_plots import PlotError
@@ -178,3 +179,26 @@ def test_one_system_has_nothing_to_be_compared_with(out, tmp_path):
     shutil.copytree(tmp_path / "one", tmp_path / "alone")
     text = write_report(tmp_path / "alone", tmp_path / "report").page.read_text(encoding="utf-8")
     assert "paired t-test" not in text and "bm25:words" in text
+
+
+def test_columns_of_a_published_table_hold_its_systems_alone():
+    scores = column_scores("care:11")
+    assert len(scores["Avg CMed"]) == len(scores["Avg New"]) == 14
+    assert "Average performance" not in scores["Avg New"]
+    assert scores["Avg New"]["Qwen3-Embedding-8B"] == 64.52
+    assert set(column_scores("automir:2")["Average"]) & {"Improve."} == set()
+
+
+def test_columns_of_results_are_tasks_and_the_means_of_their_suites(out, tmp_path):
+    shutil.copytree(out, tmp_path / "out")
+    # The mean that a suite of one's own names is where its run left it.
+    for number, file in enumerate(sorted((tmp_path / "out" / "mine").glob("*/summary.json"))):
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps(summary | {"averages": {"all": number / 10}}), encoding="utf-8")
+    scores = column_scores(str(tmp_path / "out"))
+    mean = scores.pop("mine/mean: all")
+    assert sorted(mean.values()) == [0.0, 0.1, 0.2]
+    tasks = {column: values for column, values in scores.items() if "/mean: " not in column}
+    found = {(*column.split("/"), system): value for column, own in tasks.items() for system, value in own.items()}
+    assert found == {(r.suite, r.task, r.system): r.metrics[r.main] for r in read_results(out)}
+    assert {len(own) for own in tasks.values()} == {3}

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from suwen.bench import paired_statistics as statistics
-from suwen.bench.paired_statistics import StatisticsError, over_seeds, paired_bootstrap, paired_t_test
+from suwen.bench.paired_statistics import (
+    StatisticsError,
+    over_seeds,
+    paired_bootstrap,
+    paired_t_test,
+    rank_agreement,
+)
+from suwen.bench.retrieval_metrics import spearman
 
 VALUES = st.floats(min_value=-1e3, max_value=1e3).map(lambda value: round(value, 6))
 
@@ -113,3 +120,31 @@ def test_over_seeds():
     for wrong in ([], [1.0, math.inf]):
         with pytest.raises(StatisticsError):
             over_seeds(wrong)
+
+
+def tau_b(left, right):
+    """Kendall's tau-b, pair by pair."""
+    signs = [(np.sign(left[i] - left[j]), np.sign(right[i] - right[j])) for i in range(len(left)) for j in range(i)]
+    untied = [sum(one != 0 for one in side) for side in zip(*signs, strict=True)]
+    return sum(one * other for one, other in signs) / math.sqrt(untied[0] * untied[1])
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=3, max_size=20))
+def test_rank_agreement_is_what_other_ways_to_count_give(pairs):
+    left, right = ([float(value) for value in side] for side in zip(*pairs, strict=True))
+    scores = {name: dict(enumerate(side)) for name, side in (("old", left), ("new", right))}
+    found = list(rank_agreement(scores))
+    if len(set(left)) == 1 or len(set(right)) == 1:
+        assert found == []
+        return
+    (one,) = found
+    assert (one["first"], one["second"], one["systems"]) == ("old", "new", len(pairs))
+    assert one["spearman"] == pytest.approx(spearman(left, right), abs=1e-12)
+    assert one["kendall"] == pytest.approx(tau_b(left, right), abs=1e-12)
+
+
+def test_rank_agreement_is_over_what_both_columns_have():
+    scores = {"a": {"x": 1, "y": 2, "z": 3}, "b": {"z": 1, "y": 2, "x": 3, "w": 9}, "c": {"x": 1, "w": 2}}
+    (one,) = rank_agreement(scores)
+    assert (one["first"], one["second"], one["systems"]) == ("a", "b", 3)
+    assert (one["spearman"], one["kendall"]) == pytest.approx((-1, -1))

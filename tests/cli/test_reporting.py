@@ -51,3 +51,24 @@ def test_report_as_json(suwen, results, tmp_path):
 def test_nothing_to_report_on(suwen, tmp_path):
     done = suwen("bench", "report", tmp_path, "--to", tmp_path / "page")
     assert done.code == 1 and "suwen bench run" in done.err
+
+
+def test_ranks_of_a_published_table_are_what_the_paper_prints(suwen):
+    done = suwen("bench", "ranks", "care:11", "--column", "Avg CMed", "--column", "Avg New")
+    assert done.code == 0
+    assert "Avg CMed and Avg New: Spearman 0.354 (p 0.215), Kendall 0.209" in done.out and "14 systems" in done.out
+
+
+def test_ranks_of_results_as_json(suwen, results):
+    done = suwen("bench", "ranks", results, "--json")
+    assert done.code == 0 and {one["systems"] for one in done.json} == {3}
+    assert {"mine/小集-test", "cmirb/MedExamRetrieval"} <= {
+        one[side] for one in done.json for side in ("first", "second")
+    }
+
+
+def test_ranks_that_cannot_be_had_say_why(suwen, tmp_path):
+    done = suwen("bench", "ranks", "care:11", "--column", "Avg Old")
+    assert done.code == 1 and "no column 'Avg Old' in care:11; there are: Param., CMedv1" in done.err
+    assert "Table 6 of 'care' is not transcribed" in suwen("bench", "ranks", "care:6").err
+    assert "run more systems" in suwen("bench", "ranks", tmp_path).out

@@ -273,6 +273,22 @@ def test_a_dry_run_touches_neither_data_nor_models(tmp_path: Path, stages: Stage
     assert Path(written["base"], "model.safetensors").is_file()
 
 
+@pytest.mark.parametrize(
+    ("name", "variant", "last"),
+    [
+        ("care", "symmetric", "finetune"),
+        ("care", "symmetric-document", "document"),
+        ("care-tiny", "symmetric", "symmetric"),
+    ],
+)
+def test_symmetric_models_run_dry(tmp_path: Path, name: str, variant: str, last: str) -> None:
+    recipe = load_recipe(SHIPPED / f"{name}.yaml", variant=variant)
+    report = train(recipe, tmp_path, dry_run=True, device="cpu")
+    assert report.complete and report.stages[-1].name == last
+    # Without a document encoder of its own the run still measures: one encoder embeds both sides.
+    assert ("mean" in report.stages[-1].metrics) == (recipe.data.measure is not None)
+
+
 def test_the_paper_s_recipe_runs_dry_from_end_to_end(tmp_path: Path) -> None:
     recipe = load_recipe(SHIPPED / "care.yaml")
     report = train(recipe, tmp_path, dry_run=True, device="cpu")

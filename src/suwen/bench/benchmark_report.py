@@ -213,6 +213,39 @@ def _averages_of(suite: str, results: Sequence[Result]) -> dict[str, float | Non
     return dict(summary["averages"])
 
 
+def column_scores(source: str) -> dict[str, dict[str, float]]:
+    """The scores of every system by column: of a published table (``care:11``), or of stored results.
+
+    Args:
+        source: A paper and the number of its table, or the folder that ``suwen bench run`` wrote: its columns are the
+            main metrics of tasks (``SUITE/TASK``) and the averages that a suite names (``SUITE/mean: NAME``).
+    """
+    paper, _, table = source.partition(":")
+    if paper in PAPERS and table.isdigit():
+        cells = [
+            (figure.column, figure.row, figure.number)
+            for figure in published(paper, int(table))
+            # Changes in per cent and means over rows are no systems.
+            if not figure.kind.startswith(("%", "mean of the rows"))
+        ]
+    else:
+        results = read_results(source)
+        cells = [
+            *((f"{one.suite}/{one.task}", one.system, one.metrics[one.main]) for one in results),
+            *(
+                (f"{suite}/mean: {name}", system, value)
+                for suite, system in dict.fromkeys((one.suite, one.system) for one in results)
+                for name, value in _averages_of(
+                    suite, [one for one in results if (one.suite, one.system) == (suite, system)]
+                ).items()
+            ),
+        ]
+    return {
+        column: {row: value for at, row, value in cells if at == column and value is not None}
+        for column in dict.fromkeys(column for column, *_ in cells)
+    }
+
+
 def _definitions(metrics: Iterable[Iterable[str]]) -> dict[str, str]:
     return {name: definition(name) for name in dict.fromkeys(name for names in metrics for name in names)}
 
@@ -331,8 +364,9 @@ def _query(compared: Comparison, mark: str, pair: QueryDifference) -> str:
         (f"{compared.b}: {_number(pair.b)}", [_hit(hit) for hit in pair.hits_b]),
         ("judged relevant", [_hit(hit) for hit in pair.relevant]),
     ]
-    kind = "gain" if mark == "won" else "loss"
-    return html.details(f"{mark} {100 * pair.difference:+.1f}", pair.text, html.sides(columns), kind)
+    return html.details(
+        f"{mark} {100 * pair.difference:+.1f}", pair.text, html.sides(columns), "gain" if mark == "won" else "loss"
+    )
 
 
 def _hit(hit: Hit) -> str:

@@ -1,12 +1,14 @@
 """Whether two systems differ, and how much repeated seeds do: paired t-test, paired bootstrap, mean and deviation.
 
-The numbers compared are per-query values of one metric (see ``retrieval_metrics``), in one order on both sides.
+The numbers compared are per-query values of one metric (see ``retrieval_metrics``), in one order on both sides. Whether
+two tasks rank many systems alike is told by rank correlation, over the systems' scores.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,6 +132,32 @@ def paired_bootstrap(
     )
     low, high = drawn.confidence_interval
     return Interval(float(differences.mean()), float(low), float(high), confidence)
+
+
+def rank_agreement(scores: Mapping[str, Mapping[str, float]]) -> Iterator[dict[str, Any]]:
+    """How alike every two columns rank the systems that both have: Spearman's rho and Kendall's tau-b, with their p.
+
+    Columns that share fewer than three systems, or give all of them one score, have no correlation and are left out.
+
+    >>> names = ("one", "two", "three", "four")
+    >>> scores = {"old": dict(zip(names, (1, 2, 3, 4))), "new": dict(zip(names, (1, 3, 2, 4)))}
+    >>> [(round(one["spearman"], 3), round(one["kendall"], 3)) for one in rank_agreement(scores)]
+    [(0.8, 0.667)]
+    """
+    for first, second in combinations(scores, 2):
+        shared = [system for system in scores[first] if system in scores[second]]
+        sides = [[scores[name][system] for system in shared] for name in (first, second)]
+        if len(shared) > 2 and min(len(set(side)) for side in sides) > 1:
+            rho, tau = _scipy_stats().spearmanr(*sides), _scipy_stats().kendalltau(*sides)
+            yield {
+                "first": first,
+                "second": second,
+                "systems": len(shared),
+                "spearman": float(rho.statistic),
+                "spearman_p": float(rho.pvalue),
+                "kendall": float(tau.statistic),
+                "kendall_p": float(tau.pvalue),
+            }
 
 
 def over_seeds(values: Sequence[float] | Floats) -> Spread:

@@ -1,7 +1,8 @@
 """The papers' printed numbers and the check that their averages add up. Our own results live in result files, not here.
 
-The data are the CSV files of ``published/``: one per table, ``averages.csv`` (which cell is worked out from which)
-and ``discrepancies.csv`` (the printed cells that do not follow from the cells they are said to summarise).
+The data are the CSV files of ``published/``: one per table, ``averages.csv`` (which cell is worked out from which),
+``discrepancies.csv`` (the printed cells that do not follow from the cells they are said to summarise) and
+``contradictions.csv`` (two numbers of one paper that cannot both be right).
 """
 
 from __future__ import annotations
@@ -171,7 +172,8 @@ def _cells(paper: str, table: int) -> dict[tuple[str, str], Figure]:
 
 
 def _exact(text: str) -> Decimal | None:
-    scale = _SUFFIXES.get(text[-1:], Decimal(1))
+    # One paper prints 460k beside 577K.
+    scale = _SUFFIXES.get(text[-1:].upper(), Decimal(1))
     digits = text[:-1] if scale != 1 else text
     return Decimal(digits) * scale if digits and (digits.lstrip("+-")[:1].isdigit()) else None
 

@@ -1,4 +1,4 @@
-"""Verbs of ``suwen curate`` that ask no model: ``mine``, ``diversify``. The others are in ``curating``."""
+"""Verbs of ``suwen curate`` that ask no model: ``mine``, ``diversify``, ``statistics``. ``curating`` has the others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from suwen.cli.model_options import funnel_lines
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import say, show
+from suwen.curate import card
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selected
 from suwen.curate.mine import Window
 from suwen.curate.row_files import choose_diverse, mine_file
@@ -71,6 +72,24 @@ def diversify(
     _show_counts(asdict(selected), to, json)
 
 
+def statistics(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Collections, or files of training rows.")],
+    split: Annotated[str | None, typer.Option("--split", help="Only the queries this split judges.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="An encoding of tiktoken, such as cl100k_base [the pair's].")
+    ] = None,
+    pair: PairFolder = None,
+    json: Json = False,
+) -> None:
+    """Count collections and training rows as CARE's Table 7 does: queries, documents, mean tokens, mean positives.
+
+    Example: `suwen curate statistics my-collection rows.jsonl.gz --tokenizer cl100k_base`
+    """
+    tokens = card.token_counter(tokenizer, pair)
+    lines = [card.statistics(source, tokens, split) for source in sources]
+    show([asdict(line) for line in lines], card.table(lines), json=json)
+
+
 def _show_counts(counts: dict[str, int], to: Path, json: bool) -> None:
     show({**counts, "out": str(to)}, *funnel_lines(counts), f"written to {to}", json=json)
 
@@ -81,4 +100,4 @@ def warn_seeds(selected: Selected) -> None:
         say(f"all {selected.seeds:,} were seeds, so none was judged redundant: give a lower --seeds")
 
 
-VERBS = (mine, diversify)
+VERBS = (mine, diversify, statistics)

@@ -1,4 +1,4 @@
-"""Verbs of ``suwen bench`` over stored results: ``compare``, ``report``. Nothing is scored here."""
+"""Verbs of ``suwen bench`` over stored results: ``compare``, ``ranks``, ``report``. Nothing is scored here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from suwen.bench import comparison as comparing
-from suwen.bench.benchmark_report import comparison_cells, write_report
+from suwen.bench.benchmark_report import column_scores, comparison_cells, write_report
+from suwen.bench.paired_statistics import rank_agreement
 from suwen.bench.result_files import read_results
 from suwen.bench.retrieval_metrics import definition
 from suwen.cli.options import Json
@@ -61,6 +62,29 @@ def _show_queries(task: comparing.TaskComparison, most: int) -> None:
                 out.print(f"    {side} found {shown}", markup=False, style="dim", soft_wrap=True)
 
 
+def ranks(
+    source: Annotated[str, typer.Argument(help="The folder of `suwen bench run`, or a published table: care:11.")],
+    column: Annotated[
+        list[str] | None, typer.Option("--column", help="Only this task, mean or column; repeat.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Tell how alike tasks rank the systems: Spearman's and Kendall's correlation of every two columns.
+
+    Example: `suwen bench ranks care:11 --column "Avg CMed" --column "Avg New"`
+    """
+    scores = column_scores(source)
+    if unknown := [name for name in column or () if name not in scores]:
+        raise comparing.CompareError(f"no column {unknown[0]!r} in {source}; there are: {', '.join(scores) or 'none'}")
+    found = list(rank_agreement({name: scores[name] for name in column or scores}))
+    lines = [
+        f"{one['first']} and {one['second']}: Spearman {one['spearman']:.3f} (p {one['spearman_p']:.3f}), "
+        f"Kendall {one['kendall']:.3f} (p {one['kendall_p']:.3f}), {one['systems']} systems"
+        for one in found
+    ]
+    show(found, *(lines or ["no two columns share three systems that differ: run more systems"]), json=json)
+
+
 def report(
     results: Results,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where index.html and plots/ are written.")],
@@ -83,4 +107,4 @@ def report(
         say(notice)
 
 
-VERBS = (compare, report)
+VERBS = (compare, ranks, report)

@@ -94,7 +94,7 @@ def train(
 
 def sweep(
     recipe: RecipePath,
-    table: Annotated[int, typer.Option("--table", help="The table of the CARE paper: 3, 4 or 5.")],
+    table: Annotated[int, typer.Option("--table", help="The table of the CARE paper: 3, 4, 5, 15 or 16.")],
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of every variant.")] = 3,
     single: Annotated[
         list[str] | None, typer.Option("--single", metavar="VARIANT", help="One seed is enough for this one; repeat.")

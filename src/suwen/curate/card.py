@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from suwen.corpora.collection import Collection
+from suwen.corpora.training_rows import read_training_rows
+from suwen.curate import CurateError
+from suwen.encoders.pair import Pair
 
 _HEADINGS = (
     "Split",
@@ -28,9 +34,9 @@ class Statistics:
         name: The data set.
         kind: ``retrieval``, ``rerank``, ``sts`` or ``rows``.
         queries: Queries, or pairs of an STS.
-        query_length: Mean characters of a query.
+        query_length: Mean length of a query; the one who counts says in what.
         corpus: Documents; of a reranking, the mean number of candidates; None for an STS.
-        document_length: Mean characters of a document; None for an STS.
+        document_length: Mean length of a document, its title included; None for an STS.
         positive: Mean positives of a query; of an STS, the share of positive pairs.
     """
 
@@ -70,6 +76,53 @@ def mean(values: Iterable[float]) -> float:
     """
     numbers = list(values)
     return sum(numbers) / len(numbers) if numbers else 0.0
+
+
+def statistics(source: Path, tokens: Callable[[str], int], split: str | None = None) -> Statistics:
+    """The line of a collection, or of a file of training rows, with lengths in tokens.
+
+    Args:
+        source: A collection's folder, or training rows. Of rows, the distinct documents are the corpus.
+        tokens: Counts the tokens of a text; see :func:`token_counter`.
+        split: Only the queries that this split of a collection judges.
+    """
+    if source.is_dir():
+        collection = Collection.open(source)
+        texts: Iterable[str] = (document.content for document in collection.documents())
+        asked, judged = [query.text for query in collection.queries(split)], collection.qrels(split)
+        positives = mean(sum(grade > 0 for grade in own.values()) for own in judged.values())
+    else:
+        rows = list(read_training_rows(source))
+        texts = dict.fromkeys(text for row in rows for text in row.pos + row.neg)
+        asked, positives = [row.query for row in rows], mean(len(row.pos) for row in rows)
+    split, kind = (split or "all", "retrieval") if source.is_dir() else ("train", "rows")
+    lengths, length = [tokens(text) for text in texts], mean(map(tokens, asked))
+    return Statistics(split, source.name, kind, len(asked), length, len(lengths), mean(lengths), positives)
+
+
+def token_counter(name: str | None = None, pair: Path | None = None) -> Callable[[str], int]:
+    """Counts the tokens of a text: by the pair's query tokenizer, or by an encoding of tiktoken.
+
+    Args:
+        name: An encoding such as ``cl100k_base``, CARE's; the pair's tokenizer when None.
+        pair: The pair's folder; the usual pair when None.
+
+    Raises:
+        CurateError: tiktoken is not installed, knows no such encoding, or cannot load it.
+    """
+    if name is None:
+        encoder = Pair.load(pair).encoder()
+        return lambda text: encoder.count_tokens([text])[0]
+    try:
+        import tiktoken
+
+        encoding = tiktoken.get_encoding(name)
+    except (ImportError, ValueError, OSError) as problem:
+        fix = "pip install tiktoken; offline, put the encoding's file where TIKTOKEN_CACHE_DIR says"
+        raise CurateError(
+            f"the tokenizer {name!r} of tiktoken cannot be had ({str(problem).splitlines()[0]}): {fix}"
+        ) from problem
+    return lambda text: len(encoding.encode_ordinary(text))
 
 
 def table(lines: Sequence[Statistics]) -> str:

@@ -50,6 +50,16 @@ TABLES: dict[int, tuple[tuple[str, str, str | None], ...]] = {
         ("Stage I, then Stage II", "Supervised (labelled)", "supervised-stage-1"),
         ("Stage I, then Stage II", "Self-contrastive", None),
     ),
+    15: (
+        ("Diversification", "w/o query, w/o doc", "symmetric-undiversified"),
+        ("Diversification", "w/ query, w/o doc", "symmetric-diverse-queries"),
+        ("Diversification", "w/ query, w/ doc", "symmetric"),
+    ),
+    16: (
+        ("Light encoder on both sides", "Finetune only", "symmetric-finetune-only"),
+        ("Light encoder on both sides", "RetroMAE + Finetune", "symmetric-retromae"),
+        ("Light encoder on both sides", "RetroMAE + Unsup + Finetune", "symmetric"),
+    ),
 }
 _CONFIDENCE = 0.95
 _Stop = Callable[[], bool]
@@ -154,7 +164,7 @@ def jobs_of(table: int, seeds: Mapping[str | None, int] | int) -> list[Job]:
     """The runs a table needs, the full recipe first: the others link its teacher.
 
     Args:
-        table: 3, 4 or 5.
+        table: One of ``TABLES``.
         seeds: How many seeds each variant gets, or one number for all.
     """
     if table not in TABLES:

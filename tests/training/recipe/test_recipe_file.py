@@ -62,6 +62,32 @@ def test_the_tables_of_the_paper_are_all_variants(name: str) -> None:
     assert wanted <= set(load_recipe(SHIPPED / f"{name}.yaml").variants)
 
 
+@pytest.mark.parametrize(
+    ("name", "light", "unsupervised", "rows"),
+    [("care", "finetune", "contrastive", "${DATA}"), ("care-tiny", "symmetric", "unsupervised", "builtin:tiny")],
+)
+def test_a_symmetric_model_is_one_encoder_and_sees_the_rows_twice(
+    name: str, light: str, unsupervised: str, rows: str
+) -> None:
+    def stages(variant: str) -> list[str]:
+        recipe = load_recipe(SHIPPED / f"{name}.yaml", variant=f"symmetric{variant}")
+        assert recipe.stages[-1].training.epochs == (None if (name, variant) == ("care-tiny", "-document") else 2)
+        return [one.name for one in recipe.stages]
+
+    assert stages("") == ["retromae", unsupervised, light]
+    assert stages("-retromae") == ["retromae", light]
+    assert stages("-finetune-only") == [light]
+    assert stages("-document") == ["document"]
+    for variant, folder in (("", "rows"), ("-undiversified", "rows-undiversified")):
+        recipe = load_recipe(SHIPPED / f"{name}.yaml", variant=f"symmetric{variant}")
+        assert recipe.data.rows == f"{rows}/{folder}"
+
+
+def test_the_light_symmetric_model_starts_as_the_query_encoder_does() -> None:
+    whole, alone = (load_recipe(SHIPPED / "care.yaml", variant=variant) for variant in (None, "symmetric"))
+    assert [whole.stage(name) for name in ("retromae", "contrastive")] == list(alone.stages[:2])
+
+
 def test_the_paper_s_recipe_has_the_paper_s_numbers() -> None:
     recipe = load_recipe(SHIPPED / "care.yaml")
     numbers = {
