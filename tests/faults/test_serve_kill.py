@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import numpy as np
 import pytest
 from kill_harness import HERE, SOURCE, Bench, Outcome, Point, draw_points, strata, summary
@@ -52,11 +53,18 @@ class Life:
     address: str
     log: Path
     program: subprocess.Popen[str]
+    ended: bool = False
 
     def end(self) -> int:
         """Wait for its end; the exit status."""
         assert self.program.stdout is not None
+        self.ended = True
         return int(self.program.stdout.readline())
+
+    def terminate(self) -> None:
+        """Ask it to end, if it is still there."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
 
 
 class Site(NamedTuple):
@@ -72,9 +80,15 @@ class Site(NamedTuple):
     def serving(self, bench: Bench, *, fault: str | None = None, build: str = "") -> Iterator[Life]:
         """Start a server of the bench's index, under the shim unless ``fault`` is None; it must end in the block."""
         program = self.programs.get()
+        life = self._start(program, bench, fault, build)
         try:
-            yield self._start(program, bench, fault, build)
+            self._wait_until_ready(life)
+            yield life
         finally:
+            if not life.ended:  # what comes next would wait for this one's end, for ever
+                with suppress(ProcessLookupError):
+                    os.kill(life.pid, signal.SIGKILL)
+                life.end()
             self.programs.put(program)
 
     def _start(self, program: subprocess.Popen[str], bench: Bench, fault: str | None, build: str) -> Life:
@@ -94,17 +108,19 @@ class Site(NamedTuple):
         assert program.stdin is not None and program.stdout is not None
         program.stdin.write(json.dumps(job) + "\n")
         program.stdin.flush()
-        pid = int(program.stdout.readline())
-        deadline = time.monotonic() + PATIENCE
+        return Life(int(program.stdout.readline()), "", log, program)
+
+    def _wait_until_ready(self, life: Life) -> None:
+        address, deadline = life.log.with_name("address"), time.monotonic() + PATIENCE
         while not address.exists():
-            assert time.monotonic() < deadline and _alive(pid), log.read_text(encoding="utf-8")[-3000:]
+            assert time.monotonic() < deadline and _alive(life.pid), life.log.read_text(encoding="utf-8")[-3000:]
             time.sleep(0.01)
-        life = Life(pid, address.read_text(encoding="utf-8"), log, program)
-        with new_client(life.address) as client:
+        life.address = address.read_text(encoding="utf-8")
+        # The background may come to the point where it is struck before anybody has seen that the server is ready.
+        with new_client(life.address) as client, suppress(httpx.TransportError):
             while client.get("/readyz").status_code != 200:
-                assert time.monotonic() < deadline, log.read_text(encoding="utf-8")[-3000:]
+                assert time.monotonic() < deadline, life.log.read_text(encoding="utf-8")[-3000:]
                 time.sleep(0.01)
-        return life
 
     def bench(self, folder: Path) -> Bench:
         """A bench with an index of its own."""
@@ -163,11 +179,9 @@ def load(life: Life, seed: int) -> tuple[list[Writer], list[str]]:
     try:
         with new_client(life.address) as client:
             problems = wait_until_encoded(client)
-            os.kill(life.pid, signal.SIGTERM)
-    except OSError:
+    except httpx.TransportError:  # whichever way a client learns that the server is no more
         problems = []
-    except Exception as gone:  # whichever way a client is told that the server is no more
-        problems = [] if "httpx" in type(gone).__module__ else [repr(gone)]
+    life.terminate()
     done.set()
     reader.join()
     return writers, problems + reader.problems + [line for writer in writers for line in writer.problems]
@@ -201,7 +215,7 @@ def look(site: Site, bench: Bench, writers: list[Writer]) -> list[str]:
                     found = problems_of(client, writers, SEED)
                     found += wait_until_encoded(client) + problems_of(client, writers, SEED)
             finally:
-                os.kill(life.pid, signal.SIGTERM)
+                life.terminate()
                 status = life.end()
         found += [] if status == 0 else [f"the second server ended with {status}: {life.log.read_text()[-2000:]}"]
         with Index.open(bench.root, write=True) as index:
