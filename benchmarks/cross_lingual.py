@@ -198,12 +198,13 @@ def measure(system: System, search: Search, cache: VectorCache) -> dict[str, flo
     }
 
 
-def tables(results: dict[str, dict[str, Scores]], counts: dict[str, str]) -> str:
+def tables(results: dict[str, dict[str, Scores]], counts: dict[str, dict[str, str]]) -> str:
     """A table for each place that was searched: nDCG@10, and recall@1 / recall@10."""
     text = ""
     for where, rows in results.items():
         ways = [way for way in WAYS if any(way in row for row in rows.values())]
-        text += f"\n{where} ({counts[where]})\n\n| system | {' | '.join(ways)} |\n|---|{'---|' * len(ways)}\n"
+        sizes = "; ".join(sorted(set(counts[where].values())))
+        text += f"\n{where} ({sizes})\n\n| system | {' | '.join(ways)} |\n|---|{'---|' * len(ways)}\n"
         for system, row in rows.items():
             cells = (row[way] for way in ways)
             shown = [f"{c['ndcg@10']:.1f} ({c['recall@1']:.1f}, {c['recall@10']:.1f})" for c in cells]
@@ -234,9 +235,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file in ("icd10-names", "hpo-labels"):
             searches += names(options.names, file, options.most, trained)
     results: dict[str, dict[str, Scores]] = {}
-    counts = {
-        one.where: f"{len(one.data.queries)} queries and {len(one.data.documents)} texts a way" for one in searches
-    }
+    counts: dict[str, dict[str, str]] = {}
+    for one in searches:
+        sizes = f"{len(one.data.queries)} queries, {len(one.data.documents)} texts"
+        counts.setdefault(one.where, {})[one.way] = sizes
     with tempfile.TemporaryDirectory() as scratch:
         cache = VectorCache(options.cache or scratch)
         for system in systems(options.base, options.model):
