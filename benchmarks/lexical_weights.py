@@ -1,13 +1,14 @@
 """What words and character bigrams are worth in the lexical leg: nDCG@10 by the weight of words, on BEIR folders.
 
-    python benchmarks/lexical_weights.py dev/cmedir dev/consultation dev/cmedqa dev/nfcorpus
+    python benchmarks/lexical_weights.py dev/cmedir dev/consultation dev/cmedqa dev/nfcorpus [--out FILE]
 
 The folders are those that tools/make_dev_collections.py writes.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
 import tempfile
 from pathlib import Path
 
@@ -41,7 +42,24 @@ def measure(folder: Path) -> list[float]:
     return found
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Measure each folder; print, and keep the numbers where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, help="write the numbers to this file (JSON)")
+    options = parser.parse_args()
+    names = {0.0: "bigrams alone", 1e6: "words alone"}
+    found: dict[str, dict[str, float]] = {}
     print("weight of words".ljust(24), *(f"{weight:>9g}" for weight in WEIGHTS))
-    for argument in sys.argv[1:]:
-        print(argument.ljust(24), *(f"{value:>9.2f}" for value in measure(Path(argument))), flush=True)
+    for folder in options.folders:
+        values = measure(folder)
+        print(folder.name.ljust(24), *(f"{value:>9.2f}" for value in values), flush=True)
+        found[folder.name] = {
+            names.get(weight, f"{weight:g}"): round(value, 2) for weight, value in zip(WEIGHTS, values, strict=True)
+        }
+    if options.out:
+        options.out.write_text(json.dumps({"ndcg@10 x 100": found}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
