@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from suwen.corpora.records import Query
 from suwen.corpora.tabular import records
@@ -162,7 +162,8 @@ def make_sts(
     if not samples:
         raise CurateError(f"none of {len(cases)} queries could be rewritten; the first problem: {asker.problem}")
     out.mkdir(parents=True, exist_ok=True)
-    write_lines(out / "samples.jsonl", (_record(sample) for sample in samples.values()))
+    written = (sample.case._asdict() | sample._asdict() for sample in samples.values())
+    write_lines(out / "samples.jsonl", ({key: value for key, value in one.items() if key != "case"} for one in written))
     write_lines(out / "test.jsonl", (pair._asdict() for pair in pairs))
     if rows:
         write_training_rows(out / "train.jsonl.gz", rows)
@@ -175,10 +176,6 @@ def _safe_rows(samples: Sequence[Sample], pairs: Sequence[SentencePair]) -> tupl
     rows = [training_row(sample) for sample in samples]
     kept = [row for row in rows if not held_out.hits((row.query, *row.pos, *row.neg))]
     return kept, len(rows) - len(kept)
-
-
-def _record(sample: Sample) -> dict[str, Any]:
-    return {**sample.case._asdict(), **{name: getattr(sample, name) for name in Sample._fields[1:]}}
 
 
 def read_pairs(path: Path) -> Iterator[SentencePair]:

@@ -347,7 +347,8 @@ def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id
 
 def document_files(folder: Path) -> list[str]:
     """The weights and tokenizers of the document side, relative to the folder; a Router's query route is left out."""
-    names = [file.relative_to(folder) for file in folder.rglob("*") if _fixes_the_space(file)]
+    fixing = (*folder.rglob("*.safetensors"), *folder.rglob("tokenizer.json"))
+    names = [file.relative_to(folder) for file in fixing]
     config = folder / "router_config.json"
     if not config.is_file():
         return sorted(name.as_posix() for name in names)
@@ -355,10 +356,6 @@ def document_files(folder: Path) -> list[str]:
     others = {module for form, modules in routes.items() if form != "document" for module in modules}
     others -= set(routes.get("document", []))
     return sorted(name.as_posix() for name in names if name.parts[0] not in others)
-
-
-def _fixes_the_space(file: Path) -> bool:
-    return file.suffix == ".safetensors" or file.name == "tokenizer.json"
 
 
 def _prompt(model: Any, form: Form) -> str:

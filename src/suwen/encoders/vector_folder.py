@@ -19,7 +19,7 @@ import numpy as np
 from suwen.durable import replacing, write_json
 from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Space, sha256_of
+from suwen.encoders.space import sha256_of
 from suwen.errors import SuwenError
 
 FORMAT = 1
@@ -67,7 +67,14 @@ def encode_to_folder(
     """
     out = Path(out)
     shards = out / "shards"
-    settings = _settings(encoder.space, encoder.name, shard_size)
+    settings = {
+        "format": FORMAT,
+        "space": encoder.space.id,
+        "space_name": encoder.name,
+        "dimension": encoder.space.dimension,
+        "dtype": "float16",
+        "shard_size": shard_size,
+    }
     if (out / "vectors.json").is_file():
         return _already_done(out, texts, settings, shard_size)
     shards.mkdir(parents=True, exist_ok=True)
@@ -156,17 +163,6 @@ def _cut(texts: Iterable[tuple[str, str]], size: int) -> Iterator[_Shard]:
             if not id_ or any(mark in id_ for mark in "\t\n\r"):
                 raise VectorsError(f"the id {id_!r} is empty or holds a tab or a line break: ids.txt has one id a line")
         yield _Shard(number, ids, held, hashlib.sha256(json.dumps([ids, held]).encode()).hexdigest())
-
-
-def _settings(space: Space, name: str, shard_size: int) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "space": space.id,
-        "space_name": name,
-        "dimension": space.dimension,
-        "dtype": "float16",
-        "shard_size": shard_size,
-    }
 
 
 def _same_settings(file: Path, settings: dict[str, Any]) -> None:

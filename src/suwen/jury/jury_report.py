@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -252,17 +252,14 @@ def _positions(effects: Sequence[PositionEffect]) -> str:
     top = ("judge", "judged twice", "same grade", "same side", "kappa", "mean, first half", "mean, second half")
     twice = table("The same batches in the opposite order", top, rows) if any(one.twice for one in effects) else ""
     places = sorted({place for one in effects for place in one.means})
-    means = [(one.judge, [Cell(number(mean, ".2f"), bar=mean / 4) for mean in _means(one, places)]) for one in effects]
+    graded = [(one.judge, [one.means.get(place, (math.nan, 0))[0] for place in places]) for one in effects]
+    means = [(judge, [Cell(number(mean, ".2f"), bar=mean / 4) for mean in own]) for judge, own in graded]
     said = "Orders are random, so with many votes a slope along a row is the judge's doing." + (
         "" if twice else " No query was judged twice: run the judging with --again 0.1 to compare two orders."
     )
     return (
         twice + table("Mean grade by place in the batch", ("judge", *map(str, places)), means) + paragraph(said, "soft")
     )
-
-
-def _means(effect: PositionEffect, places: Sequence[int]) -> Iterator[float]:
-    return (effect.means.get(place, (math.nan, 0))[0] for place in places)
 
 
 def _review(review: ReviewReport) -> str:

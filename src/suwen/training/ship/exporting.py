@@ -143,7 +143,8 @@ def export(
             raise ExportError(f"{out} already has a tier named {', '.join(taken)}: choose another name with tier=")
     if pair is not None:
         _move_in(out / _ADDED, out, tiers, pair)
-    return ExportReport(out, load_manifest(out), {key: _size(out / made.path, made) for key, made in tiers.items()})
+    sizes = {key: sum((out / made.path / file).stat().st_size for file in made.files) for key, made in tiers.items()}
+    return ExportReport(out, load_manifest(out), sizes)
 
 
 def _open(source: Path, dimension: int | None, hub_id: str | None, trust_remote_code: bool) -> _Source:
@@ -354,7 +355,3 @@ def _parity(
 
 def _hashes(folder: Path) -> dict[str, str]:
     return {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-
-
-def _size(folder: Path, tier: Tier) -> int:
-    return sum((folder / file).stat().st_size for file in tier.files)

@@ -106,7 +106,7 @@ def _quantise_tables(model: Any) -> None:
     nodes = []
     for node in model.graph.node:
         nodes.append(node)
-        if node not in uses or _axis(node) != 0:
+        if node not in uses or any(one.name == "axis" and one.i != 0 for one in node.attribute):
             continue
         rows = numpy_helper.to_array(tables[node.input[0]])
         if rows.ndim != 2 or rows.dtype != np.float32 or rows.size < _SMALL_TABLE:
@@ -133,10 +133,6 @@ def _replace_nodes(model: Any, nodes: list[Any]) -> None:
     kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
-
-
-def _axis(node: Any) -> int:
-    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "axis"), 0)
 
 
 def quantise_rows(rows: np.ndarray[Any, np.dtype[np.float32]]) -> tuple[Any, Any]:

@@ -108,7 +108,8 @@ class AlignTask(ModuleTask):
             return super().groups()
         named: dict[str, list[torch.nn.Module]] = {}
         for child in self.module.children():
-            named.setdefault(_part_of(child), []).append(child)
+            part = {"Dense": "projection", "StaticEmbedding": "embeddings"}.get(type(child).__name__, "encoder")
+            named.setdefault(part, []).append(child)
         return [
             group
             for name, modules in named.items()
@@ -186,7 +187,3 @@ class AlignTask(ModuleTask):
         documents = self._bank.vectors(np.unique(np.concatenate(near)).astype(np.int64))
         mine, its = (similarities(side[torch.cat(ranked)], documents) for side in (student, teacher))
         return DistilKL(self.losses.temperature)(mine, its)
-
-
-def _part_of(module: torch.nn.Module) -> str:
-    return {"Dense": "projection", "StaticEmbedding": "embeddings"}.get(type(module).__name__, "encoder")
