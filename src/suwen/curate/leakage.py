@@ -26,6 +26,8 @@ _LETTER_WEIGHT = 0.4
 _ANCHOR = 10
 _SHOWN = 5
 _SHARE = 10
+#: Texts that are known not to leak: some 100 MB.
+_REMEMBERED = 500_000
 _NOT_COMPARED = re.compile(r"[\W_]+")
 _HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
 _Item = TypeVar("_Item", TrainingRow, str)
@@ -143,12 +145,13 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
         LeakageError: Some of them are or hold a held-out text. The first few are named with their row.
     """
     leaks: list[str] = []
-    clear: set[str] = set()  # a document of many rows is looked at once
+    clear: set[str] = set()  # a document of many rows is looked at once, while there is room to remember it
     for number, item in enumerate(items, 1):
         for place, text in _texts(item):
             if text in clear:
                 continue
             if (held := held_out.hit(text)) is None:
+                clear = clear if len(clear) < _REMEMBERED else set()
                 clear.add(text)
             else:
                 leaks.append(f"row {number} ({place}): {_short(text)} has the held-out {_short(held)}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Form
-from suwen.training.loop.batches import Ints
+from suwen.training.loop.batches import Ints, Lazy
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
@@ -70,12 +70,14 @@ def text_parts(
 def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVectors, stage: AlignStage) -> list[Part]:
     """Labelled rows: a query must land where the teacher put its positive (the paper's Table 5, upper rows)."""
     table = read_table(context, stage)
-    rows = [(row[0], row[1][0]) for rows in table.sources.values() for row in rows]
-    documents = np.array([document for _, document in rows], np.int64)
+    queries, documents = (
+        np.concatenate([getattr(rows, name) for rows in table.sources.values()]).astype(np.int64)
+        for name in ("queries", "first_positives")
+    )
     asked = replace(
         table,
-        queries=[table.queries[query] for query, _ in rows],
-        instructions=[table.instructions[query] for query, _ in rows],
+        queries=Lazy(len(queries), lambda row: table.queries[queries[row]]),
+        instructions=Lazy(len(queries), lambda row: table.instructions[queries[row]]),
     )
     targets = FrozenTower(vectors.of_documents(table), context.device)
     return [Part("query", student.queries(asked, stage.training), targets, documents, documents, 1.0)]

@@ -20,8 +20,8 @@ from suwen.training.teacher_vectors import TeacherVectors
 def read_table(context: RunContext, stage: Any) -> PairTable:
     """The rows of a stage, by text ids."""
     rows: Rows = stage.rows
-    sources = context.sources(rows.sources, unsupervised=stage.unsupervised and rows.sources is None)
-    return table_of(sources, prompts=rows.prompts)
+    every = stage.unsupervised and rows.sources is None
+    return table_of(context.sources(rows.sources, unsupervised=every, prompts=rows.prompts), context.shards)
 
 
 def mined(context: RunContext, settings: Mine, table: PairTable, vectors: TeacherVectors, seed: int) -> PairTable:

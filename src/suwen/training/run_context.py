@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
 from suwen.encoders.adapter import apply_adapter
@@ -59,7 +58,7 @@ class RunContext:
         resume: Whether unfinished stages go on.
         progress: Called with every logged step.
         stop: Asked between steps; true ends the run with a checkpoint.
-        shared: Where what several runs can share is kept (the tokenizer); the run's folder by default.
+        shared: Where what several runs can share is kept (the tokenizer, rows, token ids); the run's folder by default.
         loaded: Models in memory, by what they are: a stage takes what the one before it left.
     """
 
@@ -129,13 +128,25 @@ class RunContext:
             stop=self.stop,
         )
 
-    def sources(self, names: Sequence[str] | None, *, unsupervised: bool = False) -> dict[str, list[TrainingRow]]:
-        """The rows of some sources (all labelled ones by default); refused where they hit the held-out set."""
-        rows = {}
+    @property
+    def tokens(self) -> Path:
+        """Where token ids are kept; what several runs can share."""
+        return (self.shared or self.root) / "tokens"
+
+    @property
+    def shards(self) -> Path:
+        """Where rows are kept as they are read while training; what several runs can share."""
+        return (self.shared or self.root) / "row-shards"
+
+    def sources(
+        self, names: Sequence[str] | None, *, unsupervised: bool = False, prompts: bool = True
+    ) -> dict[str, list[Path]]:
+        """The shards of some sources (all labelled ones by default); refused where they hit the held-out set."""
+        shards = {}
         for name, file in source_files(Path(self.recipe.data.rows), names, unsupervised=unsupervised).items():
             with self._guarded(file) as held_out:
-                rows[name] = read_source(file, held_out)
-        return rows
+                shards[name] = read_source(file, held_out, self.shards, prompts=prompts)
+        return shards
 
     @contextmanager
     def _guarded(self, file: Path) -> Iterator[HeldOut | None]:

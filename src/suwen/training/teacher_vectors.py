@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from suwen.encoders.query import Vectors
 from suwen.encoders.space import Form, Prompts
 from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
+from suwen.training.loop.batches import Lazy
 from suwen.training.loop.processes import in_first, wait_for_all, world
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_negatives import nearest_documents
@@ -64,7 +66,7 @@ def encode_texts(context: RunContext, encoder: DocumentEncoder, out: Path, job: 
         if context.progress is not None:
             context.progress(f"{stage.name}/{out.name}", done, total, {})
 
-    pairs = [(str(number), text) for number, text in enumerate(job.texts)]
+    pairs = Lazy(len(job.texts), lambda number: (str(number), job.texts[number]))
     form_encoder = encoder.in_form(job.form, instruction=job.instruction or None, token_budget=stage.token_budget)
     rank, size = world()
     if size > 1:  # each process encodes its share of the shards; the first makes one array of them
@@ -127,6 +129,32 @@ def vectors_of_student(context: RunContext, name: str) -> TeacherVectors:
     return TeacherVectors(context.folder_of(vectors))
 
 
+@dataclass(frozen=True)
+class RowVectors:
+    """Stored vectors by the ids of a table's texts; they are read from disk when they are asked for.
+
+    Attributes:
+        arrays: The vectors of several folders.
+        folders: For each text, which of them holds its own.
+        places: And in which row.
+    """
+
+    arrays: Sequence[npt.NDArray[np.float16]]
+    folders: npt.NDArray[np.int16]
+    places: npt.NDArray[np.int64]
+
+    def __getitem__(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
+        """The vectors of these texts."""
+        found = np.empty((len(ids), self.arrays[0].shape[1]), np.float16)
+        for number, array in enumerate(self.arrays):
+            own = self.folders[ids] == number
+            found[own] = array[self.places[ids[own]]]
+        return found
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
 class TeacherVectors:
     """What a finished vectors stage holds.
 
@@ -159,16 +187,18 @@ class TeacherVectors:
         Raises:
             DataError: A text has no vector.
         """
-        known: dict[str, int] = {}
-        for row, line in enumerate((self.folder / name / "ids.txt").read_text(encoding="utf-8").splitlines()):
-            known.setdefault(line.rpartition("\t")[2], row)
-        marks = [hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()[:12] for text in texts]
-        if missing := [text for text, mark in zip(texts, marks, strict=True) if mark not in known]:
+        with (self.folder / name / "ids.txt").open(encoding="utf-8") as lines:
+            known = np.fromiter((int(line.rpartition("\t")[2], 16) for line in lines), np.int64)
+        encoded = (text.encode("utf-8", "surrogatepass") for text in texts)
+        marks = np.fromiter((int(hashlib.sha1(text).hexdigest()[:12], 16) for text in encoded), np.int64)
+        order = np.argsort(known, kind="stable")  # the first of those alike comes first
+        places: npt.NDArray[np.int64] = order[np.searchsorted(known[order], marks) % len(known)]
+        if len(missing := np.flatnonzero(known[places] != marks)):
             raise DataError(
-                f"{len(missing)} texts have no {name} vector in {self.folder}, such as {missing[0][:40]!r}: give the "
-                f"vectors stage the same rows and texts"
+                f"{len(missing)} texts have no {name} vector in {self.folder}, such as {texts[missing[0]][:40]!r}: "
+                f"give the vectors stage the same rows and texts"
             )
-        return np.array([known[mark] for mark in marks], np.int64)
+        return places
 
     def documents(self) -> npt.NDArray[np.float16]:
         """All that has a document form: the documents of the rows, then the texts."""
@@ -200,26 +230,26 @@ class TeacherVectors:
         vectors: Vectors = np.load(_stored(self.folder / "measure", task, "documents"), allow_pickle=False)
         return vectors
 
-    def of_queries(self, table: PairTable) -> Vectors:
+    def of_queries(self, table: PairTable) -> RowVectors:
         """The vectors of a table's queries, each with its row's instruction."""
         return self._of_rows(table.queries, table.instructions)
 
-    def of_documents(self, table: PairTable) -> Vectors:
+    def of_documents(self, table: PairTable) -> RowVectors:
         """The vectors of a table's documents; of those of symmetric rows, in query form."""
         return self._of_rows(table.documents, table.document_instructions)
 
-    def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> Vectors:
-        by_folder: dict[str, list[int]] = defaultdict(list)
+    def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> RowVectors:
+        names: dict[str, int] = {}
+        folders, places = np.empty(len(texts), np.int16), np.empty(len(texts), np.int64)
         for place, own in enumerate(instructions):
             name = _rows_folder(own)
             # Where the encoder's prompt takes no instruction, all are together.
-            by_folder[name if own is None or self.has(name) else "rows-query"].append(place)
-        parts = [
-            self.array(name)[self.places(name, [texts[place] for place in places])]
-            for name, places in by_folder.items()
-        ]
-        order = np.argsort(np.concatenate([np.array(places, np.int64) for places in by_folder.values()]))
-        return np.asarray(np.concatenate(parts)[order])
+            name = name if own is None or self.has(name) else "rows-query"
+            folders[place] = names.setdefault(name, len(names))
+        for name, number in names.items():
+            ids = np.flatnonzero(folders == number)
+            places[ids] = self.places(name, Lazy(len(ids), lambda row, ids=ids: texts[ids[row]]))
+        return RowVectors([self.array(name) for name in names], folders, places)
 
     def measure(self, context: RunContext, encode: Encode) -> dict[str, float]:
         """nDCG@10 of a student's queries over the teacher's documents."""

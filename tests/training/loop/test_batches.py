@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwen.training.loop.batches import BatchError, FlatTokens, OneSourceBatches, Shuffled, chunks
+from suwen.training.loop.batches import BatchError, OneSourceBatches, Ragged, Shuffled, chunks
 
 RAGGED = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=7), min_size=1, max_size=12)
 
 
-def tokens_of(texts: list[list[int]]) -> FlatTokens:
+def tokens_of(texts: list[list[int]]) -> Ragged:
     ids = np.array([id_ for text in texts for id_ in text], np.int32)
-    return FlatTokens(ids, np.cumsum([0, *map(len, texts)]))
+    return Ragged(ids, np.cumsum([0, *map(len, texts)]))
 
 
 @given(RAGGED, st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy.typing as npt
 import torch
 
 from suwen.curate.mine import Window
-from suwen.training.loop.batches import Ints
+from suwen.training.loop.batches import Ints, Ragged, offsets_of
 from suwen.training.recipe.key_groups import Mine
-from suwen.training.tasks.row_tables import PairTable
+from suwen.training.tasks.row_tables import PairTable, SourceRows
 
 _AT_ONCE = 1024
 #: Documents this alike in the teacher's eyes are one document worded twice.
@@ -43,19 +44,21 @@ def mine_rows(
     window = Window(settings.first_rank, settings.last_rank, settings.margin, settings.count, _NEAR_DUPLICATE)
     mined = replace(table, sources={})
     for number, (source, rows) in enumerate(table.sources.items()):
-        pool = np.unique(np.array([id_ for row in rows for id_ in (*row[1], *row[2])], np.int64))
+        every, parts = np.arange(len(rows.queries)), [np.zeros(0, np.int32)]
+        lengths: list[int] = []
+        pool = np.unique(np.concatenate([rows.positives.take(every)[0], rows.negatives.take(every)[0]]))
         matrix = torch.from_numpy(np.asarray(documents[pool])).to(device).float()
         rng = np.random.default_rng((seed, number, 5))
-        kept = mined.sources.setdefault(source, [])
-        for start in range(0, len(rows), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE]
-            candidates = _candidates(part, queries, documents, pool, matrix, window)
-            for row, ids in zip(part, candidates, strict=True):
-                known = table.right[row[0]]
-                fresh = ids[~np.isin(ids, known)]
-                if len(fresh) > window.count:
-                    fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
-                kept.append((row[0], row[1], list(dict.fromkeys([*row[2], *fresh.tolist()]))))
+        for row, ids in _candidates(rows, queries, documents, pool, matrix, window):
+            fresh = ids[~np.isin(table.words[ids], table.right[rows.queries[row]])]
+            if len(fresh) > window.count:
+                fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
+            parts.append(np.array([*dict.fromkeys([*rows.negatives[row].tolist(), *fresh.tolist()])], np.int32))
+            lengths.append(len(parts[-1]))
+            if len(parts) > _AT_ONCE:
+                parts = [np.concatenate(parts)]
+        negatives = Ragged(np.concatenate(parts), offsets_of([np.array(lengths, np.int64)]))
+        mined.sources[source] = rows._replace(negatives=negatives)
     return mined
 
 
@@ -82,18 +85,21 @@ def nearest_documents(
 
 
 def _candidates(
-    rows: list[tuple[int, list[int], list[int]]],
-    queries: npt.NDArray[np.float16],
-    documents: npt.NDArray[np.float16],
+    rows: SourceRows,
+    queries: npt.NDArray[np.floating],
+    documents: npt.NDArray[np.floating],
     pool: Ints,
     matrix: torch.Tensor,
     window: Window,
-) -> list[Ints]:
-    """Per row, the pool's documents within the window that are neither too near the query nor the positive."""
-    asked = torch.from_numpy(np.asarray(queries[np.array([row[0] for row in rows])])).to(matrix)
-    right = torch.from_numpy(np.asarray(documents[np.array([row[1][0] for row in rows])])).to(matrix)
-    best = torch.topk(asked @ matrix.T, min(window.last_rank, len(pool)), dim=1)
-    near = torch.gather(right @ matrix.T, 1, best.indices).cpu().numpy()
-    positive = (asked * right).sum(1, keepdim=True).cpu().numpy()
-    usable = window.allows(best.values.cpu().numpy(), positive) & ~window.is_copy(near)
-    return [pool[places[may]] for places, may in zip(best.indices.cpu().numpy(), usable, strict=True)]
+) -> Iterator[tuple[int, Ints]]:
+    """Each row with the pool's documents within the window that are neither too near the query nor the positive."""
+    for start in range(0, len(rows.queries), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        asked = torch.from_numpy(np.asarray(queries[rows.queries[part]])).to(matrix)
+        right = torch.from_numpy(np.asarray(documents[rows.first_positives[part]])).to(matrix)
+        best = torch.topk(asked @ matrix.T, min(window.last_rank, len(pool)), dim=1)
+        near = torch.gather(right @ matrix.T, 1, best.indices).cpu().numpy()
+        positive = (asked * right).sum(1, keepdim=True).cpu().numpy()
+        usable = window.allows(best.values.cpu().numpy(), positive) & ~window.is_copy(near)
+        for row, (places, may) in enumerate(zip(best.indices.cpu().numpy(), usable, strict=True), start):
+            yield row, pool[places[may]]

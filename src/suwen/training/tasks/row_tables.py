@@ -1,21 +1,25 @@
-"""The data of a recipe in memory: rows by source and unlabelled texts, refused where they touch the held-out set."""
+"""The data of a recipe: rows, which stay on disk, and unlabelled texts; refused where they touch the held-out set."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
-from suwen.encoders.space import Form, Prompts
+from suwen.encoders.space import Form, Prompts, sha256_of
 from suwen.errors import SuwenError
-from suwen.training.loop.batches import Ints
+from suwen.training.loop.batches import Ints, Lazy, Ragged, kept
+from suwen.training.tasks.row_shards import FORMAT, SHARD_ROWS, joined, shard_of, shard_text
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
@@ -49,47 +53,57 @@ class Texts:
         return Texts([self.texts[place] for place in chosen], [self.kinds[place] for place in chosen])
 
 
+class SourceRows(NamedTuple):
+    """The rows of one source by the ids of their texts: each row's query, its positives and its negatives."""
+
+    queries: npt.NDArray[Any]
+    positives: Ragged
+    negatives: Ragged
+
+    @property
+    def first_positives(self) -> npt.NDArray[Any]:
+        """The first positive of each row."""
+        return self.positives.ids[self.positives.offsets[:-1]]
+
+
 @dataclass
 class PairTable:
-    """Rows of several sources with every distinct text once: rows hold the ids of the texts.
+    """Rows of several sources with every distinct text once: rows hold the ids of the texts. All is read from disk.
 
     Attributes:
         queries: What is encoded as a query.
         instructions: What each query's row asks for in its prompt; empty where it says nothing.
         documents: What is encoded as a document.
+        document_instructions: For each document, the instruction it is put with as a query is; None for one in document
+            form.
         symmetric: The documents of symmetric rows, which are put as queries are, with the row's instruction.
-        sources: Per source, the row's query id, its positives and its negatives.
+        bare: The documents in document form: all but those of symmetric rows.
+        words: The number of each document's words: documents that differ in their instruction alone share it.
+        right: The words that are right for a query, over all its rows: no document of them may serve as its negative.
+        sources: The rows per source.
     """
 
-    queries: list[str] = field(default_factory=list)
-    instructions: list[str] = field(default_factory=list)
-    documents: list[str] = field(default_factory=list)
-    symmetric: dict[int, str] = field(default_factory=dict)
-    sources: dict[str, list[tuple[int, list[int], list[int]]]] = field(default_factory=dict)
-    #: Every document that is right for a query, over all its rows: none of them may serve as its negative.
-    right: dict[int, Ints] = field(default_factory=dict)
+    queries: Sequence[str]
+    instructions: Sequence[str]
+    documents: Sequence[str]
+    document_instructions: Sequence[str | None]
+    symmetric: Ints
+    bare: Sequence[str]
+    words: npt.NDArray[Any]
+    right: Ragged
+    sources: dict[str, SourceRows]
 
     def sizes(self) -> dict[str, int]:
         """Rows per source."""
-        return {name: len(rows) for name, rows in self.sources.items()}
-
-    @property
-    def bare(self) -> list[str]:
-        """The documents in document form: all but those of symmetric rows."""
-        return [text for id_, text in enumerate(self.documents) if id_ not in self.symmetric]
-
-    @property
-    def document_instructions(self) -> list[str | None]:
-        """For each document, the instruction it is put with as a query is; None for one in document form."""
-        return [self.symmetric.get(id_) for id_ in range(len(self.documents))]
+        return {name: len(rows.queries) for name, rows in self.sources.items()}
 
     def as_queries(self) -> Iterator[tuple[str, str]]:
         """Every text in query form, with its instruction."""
         yield from zip(self.queries, self.instructions, strict=True)
-        yield from ((self.documents[id_], instruction) for id_, instruction in self.symmetric.items())
+        yield from ((self.documents[id_], self.document_instructions[id_] or "") for id_ in self.symmetric.tolist())
 
 
-def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], prompts: Prompts) -> list[str]:
+def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], prompts: Prompts) -> Sequence[str]:
     """Texts as an encoder with these prompts is given them.
 
     Args:
@@ -100,10 +114,13 @@ def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], pr
         prompts: The encoder's.
     """
     takes = prompts.instruction is not None
-    return [
-        (prompts.before(form) if own is None else prompts.before("query", own if takes else None)) + text
-        for text, own in zip(texts, instructions, strict=True)
-    ]
+
+    def one(place: int) -> str:
+        own = instructions[place]
+        return (prompts.before(form) if own is None else prompts.before("query", own if takes else None)) + texts[place]
+
+    known = getattr(texts, "identity", "")
+    return Lazy(len(texts), one, known and f"{known} {form} {prompts!r}")
 
 
 def rows_folder_sources(folder: Path) -> dict[str, Path]:
@@ -126,48 +143,70 @@ def source_files(folder: Path, names: Sequence[str] | None, *, unsupervised: boo
     return {name: files[name] for name in names}
 
 
-def read_source(file: Path, held_out: HeldOut | None) -> list[TrainingRow]:
-    """Read the rows of a source, and refuse those that hit the held-out set.
+def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: bool = True) -> list[Path]:
+    """The shards of a file of rows, made where they are not there yet; rows that hit the held-out set are refused.
+
+    Args:
+        file: The rows.
+        held_out: What they are checked against; None where they have been.
+        folder: Where shards are kept; runs over the same file share them.
+        prompts: Whether rows keep the instructions they name.
 
     Raises:
         LeakageError: A row holds a text of the held-out set.
     """
-    rows: Iterable[TrainingRow] = read_training_rows(file)
-    return list(rows if held_out is None else refuse_leaks(rows, held_out, name=file.name))
+    own = folder / f"rows-{FORMAT}-{sha256_of(file)[:20]}{'' if prompts else '-no-prompts'}"
+    # The mark comes last: what was refused, or cut short, is read again.
+    if held_out is not None or not (own / "finished").is_file():
+        rows: Iterator[TrainingRow] = read_training_rows(file)
+        rows = rows if held_out is None else refuse_leaks(rows, held_out, name=file.name)
+        for number, part in enumerate(iter(lambda: list(islice(rows, SHARD_ROWS)), [])):
+            kept(own / f"{number:06d}", lambda _, part=part: shard_of(part, prompts=prompts))
+        (own / "finished").touch()
+    return sorted(own.glob("[0-9]*"))
 
 
-def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> PairTable:
-    """Give every distinct text an id: a text is tokenised, encoded and masked once, by id."""
-    table = PairTable()
-    query_ids: dict[tuple[str, str], int] = {}
-    document_ids: dict[tuple[str, str | None], int] = {}
-    right: dict[int, set[str]] = {}
-    same: dict[str, list[int]] = {}
+def table_of(shards: Mapping[str, Sequence[Path]], folder: Path) -> PairTable:
+    """The rows of several sources by text ids; the table is made once.
 
-    def document(text: str, instruction: str | None) -> int:
-        if (id_ := document_ids.setdefault((text, instruction), len(document_ids))) == len(table.documents):
-            table.documents.append(text)
-            same.setdefault(text, []).append(id_)
-            if instruction is not None:
-                table.symmetric[id_] = instruction
-        return id_
+    Args:
+        shards: The shards of each source.
+        folder: Where tables are kept.
+    """
+    every = [shard for some in shards.values() for shard in some]
+    named = json.dumps({name: [str(shard.relative_to(folder)) for shard in some] for name, some in shards.items()})
+    own = folder / f"table-{FORMAT}-{hashlib.sha256(named.encode()).hexdigest()[:20]}"
+    found = kept(own, lambda _: joined(every))
+    instructions = [*found["instructions"].tolist(), None]
 
-    for name, rows in sources.items():
-        kept = table.sources.setdefault(name, [])
-        for row in rows:
-            key = (row.query, row.prompt if prompts else "")
-            if (query := query_ids.setdefault(key, len(query_ids))) == len(table.queries):
-                table.queries.append(key[0])
-                table.instructions.append(key[1])
-            both_sides = key[1] if row.type.startswith("symmetric") else None
-            positives = [document(text, both_sides) for text in row.pos]
-            right.setdefault(query, set()).update(row.pos)
-            kept.append((query, positives, [document(text, both_sides) for text in row.neg]))
-    # By text: what is right as a query is put is right as a document is.
-    table.right = {
-        query: np.array(sorted(id_ for text in texts for id_ in same[text]), np.int64) for query, texts in right.items()
+    def texts(side: str, places: npt.NDArray[Any]) -> Lazy[str]:
+        starts, known = found[f"{side}-starts"], f"{own.name} {side} {len(places)}"
+        return Lazy(len(places), lambda id_: shard_text(every, side, starts, int(places[id_])), known)
+
+    def own_instructions(side: str) -> Lazy[Any]:
+        return Lazy(len(codes := found[f"{side}-codes"]), lambda id_: instructions[codes[id_]])
+
+    ends = np.cumsum([0, *(sum(len(np.load(shard / "asked.npy", "r")) for shard in some) for some in shards.values())])
+    sources = {
+        name: SourceRows(
+            found["asked"][start:end],
+            *(Ragged(found[kind], found[f"{kind}-offsets"][start : end + 1]) for kind in ("positives", "negatives")),
+        )
+        for name, start, end in zip(shards, ends, ends[1:], strict=False)
     }
-    return table
+    form = found["document-codes"] < 0
+    places = found["document-places"]
+    return PairTable(
+        texts("query", found["query-places"]),
+        own_instructions("query"),
+        texts("document", places),
+        own_instructions("document"),
+        np.flatnonzero(~form),
+        texts("document", places if form.all() else places[form]),
+        found["words"],
+        Ragged(found["right"], found["right-offsets"]),
+        sources,
+    )
 
 
 def read_texts(path: Path, held_out: HeldOut | None) -> Texts:
