@@ -112,11 +112,11 @@ def opened(work: Path) -> Any:
     from suwen.training.tasks.row_tables import read_source, source_files, table_of
 
     files = source_files(work / "rows", None)
-    return table_of({name: read_source(file, None, work / "shards") for name, file in files.items()}, work / "shards")
+    return table_of({name: read_source(file, None, work / "shards") for name, file in files.items()})
 
 
 class Characters:
-    """Stands in for a student's tokenizer: each character is a token. A real one costs more time, and no more memory."""
+    """Stands in for a student's tokenizer: each character is a token. A real one takes more time, not more memory."""
 
     prompt, max_length, is_static = "", 128, False
 

@@ -23,7 +23,7 @@ def written_table(
     for name, rows in sources.items():
         write_training_rows(place / f"{name}.jsonl", rows)
         shards[name] = read_source(place / f"{name}.jsonl", None, place / "shards", prompts=prompts)
-    table = table_of(shards, place / "shards")
+    table = table_of(shards)
     if scratch is not None:
         weakref.finalize(table, scratch.cleanup)
     return table

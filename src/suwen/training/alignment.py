@@ -70,10 +70,9 @@ def text_parts(
 def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVectors, stage: AlignStage) -> list[Part]:
     """Labelled rows: a query must land where the teacher put its positive (the paper's Table 5, upper rows)."""
     table = read_table(context, stage)
-    queries, documents = (
-        np.concatenate([getattr(rows, name) for rows in table.sources.values()]).astype(np.int64)
-        for name in ("queries", "first_positives")
-    )
+    sources = table.sources.values()
+    queries = np.concatenate([rows.queries for rows in sources])
+    documents = np.concatenate([rows.positives.ids[rows.positives.offsets[:-1]] for rows in sources]).astype(np.int64)
     asked = replace(
         table,
         queries=Lazy(len(queries), lambda row: table.queries[queries[row]]),

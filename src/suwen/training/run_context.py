@@ -129,14 +129,9 @@ class RunContext:
         )
 
     @property
-    def tokens(self) -> Path:
-        """Where token ids are kept; what several runs can share."""
-        return (self.shared or self.root) / "tokens"
-
-    @property
-    def shards(self) -> Path:
-        """Where rows are kept as they are read while training; what several runs can share."""
-        return (self.shared or self.root) / "row-shards"
+    def common(self) -> Path:
+        """Where is kept what several runs can share."""
+        return self.shared or self.root
 
     def sources(
         self, names: Sequence[str] | None, *, unsupervised: bool = False, prompts: bool = True
@@ -145,7 +140,7 @@ class RunContext:
         shards = {}
         for name, file in source_files(Path(self.recipe.data.rows), names, unsupervised=unsupervised).items():
             with self._guarded(file) as held_out:
-                shards[name] = read_source(file, held_out, self.shards, prompts=prompts)
+                shards[name] = read_source(file, held_out, self.common / "row-shards", prompts=prompts)
         return shards
 
     @contextmanager
@@ -156,7 +151,7 @@ class RunContext:
             yield None
             return
         named = hashlib.sha256((sha256_of(Path(path)) + sha256_of(file)).encode()).hexdigest()[:16]
-        mark = (self.shared or self.root) / "no-leaks" / named
+        mark = self.common / "no-leaks" / named
         if mark.is_file():
             yield None
             return
@@ -212,7 +207,7 @@ class RunContext:
             raise DataError("a student from scratch needs a vocabulary: add `tokenizer: {vocabulary: 14000}`")
         texts = self.texts(settings.limit).texts
         name = f"tokenizer-{settings.vocabulary}-{fingerprint(texts)[:12]}.json"
-        file = (self.shared or self.root) / name
+        file = self.common / name
         if not file.is_file():
             trained = train_tokenizer(texts, size=settings.vocabulary)
             write_text(file, trained.to_str(pretty=True))

@@ -239,14 +239,15 @@ class TeacherVectors:
         return self._of_rows(table.documents, table.document_instructions)
 
     def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> RowVectors:
-        names: dict[str, int] = {}
-        folders, places = np.empty(len(texts), np.int16), np.empty(len(texts), np.int64)
-        for place, own in enumerate(instructions):
-            name = _rows_folder(own)
-            # Where the encoder's prompt takes no instruction, all are together.
-            name = name if own is None or self.has(name) else "rows-query"
-            folders[place] = names.setdefault(name, len(names))
-        for name, number in names.items():
+        # Where the encoder's prompt takes no instruction, all are together.
+        named = {
+            own: name if own is None or self.has(name) else "rows-query"
+            for own, name in ((own, _rows_folder(own)) for own in set(instructions))
+        }
+        names = sorted(set(named.values()))
+        folders = np.fromiter((names.index(named[own]) for own in instructions), np.int16, len(texts))
+        places = np.empty(len(texts), np.int64)
+        for number, name in enumerate(names):
             ids = np.flatnonzero(folders == number)
             places[ids] = self.places(name, Lazy(len(ids), lambda row, ids=ids: texts[ids[row]]))
         return RowVectors([self.array(name) for name in names], folders, places)

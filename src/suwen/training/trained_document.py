@@ -76,7 +76,7 @@ class TrainedDocument:
         merged = MergedLora(model) if stage.lora.dropout == 0 else None
         if merged is not None:
             merged.settle()
-        return cls(model, stage, context.recipe.dimension_of(stage.name), merged, context.tokens)
+        return cls(model, stage, context.recipe.dimension_of(stage.name), merged, context.common / "tokens")
 
     @classmethod
     def load(cls, context: RunContext, name: str) -> TrainedDocument:

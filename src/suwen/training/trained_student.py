@@ -154,4 +154,4 @@ def open_student(
     # The document encoder's first layers read its prompts.
     theirs = context.recipe.decoder_stage.prompts.filled if shape.start == "layers-of-document" else None
     learning = prompts.filled if prompts is not None and prompts.query is not None else None
-    return StudentModel(model, shape, prompts=theirs, learning=learning, cache=context.tokens, blend=others)
+    return StudentModel(model, shape, prompts=theirs, learning=learning, cache=context.common / "tokens", blend=others)

@@ -175,8 +175,7 @@ def _stored(folder: Path, part: Callable[[int], Arrays], starts: Sequence[int]) 
 
 def _key(side: Side, texts: Sequence[str], prompt: str, limit: int) -> str:
     digest = hashlib.sha256(f"{side.backend.to_str()}\0{prompt}\0{limit}\0{side.is_static}\0".encode())
-    known = getattr(texts, "identity", "")
-    for text in [known] if known else texts:
+    for text in [known] if (known := getattr(texts, "identity", "")) else texts:
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()[:20]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from suwen.curate.mine import Window
-from suwen.training.loop.batches import Ints, Ragged, offsets_of
+from suwen.training.loop.batches import Ints, Ragged
 from suwen.training.recipe.key_groups import Mine
 from suwen.training.tasks.row_tables import PairTable, SourceRows
 
@@ -44,8 +45,7 @@ def mine_rows(
     window = Window(settings.first_rank, settings.last_rank, settings.margin, settings.count, _NEAR_DUPLICATE)
     mined = replace(table, sources={})
     for number, (source, rows) in enumerate(table.sources.items()):
-        every, parts = np.arange(len(rows.queries)), [np.zeros(0, np.int32)]
-        lengths: list[int] = []
+        every, wrong, ends = np.arange(len(rows.queries)), array("i"), array("q", [0])
         pool = np.unique(np.concatenate([rows.positives.take(every)[0], rows.negatives.take(every)[0]]))
         matrix = torch.from_numpy(np.asarray(documents[pool])).to(device).float()
         rng = np.random.default_rng((seed, number, 5))
@@ -53,12 +53,9 @@ def mine_rows(
             fresh = ids[~np.isin(table.words[ids], table.right[rows.queries[row]])]
             if len(fresh) > window.count:
                 fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
-            parts.append(np.array([*dict.fromkeys([*rows.negatives[row].tolist(), *fresh.tolist()])], np.int32))
-            lengths.append(len(parts[-1]))
-            if len(parts) > _AT_ONCE:
-                parts = [np.concatenate(parts)]
-        negatives = Ragged(np.concatenate(parts), offsets_of([np.array(lengths, np.int64)]))
-        mined.sources[source] = rows._replace(negatives=negatives)
+            wrong.extend(dict.fromkeys([*rows.negatives[row].tolist(), *fresh.tolist()]))
+            ends.append(len(wrong))
+        mined.sources[source] = rows._replace(negatives=Ragged(np.array(wrong, np.int32), np.array(ends)))
     return mined
 
 
@@ -96,7 +93,9 @@ def _candidates(
     for start in range(0, len(rows.queries), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         asked = torch.from_numpy(np.asarray(queries[rows.queries[part]])).to(matrix)
-        right = torch.from_numpy(np.asarray(documents[rows.first_positives[part]])).to(matrix)
+        right = torch.from_numpy(np.asarray(documents[rows.positives.ids[rows.positives.offsets[:-1][part]]])).to(
+            matrix
+        )
         best = torch.topk(asked @ matrix.T, min(window.last_rank, len(pool)), dim=1)
         near = torch.gather(right @ matrix.T, 1, best.indices).cpu().numpy()
         positive = (asked * right).sum(1, keepdim=True).cpu().numpy()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +20,14 @@ from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
 from suwen.encoders.space import Form, Prompts, sha256_of
 from suwen.errors import SuwenError
-from suwen.training.loop.batches import Ints, Lazy, Ragged, kept
-from suwen.training.tasks.row_shards import FORMAT, SHARD_ROWS, joined, shard_of, shard_text
+from suwen.training.loop.batches import Arrays, Ints, Lazy, Ragged, kept, offsets_of
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
+#: Rows of a shard: what a crash can cost, and what is held in memory as Python's objects at a time.
+_SHARD_ROWS = 50_000
+#: In the names of folders: another layout, or another number of rows in a shard, is another folder.
+_FORMAT = 1
 
 
 class DataError(SuwenError):
@@ -59,11 +64,6 @@ class SourceRows(NamedTuple):
     queries: npt.NDArray[Any]
     positives: Ragged
     negatives: Ragged
-
-    @property
-    def first_positives(self) -> npt.NDArray[Any]:
-        """The first positive of each row."""
-        return self.positives.ids[self.positives.offsets[:-1]]
 
 
 @dataclass
@@ -114,13 +114,18 @@ def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], pr
         prompts: The encoder's.
     """
     takes = prompts.instruction is not None
-
-    def one(place: int) -> str:
-        own = instructions[place]
-        return (prompts.before(form) if own is None else prompts.before("query", own if takes else None)) + texts[place]
-
-    known = getattr(texts, "identity", "")
-    return Lazy(len(texts), one, known and f"{known} {form} {prompts!r}")
+    return Lazy(
+        len(texts),
+        lambda place: (
+            (
+                prompts.before(form)
+                if (own := instructions[place]) is None
+                else prompts.before("query", own if takes else None)
+            )
+            + texts[place]
+        ),
+        (known := getattr(texts, "identity", "")) and f"{known} {form} {prompts!r}",
+    )
 
 
 def rows_folder_sources(folder: Path) -> dict[str, Path]:
@@ -155,57 +160,133 @@ def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: 
     Raises:
         LeakageError: A row holds a text of the held-out set.
     """
-    own = folder / f"rows-{FORMAT}-{sha256_of(file)[:20]}{'' if prompts else '-no-prompts'}"
+    own = folder / f"rows-{_FORMAT}-{sha256_of(file)[:20]}{'' if prompts else '-no-prompts'}"
     # The mark comes last: what was refused, or cut short, is read again.
     if held_out is not None or not (own / "finished").is_file():
         rows: Iterator[TrainingRow] = read_training_rows(file)
         rows = rows if held_out is None else refuse_leaks(rows, held_out, name=file.name)
-        for number, part in enumerate(iter(lambda: list(islice(rows, SHARD_ROWS)), [])):
-            kept(own / f"{number:06d}", lambda _, part=part: shard_of(part, prompts=prompts))
+        for number, part in enumerate(iter(lambda: list(islice(rows, _SHARD_ROWS)), [])):
+            kept(own / f"{number:06d}", lambda _, part=part: _shard(part, prompts))
         (own / "finished").touch()
     return sorted(own.glob("[0-9]*"))
 
 
-def table_of(shards: Mapping[str, Sequence[Path]], folder: Path) -> PairTable:
-    """The rows of several sources by text ids; the table is made once.
+def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
+    """Rows as numbers, and each distinct text of theirs once: in a blob with offsets, with its hash and instruction."""
+    made, queries, documents = Arrays(), dict[tuple[str, str | None], int](), dict[tuple[str, str | None], int]()
+    asked, lists = array("i"), {"positives": list[list[int]](), "negatives": list[list[int]]()}
+    for row in rows:
+        instruction = row.prompt if prompts else ""
+        both_sides = instruction if row.type.startswith("symmetric") else None
+        asked.append(queries.setdefault((row.query, instruction), len(queries)))
+        for name, texts in zip(lists, (row.pos, row.neg), strict=True):
+            lists[name].append([documents.setdefault((text, both_sides), len(documents)) for text in texts])
+    instructions = np.unique([own for _, own in (*queries, *documents) if own is not None])
+    made["asked"], made["instructions"] = np.array(asked), instructions
+    codes = {own: code for code, own in enumerate(instructions.tolist())}
+    for name, some in lists.items():
+        made[name], made[f"{name}-lengths"] = np.fromiter(chain(*some), np.int32), np.array([*map(len, some)])
+    for side, known in (("query", queries), ("document", documents)):
+        encoded = [text.encode("utf-8", "surrogatepass") for text, _ in known]
+        made[side] = np.frombuffer(b"".join(encoded), np.uint8)
+        made[f"{side}-offsets"] = offsets_of([np.array([*map(len, encoded)])])
+        made[f"{side}-codes"] = np.array([codes.get(own, -1) for _, own in known], np.int32)
+        made[f"{side}-words"] = np.array([hashlib.blake2b(text, digest_size=12).digest() for text in encoded], "S12")
+    return made
 
-    Args:
-        shards: The shards of each source.
-        folder: Where tables are kept.
+
+def _joined(shards: Sequence[Path]) -> Arrays:
+    """The rows of several shards, their texts numbered in the order in which the rows name them first."""
+
+    def column(name: str) -> list[npt.NDArray[Any]]:
+        return [np.load(shard / f"{name}.npy", allow_pickle=False) for shard in shards]
+
+    made: Arrays = {"instructions": np.unique(np.concatenate(column("instructions")))}
+    recoded = [np.append(np.searchsorted(made["instructions"], own), -1) for own in column("instructions")]
+    ids = {}
+    for side in ("query", "document"):
+        parts = [new[old].astype(np.int32) for new, old in zip(recoded, column(f"{side}-codes"), strict=True)]
+        numbers, words, first = _numbered(np.concatenate(column(f"{side}-words")), codes := np.concatenate(parts))
+        made[f"{side}-starts"], made[f"{side}-places"] = np.cumsum([0, *map(len, parts)]), first
+        made[f"{side}-codes"], made["words"] = codes[first], words[first]
+        ids[side] = np.split(numbers, made[f"{side}-starts"][1:-1])
+    for name, side in (("asked", "query"), ("positives", "document"), ("negatives", "document")):
+        made[name] = np.concatenate([of[own] for of, own in zip(ids[side], column(name), strict=True)])
+    for name in ("positives", "negatives"):
+        made[f"{name}-offsets"] = offsets_of(column(f"{name}-lengths"))
+    # By their words: what is right as a query is put is right as a document is.
+    kinds, lengths = len(made["words"]) + 1, np.diff(made["positives-offsets"])
+    right = np.unique(np.repeat(made["asked"].astype(np.int64), lengths) * kinds + made["words"][made["positives"]])
+    made["right"] = (right % kinds).astype(np.int32)
+    made["right-offsets"] = np.searchsorted(right, np.arange(len(made["query-places"]) + 1) * kinds)
+    return made
+
+
+def _numbered(words: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> tuple[Any, Any, Any]:
+    """Number texts by their words with their instructions, in the order in which they come, and by their words alone.
+
+    Also where each comes first. Written out, as ``np.unique`` takes twice the memory.
     """
+    order = np.lexsort((codes, words))  # a stable sort: the first of those alike stays the first of them
+    numbers, of_words = np.empty((2, len(order)), np.int32)
+    fresh = np.append(True, (ordered := words[order])[1:] != ordered[:-1])
+    of_words[order] = np.cumsum(fresh, dtype=np.int32)
+    fresh[1:] |= np.diff(codes[order]) != 0
+    first = order[fresh]
+    ranks = np.argsort(np.argsort(first)).astype(np.int32)
+    numbers[order] = np.repeat(ranks, np.diff(np.flatnonzero(np.append(fresh, True))))
+    return numbers, of_words, np.sort(first)
+
+
+@lru_cache(maxsize=8)  # texts are read from the first shard to the last
+def _mapped(file: Path) -> npt.NDArray[Any]:
+    return np.asarray(np.load(file, "r", allow_pickle=False))
+
+
+def _text(shards: Sequence[Path], side: str, starts: Ints, place: int) -> str:
+    """The text of a side that stands at a place, counted through the shards, each of which starts at its own."""
+    number = int(np.searchsorted(starts, place, "right")) - 1
+    offsets, own = _mapped(shards[number] / f"{side}-offsets.npy"), place - int(starts[number])
+    return bytes(_mapped(shards[number] / f"{side}.npy")[offsets[own] : offsets[own + 1]]).decode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
+    """The rows of several sources, by the shards of each; their numbering is made once, and stays beside the shards."""
     every = [shard for some in shards.values() for shard in some]
-    named = json.dumps({name: [str(shard.relative_to(folder)) for shard in some] for name, some in shards.items()})
-    own = folder / f"table-{FORMAT}-{hashlib.sha256(named.encode()).hexdigest()[:20]}"
-    found = kept(own, lambda _: joined(every))
-    instructions = [*found["instructions"].tolist(), None]
+    if not every:
+        raise DataError(f"there are no rows in {', '.join(shards)}: name other sources, or check data.rows")
+    named = json.dumps([f"{shard.parent.name}/{shard.name}" for shard in every])
+    own = every[0].parents[1] / f"table-{_FORMAT}-{hashlib.sha256(named.encode()).hexdigest()[:20]}"
+    found = kept(own, lambda _: _joined(every))
+    instructions, bare = [*found["instructions"].tolist(), None], found["document-codes"] < 0
 
-    def texts(side: str, places: npt.NDArray[Any]) -> Lazy[str]:
-        starts, known = found[f"{side}-starts"], f"{own.name} {side} {len(places)}"
-        return Lazy(len(places), lambda id_: shard_text(every, side, starts, int(places[id_])), known)
+    def texts(side: str, some: Any = slice(None)) -> Lazy[str]:
+        starts, places = found[f"{side}-starts"], found[f"{side}-places"][some]
+        known = f"{own.name} {side} {len(places)}"
+        return Lazy(len(places), lambda id_: _text(every, side, starts, int(places[id_])), known)
 
-    def own_instructions(side: str) -> Lazy[Any]:
+    def asked_with(side: str) -> Lazy[Any]:
         return Lazy(len(codes := found[f"{side}-codes"]), lambda id_: instructions[codes[id_]])
 
+    def lists(name: str, start: int = 0, end: int | None = None) -> Ragged:
+        return Ragged(found[name], found[f"{name}-offsets"][start : None if end is None else end + 1])
+
     ends = np.cumsum([0, *(sum(len(np.load(shard / "asked.npy", "r")) for shard in some) for some in shards.values())])
-    sources = {
-        name: SourceRows(
-            found["asked"][start:end],
-            *(Ragged(found[kind], found[f"{kind}-offsets"][start : end + 1]) for kind in ("positives", "negatives")),
-        )
-        for name, start, end in zip(shards, ends, ends[1:], strict=False)
-    }
-    form = found["document-codes"] < 0
-    places = found["document-places"]
     return PairTable(
-        texts("query", found["query-places"]),
-        own_instructions("query"),
-        texts("document", places),
-        own_instructions("document"),
-        np.flatnonzero(~form),
-        texts("document", places if form.all() else places[form]),
+        texts("query"),
+        asked_with("query"),
+        texts("document"),
+        asked_with("document"),
+        np.flatnonzero(~bare),
+        texts("document", slice(None) if bare.all() else bare),
         found["words"],
-        Ragged(found["right"], found["right-offsets"]),
-        sources,
+        lists("right"),
+        {
+            name: SourceRows(found["asked"][start:end], lists("positives", start, end), lists("negatives", start, end))
+            for name, start, end in zip(shards, ends, ends[1:], strict=False)
+        },
     )
 
 

@@ -58,7 +58,7 @@ def drawn_in_memory(table: MemoryTable, batches: OneSourceBatches, step: int, ne
 def test_batches_are_those_of_rows_in_memory(given_rows, prompts, seed, negatives, limit, data):
     shard = data.draw(st.integers(1, 7), "rows in a shard")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_tables, "SHARD_ROWS", shard)
+        patch.setattr(row_tables, "_SHARD_ROWS", shard)
         patch.setattr("suwen.durable.sync", lambda path: None)  # no power cut is tried here
         table = written_table(given_rows, prompts=prompts)
     memory = memory_table(given_rows, prompts=prompts)
