@@ -70,9 +70,8 @@ def text_parts(
 def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVectors, stage: AlignStage) -> list[Part]:
     """Labelled rows: a query must land where the teacher put its positive (the paper's Table 5, upper rows)."""
     table = read_table(context, stage)
-    sources = table.sources.values()
-    queries = np.concatenate([rows.queries for rows in sources])
-    documents = np.concatenate([rows.positives.ids[rows.positives.offsets[:-1]] for rows in sources]).astype(np.int64)
+    firsts = (rows.positives.ids[rows.positives.offsets[:-1]] for rows in table.sources.values())
+    queries, documents = np.concatenate([rows.queries for rows in table.sources.values()]), np.concatenate([*firsts])
     asked = replace(
         table,
         queries=Lazy(len(queries), lambda row: table.queries[queries[row]]),
@@ -96,8 +95,7 @@ def start_table(student: StudentModel, part: Part, vectors: TeacherVectors) -> N
 
 def _mean(vectors: TeacherVectors, name: str) -> Vectors:
     stored = vectors.array(name)
-    mean: Vectors = stored[:: max(1, len(stored) // _MEAN_OF)].mean(axis=0, dtype=np.float32)
-    return mean
+    return np.asarray(stored[:: max(1, len(stored) // _MEAN_OF)].mean(axis=0, dtype=np.float32))
 
 
 def alignment_task(

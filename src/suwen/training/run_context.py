@@ -206,11 +206,9 @@ class RunContext:
         if settings is None:
             raise DataError("a student from scratch needs a vocabulary: add `tokenizer: {vocabulary: 14000}`")
         texts = self.texts(settings.limit).texts
-        name = f"tokenizer-{settings.vocabulary}-{fingerprint(texts)[:12]}.json"
-        file = self.common / name
+        file = self.common / f"tokenizer-{settings.vocabulary}-{fingerprint(texts)[:12]}.json"
         if not file.is_file():
-            trained = train_tokenizer(texts, size=settings.vocabulary)
-            write_text(file, trained.to_str(pretty=True))
+            write_text(file, train_tokenizer(texts, size=settings.vocabulary).to_str(pretty=True))
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(file))

@@ -7,7 +7,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,7 +46,8 @@ class Job(NamedTuple):
 def row_jobs(table: PairTable, prompts: Prompts) -> dict[str, Job]:
     """The texts of rows by folder: documents; queries, those of each instruction apart where the prompt takes one."""
     texts: dict[str, set[str]] = defaultdict(set)
-    for text, own in table.as_queries():
+    alike = ((table.documents[id_], table.document_instructions[id_] or "") for id_ in table.symmetric)
+    for text, own in chain(zip(table.queries, table.instructions, strict=True), alike):
         texts[own if prompts.instruction else ""].add(text)
     jobs = {_rows_folder(own): Job("query", sorted(texts[own]), own) for own in sorted(texts)}
     return jobs | {"rows-document": Job("document", table.bare)}
@@ -129,32 +130,6 @@ def vectors_of_student(context: RunContext, name: str) -> TeacherVectors:
     return TeacherVectors(context.folder_of(vectors))
 
 
-@dataclass(frozen=True)
-class RowVectors:
-    """Stored vectors by the ids of a table's texts; they are read from disk when they are asked for.
-
-    Attributes:
-        arrays: The vectors of several folders.
-        folders: For each text, which of them holds its own.
-        places: And in which row.
-    """
-
-    arrays: Sequence[npt.NDArray[np.float16]]
-    folders: npt.NDArray[np.int16]
-    places: npt.NDArray[np.int64]
-
-    def __getitem__(self, ids: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
-        """The vectors of these texts."""
-        found = np.empty((len(ids), self.arrays[0].shape[1]), np.float16)
-        for number, array in enumerate(self.arrays):
-            own = self.folders[ids] == number
-            found[own] = array[self.places[ids[own]]]
-        return found
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-
 class TeacherVectors:
     """What a finished vectors stage holds.
 
@@ -178,8 +153,7 @@ class TeacherVectors:
             raise DataError(
                 f"{self.folder} has no {name} vectors: add the kinds to `forms` (or `rows`) of the vectors stage"
             )
-        stored: npt.NDArray[np.float16] = np.load(self.folder / name / "vectors.npy", mmap_mode="r", allow_pickle=False)
-        return stored
+        return np.asarray(np.load(self.folder / name / "vectors.npy", mmap_mode="r", allow_pickle=False))
 
     def places(self, name: str, texts: Sequence[str]) -> npt.NDArray[np.int64]:
         """The rows of these texts among the vectors.
@@ -189,8 +163,8 @@ class TeacherVectors:
         """
         with (self.folder / name / "ids.txt").open(encoding="utf-8") as lines:
             known = np.fromiter((int(line.rpartition("\t")[2], 16) for line in lines), np.int64)
-        encoded = (text.encode("utf-8", "surrogatepass") for text in texts)
-        marks = np.fromiter((int(hashlib.sha1(text).hexdigest()[:12], 16) for text in encoded), np.int64)
+        hashes = (hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest() for text in texts)
+        marks = np.fromiter((int(mark[:12], 16) for mark in hashes), np.int64)
         order = np.argsort(known, kind="stable")  # the first of those alike comes first
         places: npt.NDArray[np.int64] = order[np.searchsorted(known[order], marks) % len(known)]
         if len(missing := np.flatnonzero(known[places] != marks)):
@@ -222,23 +196,21 @@ class TeacherVectors:
             near = nearest_documents(self.array(form)[places], self.documents(), count, device=device)
             with replacing(file) as stream:
                 np.save(stream, near)
-        kept: npt.NDArray[np.int32] = np.load(file, allow_pickle=False)
-        return kept
+        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
 
     def documents_of(self, task: Measured) -> Vectors:
         """The document vectors of a development task."""
-        vectors: Vectors = np.load(_stored(self.folder / "measure", task, "documents"), allow_pickle=False)
-        return vectors
+        return np.asarray(np.load(_stored(self.folder / "measure", task, "documents"), allow_pickle=False))
 
-    def of_queries(self, table: PairTable) -> RowVectors:
+    def of_queries(self, table: PairTable) -> Lazy:
         """The vectors of a table's queries, each with its row's instruction."""
         return self._of_rows(table.queries, table.instructions)
 
-    def of_documents(self, table: PairTable) -> RowVectors:
+    def of_documents(self, table: PairTable) -> Lazy:
         """The vectors of a table's documents; of those of symmetric rows, in query form."""
         return self._of_rows(table.documents, table.document_instructions)
 
-    def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> RowVectors:
+    def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> Lazy:
         # Where the encoder's prompt takes no instruction, all are together.
         named = {
             own: name if own is None or self.has(name) else "rows-query"
@@ -250,7 +222,16 @@ class TeacherVectors:
         for number, name in enumerate(names):
             ids = np.flatnonzero(folders == number)
             places[ids] = self.places(name, Lazy(len(ids), lambda row, ids=ids: texts[ids[row]]))
-        return RowVectors([self.array(name) for name in names], folders, places)
+        arrays = [self.array(name) for name in names]
+
+        def vectors(ids: npt.NDArray[Any]) -> Vectors:
+            found = np.empty((len(ids), arrays[0].shape[1]), arrays[0].dtype)
+            for number, array in enumerate(arrays):
+                own = folders[ids] == number
+                found[own] = array[places[ids[own]]]
+            return found
+
+        return Lazy(len(texts), vectors)
 
     def measure(self, context: RunContext, encode: Encode) -> dict[str, float]:
         """nDCG@10 of a student's queries over the teacher's documents."""

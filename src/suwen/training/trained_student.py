@@ -110,8 +110,7 @@ class StudentModel:
                 tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
                 for start in range(0, len(texts), _ENCODED_AT_ONCE)
             ]
-        vectors: Vectors = np.concatenate(parts)
-        return vectors
+        return np.asarray(np.concatenate(parts))
 
     def measure(self, context: RunContext) -> dict[str, float]:
         """nDCG@10 of its queries over its own documents."""

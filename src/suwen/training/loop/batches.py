@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ Ints = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 #: Texts tokenised at a time: enough for all cores, little enough memory.
 _SLICE = 20_000
-_Item = TypeVar("_Item", covariant=True)
 
 
 class BatchError(SuwenError):
@@ -39,13 +38,11 @@ class Ragged:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> npt.NDArray[Any]:
-        """One list."""
         return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
     def lengths(self, rows: Ints) -> Ints:
         """How many numbers each of these lists has."""
-        lengths: Ints = self.offsets[rows + 1] - self.offsets[rows]
-        return lengths
+        return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
     def take(self, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
         """The numbers of these lists, end to end, and their lengths."""
@@ -61,11 +58,6 @@ def spans(starts: Ints, lengths: Ints) -> Ints:
     """
     ends = np.cumsum(lengths)
     return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
-
-
-def offsets_of(lengths: Iterable[npt.NDArray[Any]]) -> Ints:
-    """Where each of some lists begins, end to end, and where the last ends."""
-    return np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]), dtype=np.int64)
 
 
 def kept(folder: Path, make: Callable[[Path], Arrays]) -> Arrays:
@@ -89,25 +81,24 @@ def kept(folder: Path, make: Callable[[Path], Arrays]) -> Arrays:
     return {file.stem: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for file in folder.glob("*.npy")}
 
 
-class Lazy(Sequence[_Item]):
-    """A sequence whose items are made when they are asked for; a slice is a list.
+class Lazy(Sequence[Any]):
+    """A sequence whose items are made when they are asked for: one, a list for a slice, an array for an array.
 
     Args:
         count: How many items.
-        item: Makes one, by its place.
+        item: Makes one, by its place; or, where it is asked so, an array by an array of places.
         identity: What says in every run that the items are the same; empty where they must be looked at for that.
     """
 
-    def __init__(self, count: int, item: Callable[[int], _Item], identity: str = "") -> None:
+    def __init__(self, count: int, item: Callable[[Any], Any], identity: str = "") -> None:
         self._places, self._item, self.identity = range(count), item, identity
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __getitem__(self, place: Any) -> Any:
-        """An item, or a list of several."""
-        chosen = self._places[place]
-        return self._item(chosen) if isinstance(chosen, int) else [*map(self._item, chosen)]
+        chosen = place if isinstance(place, np.ndarray) else self._places[place]
+        return [*map(self._item, chosen)] if isinstance(chosen, range) else self._item(chosen)
 
 
 def tokenise(
@@ -139,8 +130,12 @@ def tokenise(
         return {"ids": np.fromiter(chain.from_iterable(rows), np.int32), "lengths": lengths}
 
     starts = range(0, len(texts), _SLICE)
-    folder = None if cache is None else cache / f"tokens-{_key(side, texts, before, limit)}"
-    tokens = _joined([part(start) for start in starts]) if folder is None else _stored(folder, part, starts)
+    if cache is not None:
+        tokens = _stored(cache / f"tokens-{_key(side, texts, before, limit)}", part, starts)
+    else:
+        parts = [{"ids": np.zeros(0, np.int32), "lengths": np.zeros(1, np.int64)}, *map(part, starts)]
+        ids, lengths = (np.concatenate([one[name] for one in parts]) for name in ("ids", "lengths"))
+        tokens = Ragged(ids, np.cumsum(lengths))
     alike = (np.diff(tokens.offsets) == limit).all() and not np.ptp(tokens.ids.reshape(-1, limit), axis=0).any()
     if alike and any(text != texts[0] for text in texts):
         raise BatchError(
@@ -150,22 +145,17 @@ def tokenise(
     return tokens
 
 
-def _joined(parts: Sequence[Arrays]) -> Ragged:
-    ids = [np.zeros(0, np.int32), *(part["ids"] for part in parts)]
-    return Ragged(np.concatenate(ids), offsets_of(part["lengths"] for part in parts))
-
-
 def _stored(folder: Path, part: Callable[[int], Arrays], starts: Sequence[int]) -> Ragged:
     """Tokens on disk, made once; where that was cut short, the parts that are there are not made again."""
     parts = folder.with_name(f"{folder.name}-parts")
 
     def join(unfinished: Path) -> Arrays:
         made = [kept(parts / str(start), lambda _, start=start: part(start))["lengths"].copy() for start in starts]
-        offsets = offsets_of(made)
+        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *made]))
         ids = np.lib.format.open_memmap(unfinished / "ids.npy", "w+", np.int32, (int(offsets[-1]),))
-        for start, end in zip(starts, np.cumsum([lengths.sum() for lengths in made]), strict=True):
-            of_part = np.load(parts / str(start) / "ids.npy")
-            ids[end - len(of_part) : end] = of_part
+        for start in starts:
+            end = offsets[min(start + _SLICE, len(offsets) - 1)]
+            ids[offsets[start] : end] = np.load(parts / str(start) / "ids.npy", allow_pickle=False)
         return {"offsets": offsets}
 
     tokens = Ragged(**kept(folder, join))
@@ -222,8 +212,7 @@ class Shuffled:
         epoch, place = divmod(step, self.per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self._count)
-        positions: Ints = self._order[place * self.batch : (place + 1) * self.batch]
-        return positions
+        return np.asarray(self._order[place * self.batch : (place + 1) * self.batch])
 
 
 class RowBatch(NamedTuple):

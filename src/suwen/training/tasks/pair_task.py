@@ -112,8 +112,8 @@ class PairTask(ModuleTask):
     def describe(self, number: int) -> str:
         """Which rows a step sees."""
         batch = self.batches.rows(number)
-        asked = self.table.sources[batch.source].queries
-        shown = [self.table.queries[id_][:40] for id_ in asked[batch.positions[:3]]]
+        ids = self.table.sources[batch.source].queries[batch.positions[:3]]
+        shown = [self.table.queries[id_][:40] for id_ in ids]
         return f"source {batch.source}, {len(batch.positions)} rows, such as {shown}"
 
     def step(self, number: int) -> dict[str, float | torch.Tensor]:
@@ -195,11 +195,9 @@ class PairTask(ModuleTask):
 def right_columns(table: PairTable, queries: Ints, documents: Ints) -> npt.NDArray[np.bool_]:
     """Which documents of a batch are right for each query, by any of its rows: none of them is a negative."""
     right = np.zeros((len(queries), len(documents)), np.bool_)
-    words = table.words[documents]
-    order = np.argsort(words, kind="stable")
-    ordered = words[order]
+    order = np.argsort(words := table.words[documents], kind="stable")
     ids, lengths = table.right.take(queries)
-    first, last = np.searchsorted(ordered, ids, "left"), np.searchsorted(ordered, ids, "right")
+    first, last = np.searchsorted(words, ids, "left", order), np.searchsorted(words, ids, "right", order)
     rows = np.repeat(np.arange(len(queries)), lengths)
     right[np.repeat(rows, last - first), order[spans(first, last - first)]] = True
     return right

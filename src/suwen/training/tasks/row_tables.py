@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -20,7 +20,7 @@ from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
 from suwen.encoders.space import Form, Prompts, sha256_of
 from suwen.errors import SuwenError
-from suwen.training.loop.batches import Arrays, Ints, Lazy, Ragged, kept, offsets_of
+from suwen.training.loop.batches import Arrays, Ints, Lazy, Ragged, kept
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
@@ -47,8 +47,7 @@ class Texts:
             return np.arange(len(self.texts))
         if unknown := sorted(set(kinds) - set(self.kinds)):
             raise DataError(f"no text is of the kind {', '.join(unknown)}: the kinds are {sorted(set(self.kinds))}")
-        wanted = set(kinds)
-        return np.flatnonzero(np.fromiter((kind in wanted for kind in self.kinds), bool, len(self.kinds)))
+        return np.flatnonzero(np.fromiter((kind in kinds for kind in self.kinds), bool, len(self.kinds)))
 
     def drawn(self, limit: int | None, seed: int = 0) -> Texts:
         """As many of the texts as asked for, in their order; the same ones for the same seed."""
@@ -97,11 +96,6 @@ class PairTable:
         """Rows per source."""
         return {name: len(rows.queries) for name, rows in self.sources.items()}
 
-    def as_queries(self) -> Iterator[tuple[str, str]]:
-        """Every text in query form, with its instruction."""
-        yield from zip(self.queries, self.instructions, strict=True)
-        yield from ((self.documents[id_], self.document_instructions[id_] or "") for id_ in self.symmetric.tolist())
-
 
 def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], prompts: Prompts) -> Sequence[str]:
     """Texts as an encoder with these prompts is given them.
@@ -113,14 +107,13 @@ def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], pr
             without a place for instructions stands as it is.
         prompts: The encoder's.
     """
-    takes = prompts.instruction is not None
     return Lazy(
         len(texts),
         lambda place: (
             (
                 prompts.before(form)
                 if (own := instructions[place]) is None
-                else prompts.before("query", own if takes else None)
+                else prompts.before("query", None if prompts.instruction is None else own)
             )
             + texts[place]
         ),
@@ -163,8 +156,8 @@ def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: 
     own = folder / f"rows-{_FORMAT}-{sha256_of(file)[:20]}{'' if prompts else '-no-prompts'}"
     # The mark comes last: what was refused, or cut short, is read again.
     if held_out is not None or not (own / "finished").is_file():
-        rows: Iterator[TrainingRow] = read_training_rows(file)
-        rows = rows if held_out is None else refuse_leaks(rows, held_out, name=file.name)
+        read = read_training_rows(file)
+        rows = read if held_out is None else refuse_leaks(read, held_out, name=file.name)
         for number, part in enumerate(iter(lambda: list(islice(rows, _SHARD_ROWS)), [])):
             kept(own / f"{number:06d}", lambda _, part=part: _shard(part, prompts))
         (own / "finished").touch()
@@ -184,14 +177,19 @@ def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
     instructions = np.unique([own for _, own in (*queries, *documents) if own is not None])
     made["asked"], made["instructions"] = np.array(asked), instructions
     codes = {own: code for code, own in enumerate(instructions.tolist())}
+    made |= {name: np.fromiter(chain(*some), np.int32) for name, some in lists.items()}
+    made |= {f"{name}-lengths": np.array([*map(len, some)]) for name, some in lists.items()}
+    codes = {own: code for code, own in enumerate(instructions.tolist())}
     for name, some in lists.items():
         made[name], made[f"{name}-lengths"] = np.fromiter(chain(*some), np.int32), np.array([*map(len, some)])
     for side, known in (("query", queries), ("document", documents)):
         encoded = [text.encode("utf-8", "surrogatepass") for text, _ in known]
-        made[side] = np.frombuffer(b"".join(encoded), np.uint8)
-        made[f"{side}-offsets"] = offsets_of([np.array([*map(len, encoded)])])
-        made[f"{side}-codes"] = np.array([codes.get(own, -1) for _, own in known], np.int32)
-        made[f"{side}-words"] = np.array([hashlib.blake2b(text, digest_size=12).digest() for text in encoded], "S12")
+        made |= {
+            side: np.frombuffer(b"".join(encoded), np.uint8),
+            f"{side}-offsets": np.cumsum([0, *map(len, encoded)]),
+            f"{side}-codes": np.array([codes.get(own, -1) for _, own in known], np.int32),
+            f"{side}-words": np.array([hashlib.blake2b(text, digest_size=12).digest() for text in encoded], "S12"),
+        }
     return made
 
 
@@ -203,22 +201,21 @@ def _joined(shards: Sequence[Path]) -> Arrays:
 
     made: Arrays = {"instructions": np.unique(np.concatenate(column("instructions")))}
     recoded = [np.append(np.searchsorted(made["instructions"], own), -1) for own in column("instructions")]
-    ids = {}
-    for side in ("query", "document"):
+    for side, names in (("query", ("asked",)), ("document", ("positives", "negatives"))):
         parts = [new[old].astype(np.int32) for new, old in zip(recoded, column(f"{side}-codes"), strict=True)]
         numbers, words, first = _numbered(np.concatenate(column(f"{side}-words")), codes := np.concatenate(parts))
         made[f"{side}-starts"], made[f"{side}-places"] = np.cumsum([0, *map(len, parts)]), first
         made[f"{side}-codes"], made["words"] = codes[first], words[first]
-        ids[side] = np.split(numbers, made[f"{side}-starts"][1:-1])
-    for name, side in (("asked", "query"), ("positives", "document"), ("negatives", "document")):
-        made[name] = np.concatenate([of[own] for of, own in zip(ids[side], column(name), strict=True)])
+        split = np.split(numbers, made[f"{side}-starts"][1:-1])
+        for name in names:
+            made[name] = np.concatenate([ids[own] for ids, own in zip(split, column(name), strict=True)])
     for name in ("positives", "negatives"):
-        made[f"{name}-offsets"] = offsets_of(column(f"{name}-lengths"))
+        made[f"{name}-offsets"] = np.append(0, np.cumsum(np.concatenate(column(f"{name}-lengths"))))
     # By their words: what is right as a query is put is right as a document is.
     kinds, lengths = len(made["words"]) + 1, np.diff(made["positives-offsets"])
     right = np.unique(np.repeat(made["asked"].astype(np.int64), lengths) * kinds + made["words"][made["positives"]])
-    made["right"] = (right % kinds).astype(np.int32)
-    made["right-offsets"] = np.searchsorted(right, np.arange(len(made["query-places"]) + 1) * kinds)
+    starts = np.arange(len(made["query-places"]) + 1) * kinds
+    made["right"], made["right-offsets"] = (right % kinds).astype(np.int32), np.searchsorted(right, starts)
     return made
 
 
@@ -232,8 +229,7 @@ def _numbered(words: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> tuple[An
     fresh = np.append(True, (ordered := words[order])[1:] != ordered[:-1])
     of_words[order] = np.cumsum(fresh, dtype=np.int32)
     fresh[1:] |= np.diff(codes[order]) != 0
-    first = order[fresh]
-    ranks = np.argsort(np.argsort(first)).astype(np.int32)
+    ranks = np.argsort(np.argsort(first := order[fresh])).astype(np.int32)
     numbers[order] = np.repeat(ranks, np.diff(np.flatnonzero(np.append(fresh, True))))
     return numbers, of_words, np.sort(first)
 
@@ -257,17 +253,17 @@ def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
     every = [shard for some in shards.values() for shard in some]
     if not every:
         raise DataError(f"there are no rows in {', '.join(shards)}: name other sources, or check data.rows")
-    named = json.dumps([f"{shard.parent.name}/{shard.name}" for shard in every])
-    own = every[0].parents[1] / f"table-{_FORMAT}-{hashlib.sha256(named.encode()).hexdigest()[:20]}"
+    own = every[0].parents[1] / f"table-{_FORMAT}-{fingerprint('/'.join(shard.parts[-2:]) for shard in every)[:20]}"
     found = kept(own, lambda _: _joined(every))
     instructions, bare = [*found["instructions"].tolist(), None], found["document-codes"] < 0
 
-    def texts(side: str, some: Any = slice(None)) -> Lazy[str]:
+    def texts(side: str, some: Any = slice(None)) -> Lazy:
         starts, places = found[f"{side}-starts"], found[f"{side}-places"][some]
-        known = f"{own.name} {side} {len(places)}"
-        return Lazy(len(places), lambda id_: _text(every, side, starts, int(places[id_])), known)
+        return Lazy(
+            len(places), lambda id_: _text(every, side, starts, int(places[id_])), f"{own.name} {side} {len(places)}"
+        )
 
-    def asked_with(side: str) -> Lazy[Any]:
+    def asked_with(side: str) -> Lazy:
         return Lazy(len(codes := found[f"{side}-codes"]), lambda id_: instructions[codes[id_]])
 
     def lists(name: str, start: int = 0, end: int | None = None) -> Ragged:

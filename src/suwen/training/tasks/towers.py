@@ -147,9 +147,8 @@ class FrozenTower:
 
     def __init__(self, vectors: Any, device: Any) -> None:
         self._device, self._stored = torch.device(device), vectors
-        count = len(vectors)
-        fits = _fits(count * vectors[np.arange(min(count, 1))].nbytes, self._device)
-        self._resident = torch.from_numpy(vectors[np.arange(count)]).to(self._device) if fits else None
+        fits = _fits(len(vectors) * vectors[np.arange(min(len(vectors), 1))].nbytes, self._device)
+        self._resident = torch.from_numpy(vectors[np.arange(len(vectors))]).to(self._device) if fits else None
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts; no gradient."""
