@@ -155,12 +155,12 @@ def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: 
     """
     own = folder / f"rows-{_FORMAT}-{sha256_of(file)[:20]}{'' if prompts else '-no-prompts'}"
     # The mark comes last: what was refused, or cut short, is read again.
-    if held_out is not None or not (own / "finished").is_file():
+    if held_out is not None or not (own / "finished").is_dir():
         read = read_training_rows(file)
         rows = read if held_out is None else refuse_leaks(read, held_out, name=file.name)
         for number, part in enumerate(iter(lambda: list(islice(rows, _SHARD_ROWS)), [])):
             kept(own / f"{number:06d}", lambda _, part=part: _shard(part, prompts))
-        (own / "finished").touch()
+        kept(own / "finished", lambda _: {})
     return sorted(own.glob("[0-9]*"))
 
 
@@ -202,10 +202,10 @@ def _joined(shards: Sequence[Path]) -> Arrays:
     made: Arrays = {"instructions": np.unique(np.concatenate(column("instructions")))}
     recoded = [np.append(np.searchsorted(made["instructions"], own), -1) for own in column("instructions")]
     for side, names in (("query", ("asked",)), ("document", ("positives", "negatives"))):
-        parts = [new[old].astype(np.int32) for new, old in zip(recoded, column(f"{side}-codes"), strict=True)]
-        numbers, words, first = _numbered(np.concatenate(column(f"{side}-words")), codes := np.concatenate(parts))
-        made[f"{side}-starts"], made[f"{side}-places"] = np.cumsum([0, *map(len, parts)]), first
-        made[f"{side}-codes"], made["words"] = codes[first], words[first]
+        codes: Any = [new[old].astype(np.int32) for new, old in zip(recoded, column(f"{side}-codes"), strict=True)]
+        made[f"{side}-starts"], codes = np.cumsum([0, *map(len, codes)]), np.concatenate(codes)
+        numbers, words, first = _numbered(np.concatenate(column(f"{side}-words")), codes)
+        made[f"{side}-places"], made[f"{side}-codes"], made["words"] = first, codes[first], words[first]
         split = np.split(numbers, made[f"{side}-starts"][1:-1])
         for name in names:
             made[name] = np.concatenate([ids[own] for ids, own in zip(split, column(name), strict=True)])
@@ -226,7 +226,8 @@ def _numbered(words: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> tuple[An
     """
     order = np.lexsort((codes, words))  # a stable sort: the first of those alike stays the first of them
     numbers, of_words = np.empty((2, len(order)), np.int32)
-    fresh = np.append(True, (ordered := words[order])[1:] != ordered[:-1])
+    words = words[order]  # the largest array: it is not held twice for longer than this takes
+    fresh = np.append(True, words[1:] != words[:-1])
     of_words[order] = np.cumsum(fresh, dtype=np.int32)
     fresh[1:] |= np.diff(codes[order]) != 0
     ranks = np.argsort(np.argsort(first := order[fresh])).astype(np.int32)
