@@ -70,8 +70,10 @@ def text_parts(
 def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVectors, stage: AlignStage) -> list[Part]:
     """Labelled rows: a query must land where the teacher put its positive (the paper's Table 5, upper rows)."""
     table = read_table(context, stage)
-    firsts = (rows.positives.ids[rows.positives.offsets[:-1]] for rows in table.sources.values())
-    queries, documents = np.concatenate([rows.queries for rows in table.sources.values()]), np.concatenate([*firsts])
+    queries = np.concatenate([rows.queries for rows in table.sources.values()])
+    documents = np.concatenate(
+        [rows.positives.ids[rows.positives.offsets[:-1]] for rows in table.sources.values()], dtype=np.int64
+    )
     asked = replace(
         table,
         queries=Lazy(len(queries), lambda row: table.queries[queries[row]]),

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from suwen.durable import replacing
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Form, Prompts
 from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
-from suwen.training.loop.batches import Lazy
+from suwen.training.loop.batches import Lazy, kept
 from suwen.training.loop.processes import in_first, wait_for_all, world
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_negatives import nearest_documents
@@ -190,13 +189,11 @@ class TeacherVectors:
             count: How many documents.
             device: Where to look for them.
         """
-        named = hashlib.sha256(np.ascontiguousarray(places, np.int64).tobytes()).hexdigest()[:16]
-        file = self.folder / "nearest" / f"{count}-of-{'' if form == 'query' else form + '-'}{named}.npy"
-        if not file.is_file():
-            near = nearest_documents(self.array(form)[places], self.documents(), count, device=device)
-            with replacing(file) as stream:
-                np.save(stream, near)
-        return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+        digest = hashlib.sha256(np.ascontiguousarray(places, np.int64).tobytes()).hexdigest()
+        return kept(
+            self.folder / "nearest" / f"{count}-of-{'' if form == 'query' else form + '-'}{digest[:16]}",
+            lambda _: {"near": nearest_documents(self.array(form)[places], self.documents(), count, device=device)},
+        )["near"]
 
     def documents_of(self, task: Measured) -> Vectors:
         """The document vectors of a development task."""
@@ -221,10 +218,10 @@ class TeacherVectors:
         places = np.empty(len(texts), np.int64)
         for number, name in enumerate(names):
             ids = np.flatnonzero(folders == number)
-            places[ids] = self.places(name, Lazy(len(ids), lambda row, ids=ids: texts[ids[row]]))
+            places[ids] = self.places(name, Lazy(len(ids), lambda row, ids=ids: texts[ids[row]]))  # type: ignore[misc]
         arrays = [self.array(name) for name in names]
 
-        def vectors(ids: npt.NDArray[Any]) -> Vectors:
+        def vectors(ids: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
             found = np.empty((len(ids), arrays[0].shape[1]), arrays[0].dtype)
             for number, array in enumerate(arrays):
                 own = folders[ids] == number

@@ -91,18 +91,19 @@ class TrainedDocument:
 
     def towers(self, table: PairTable, training: Training, *, cut: bool = False) -> tuple[TrainedTower, TrainedTower]:
         """The encoder over a table's queries, and over its documents; at full width, or cut to the space's."""
-        prompts = self.stage.prompts.filled
+        prompts, length = self.stage.prompts.filled, self.stage.max_length
         recompute_layers(self.model, training.gradient_checkpointing)
         side = Side(self.model, "document")
-        asked = put(table.queries, "query", table.instructions, prompts)
-        given = put(table.documents, "document", table.document_instructions, prompts)
-        length = self.stage.max_length
         options: dict[str, Any] = {
             "precision": training.precision,
             "token_budget": training.token_budget,
             "rows_budget": training.chunk,
             "dimension": self.dimension if cut else None,
         }
+        asked, given = (
+            put(table.queries, "query", table.instructions, prompts),
+            put(table.documents, "document", table.document_instructions, prompts),
+        )
         queries = tokenise(side, asked, prompt="", max_length=self.stage.query_length or length, cache=self.cache)
         documents = tokenise(side, given, prompt="", max_length=length, cache=self.cache)
         return TrainedTower(side, queries, **options), TrainedTower(side, documents, **options)

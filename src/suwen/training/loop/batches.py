@@ -133,7 +133,7 @@ def tokenise(
     if cache is not None:
         tokens = _stored(cache / f"tokens-{_key(side, texts, before, limit)}", part, starts)
     else:
-        parts = [{"ids": np.zeros(0, np.int32), "lengths": np.zeros(1, np.int64)}, *map(part, starts)]
+        parts: list[Arrays] = [{"ids": np.zeros(0, np.int32), "lengths": np.zeros(1, np.int64)}, *map(part, starts)]
         ids, lengths = (np.concatenate([one[name] for one in parts]) for name in ("ids", "lengths"))
         tokens = Ragged(ids, np.cumsum(lengths))
     alike = (np.diff(tokens.offsets) == limit).all() and not np.ptp(tokens.ids.reshape(-1, limit), axis=0).any()
@@ -150,12 +150,14 @@ def _stored(folder: Path, part: Callable[[int], Arrays], starts: Sequence[int]) 
     parts = folder.with_name(f"{folder.name}-parts")
 
     def join(unfinished: Path) -> Arrays:
-        made = [kept(parts / str(start), lambda _, start=start: part(start))["lengths"].copy() for start in starts]
+        made = [
+            kept(parts / str(start), lambda _, start=start: part(start))["lengths"].copy()  # type: ignore[misc]
+            for start in starts
+        ]
         offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *made]))
         ids = np.lib.format.open_memmap(unfinished / "ids.npy", "w+", np.int32, (int(offsets[-1]),))
         for start in starts:
-            end = offsets[min(start + _SLICE, len(offsets) - 1)]
-            ids[offsets[start] : end] = np.load(parts / str(start) / "ids.npy", allow_pickle=False)
+            ids[offsets[start] : offsets[start : start + _SLICE + 1][-1]] = np.load(parts / str(start) / "ids.npy")
         return {"offsets": offsets}
 
     tokens = Ragged(**kept(folder, join))

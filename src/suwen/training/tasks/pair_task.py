@@ -112,8 +112,7 @@ class PairTask(ModuleTask):
     def describe(self, number: int) -> str:
         """Which rows a step sees."""
         batch = self.batches.rows(number)
-        ids = self.table.sources[batch.source].queries[batch.positions[:3]]
-        shown = [self.table.queries[id_][:40] for id_ in ids]
+        shown = [self.table.queries[id_][:40] for id_ in self.table.sources[batch.source].queries[batch.positions[:3]]]
         return f"source {batch.source}, {len(batch.positions)} rows, such as {shown}"
 
     def step(self, number: int) -> dict[str, float | torch.Tensor]:
@@ -198,8 +197,7 @@ def right_columns(table: PairTable, queries: Ints, documents: Ints) -> npt.NDArr
     order = np.argsort(words := table.words[documents], kind="stable")
     ids, lengths = table.right.take(queries)
     first, last = np.searchsorted(words, ids, "left", order), np.searchsorted(words, ids, "right", order)
-    rows = np.repeat(np.arange(len(queries)), lengths)
-    right[np.repeat(rows, last - first), order[spans(first, last - first)]] = True
+    right[np.arange(len(queries)).repeat(lengths).repeat(last - first), order[spans(first, last - first)]] = True
     return right
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from suwen.curate.mine import Window
-from suwen.training.loop.batches import Ints, Ragged
+from suwen.training.loop.batches import Ints, Lazy, Ragged
 from suwen.training.recipe.key_groups import Mine
 from suwen.training.tasks.row_tables import PairTable, SourceRows
 
@@ -22,8 +22,8 @@ _NEAR_DUPLICATE = 0.98
 
 def mine_rows(
     table: PairTable,
-    queries: npt.NDArray[np.floating],
-    documents: npt.NDArray[np.floating],
+    queries: npt.NDArray[np.floating] | Lazy,
+    documents: npt.NDArray[np.floating] | Lazy,
     settings: Mine,
     *,
     device: str,
@@ -83,8 +83,8 @@ def nearest_documents(
 
 def _candidates(
     rows: SourceRows,
-    queries: npt.NDArray[np.floating],
-    documents: npt.NDArray[np.floating],
+    queries: npt.NDArray[np.floating] | Lazy,
+    documents: npt.NDArray[np.floating] | Lazy,
     pool: Ints,
     matrix: torch.Tensor,
     window: Window,

@@ -159,7 +159,7 @@ def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: 
         read = read_training_rows(file)
         rows = read if held_out is None else refuse_leaks(read, held_out, name=file.name)
         for number, part in enumerate(iter(lambda: list(islice(rows, _SHARD_ROWS)), [])):
-            kept(own / f"{number:06d}", lambda _, part=part: _shard(part, prompts))
+            kept(own / f"{number:06d}", lambda _, part=part: _shard(part, prompts))  # type: ignore[misc]
         kept(own / "finished", lambda _: {})
     return sorted(own.glob("[0-9]*"))
 
