@@ -113,4 +113,4 @@ def test_a_text_of_many_rows_is_looked_at_once_and_a_leak_is_named_in_each() -> 
     rows = [TrainingRow(query=f"问题{number}", pos=["多喝水", "牙疼！"]) for number in range(3)]
     with pytest.raises(LeakageError, match="3 texts are evaluation texts"):
         list(refuse_leaks(rows, Counting(["牙疼"])))
-    assert asked.count("多喝水") == 1 and asked.count("牙疼！") == 3
+    assert asked.count("多喝水") == asked.count("牙疼！") == 1

@@ -56,8 +56,7 @@ def prepared(vectors: Vectors, similarity: Similarity) -> Vectors:
     if similarity == "dot":
         return np.asarray(vectors, np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    scaled: Vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32, copy=False)
-    return scaled
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
 
 def scan(

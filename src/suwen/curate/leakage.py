@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,8 @@ _LETTER_WEIGHT = 0.4
 _ANCHOR = 10
 _SHOWN = 5
 _SHARE = 10
+#: Texts of which it is known whether they leak: some 100 MB.
+_REMEMBERED = 500_000
 _NOT_COMPARED = re.compile(r"[\W_]+")
 _HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
 _Item = TypeVar("_Item", TrainingRow, str)
@@ -143,14 +146,10 @@ def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the 
         LeakageError: Some of them are or hold a held-out text. The first few are named with their row.
     """
     leaks: list[str] = []
-    clear: set[str] = set()  # a document of many rows is looked at once
+    hit = lru_cache(_REMEMBERED)(held_out.hit)  # a document of many rows is looked at once
     for number, item in enumerate(items, 1):
         for place, text in _texts(item):
-            if text in clear:
-                continue
-            if (held := held_out.hit(text)) is None:
-                clear.add(text)
-            else:
+            if (held := hit(text)) is not None:
                 leaks.append(f"row {number} ({place}): {_short(text)} has the held-out {_short(held)}")
         yield item
     if leaks:

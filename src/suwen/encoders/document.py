@@ -256,8 +256,7 @@ def _to_host(made: torch.Tensor) -> Callable[[], Vectors]:
     def arrived() -> Vectors:
         if event is not None:
             event.synchronize()
-        vectors: Vectors = host.numpy()
-        return vectors
+        return np.asarray(host.numpy())
 
     return arrived
 

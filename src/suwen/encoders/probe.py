@@ -117,5 +117,4 @@ def check_probe(encoder: Encoder, texts: list[str], stored: Vectors, whose: str)
 def row_cosines(left: Vectors, right: Vectors) -> Vectors:
     """The cosine of each row with its counterpart."""
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    cosines: Vectors = (left * right).sum(axis=1) / np.maximum(lengths, 1e-12)
-    return cosines
+    return np.asarray((left * right).sum(axis=1) / np.maximum(lengths, 1e-12))

@@ -99,8 +99,7 @@ class OnnxEncoder(Encoder):
 
     def _run(self, ids: NDArray[np.int64]) -> Vectors:
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        output: Vectors = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
-        return output
+        return np.asarray(self._session.run(None, {name: feed[name] for name in self._inputs})[0])
 
 
 def _session(file: Path, threads: int | None) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Form
-from suwen.training.loop.batches import Ints
+from suwen.training.loop.batches import Ints, Lazy
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
@@ -70,12 +70,14 @@ def text_parts(
 def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVectors, stage: AlignStage) -> list[Part]:
     """Labelled rows: a query must land where the teacher put its positive (the paper's Table 5, upper rows)."""
     table = read_table(context, stage)
-    rows = [(row[0], row[1][0]) for rows in table.sources.values() for row in rows]
-    documents = np.array([document for _, document in rows], np.int64)
+    queries = np.concatenate([rows.queries for rows in table.sources.values()])
+    documents = np.concatenate(
+        [rows.positives.ids[rows.positives.offsets[:-1]] for rows in table.sources.values()], dtype=np.int64
+    )
     asked = replace(
         table,
-        queries=[table.queries[query] for query, _ in rows],
-        instructions=[table.instructions[query] for query, _ in rows],
+        queries=Lazy(len(queries), lambda row: table.queries[queries[row]]),
+        instructions=Lazy(len(queries), lambda row: table.instructions[queries[row]]),
     )
     targets = FrozenTower(vectors.of_documents(table), context.device)
     return [Part("query", student.queries(asked, stage.training), targets, documents, documents, 1.0)]
@@ -95,8 +97,7 @@ def start_table(student: StudentModel, part: Part, vectors: TeacherVectors) -> N
 
 def _mean(vectors: TeacherVectors, name: str) -> Vectors:
     stored = vectors.array(name)
-    mean: Vectors = stored[:: max(1, len(stored) // _MEAN_OF)].mean(axis=0, dtype=np.float32)
-    return mean
+    return np.asarray(stored[:: max(1, len(stored) // _MEAN_OF)].mean(axis=0, dtype=np.float32))
 
 
 def alignment_task(

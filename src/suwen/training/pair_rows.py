@@ -20,8 +20,9 @@ from suwen.training.teacher_vectors import TeacherVectors
 def read_table(context: RunContext, stage: Any) -> PairTable:
     """The rows of a stage, by text ids."""
     rows: Rows = stage.rows
-    sources = context.sources(rows.sources, unsupervised=stage.unsupervised and rows.sources is None)
-    return table_of(sources, prompts=rows.prompts)
+    return table_of(
+        context.sources(rows.sources, unsupervised=stage.unsupervised and rows.sources is None, prompts=rows.prompts)
+    )
 
 
 def mined(context: RunContext, settings: Mine, table: PairTable, vectors: TeacherVectors, seed: int) -> PairTable:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
 from suwen.encoders.adapter import apply_adapter
@@ -59,7 +58,7 @@ class RunContext:
         resume: Whether unfinished stages go on.
         progress: Called with every logged step.
         stop: Asked between steps; true ends the run with a checkpoint.
-        shared: Where what several runs can share is kept (the tokenizer); the run's folder by default.
+        shared: Where what several runs can share is kept (the tokenizer, rows, token ids); the run's folder by default.
         loaded: Models in memory, by what they are: a stage takes what the one before it left.
     """
 
@@ -129,13 +128,20 @@ class RunContext:
             stop=self.stop,
         )
 
-    def sources(self, names: Sequence[str] | None, *, unsupervised: bool = False) -> dict[str, list[TrainingRow]]:
-        """The rows of some sources (all labelled ones by default); refused where they hit the held-out set."""
-        rows = {}
+    @property
+    def common(self) -> Path:
+        """Where is kept what several runs can share."""
+        return self.shared or self.root
+
+    def sources(
+        self, names: Sequence[str] | None, *, unsupervised: bool = False, prompts: bool = True
+    ) -> dict[str, list[Path]]:
+        """The shards of some sources (all labelled ones by default); refused where they hit the held-out set."""
+        shards = {}
         for name, file in source_files(Path(self.recipe.data.rows), names, unsupervised=unsupervised).items():
             with self._guarded(file) as held_out:
-                rows[name] = read_source(file, held_out)
-        return rows
+                shards[name] = read_source(file, held_out, self.common / "row-shards", prompts=prompts)
+        return shards
 
     @contextmanager
     def _guarded(self, file: Path) -> Iterator[HeldOut | None]:
@@ -145,7 +151,7 @@ class RunContext:
             yield None
             return
         named = hashlib.sha256((sha256_of(Path(path)) + sha256_of(file)).encode()).hexdigest()[:16]
-        mark = (self.shared or self.root) / "no-leaks" / named
+        mark = self.common / "no-leaks" / named
         if mark.is_file():
             yield None
             return
@@ -200,11 +206,9 @@ class RunContext:
         if settings is None:
             raise DataError("a student from scratch needs a vocabulary: add `tokenizer: {vocabulary: 14000}`")
         texts = self.texts(settings.limit).texts
-        name = f"tokenizer-{settings.vocabulary}-{fingerprint(texts)[:12]}.json"
-        file = (self.shared or self.root) / name
+        file = self.common / f"tokenizer-{settings.vocabulary}-{fingerprint(texts)[:12]}.json"
         if not file.is_file():
-            trained = train_tokenizer(texts, size=settings.vocabulary)
-            write_text(file, trained.to_str(pretty=True))
+            write_text(file, train_tokenizer(texts, size=settings.vocabulary).to_str(pretty=True))
         from tokenizers import Tokenizer
 
         return Tokenizer.from_file(str(file))

@@ -7,18 +7,19 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from suwen.durable import replacing
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import Form, Prompts
 from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
+from suwen.training.loop.batches import Lazy, kept
 from suwen.training.loop.processes import in_first, wait_for_all, world
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_negatives import nearest_documents
@@ -44,7 +45,8 @@ class Job(NamedTuple):
 def row_jobs(table: PairTable, prompts: Prompts) -> dict[str, Job]:
     """The texts of rows by folder: documents; queries, those of each instruction apart where the prompt takes one."""
     texts: dict[str, set[str]] = defaultdict(set)
-    for text, own in table.as_queries():
+    alike = ((table.documents[id_], table.document_instructions[id_] or "") for id_ in table.symmetric)
+    for text, own in chain(zip(table.queries, table.instructions, strict=True), alike):
         texts[own if prompts.instruction else ""].add(text)
     jobs = {_rows_folder(own): Job("query", sorted(texts[own]), own) for own in sorted(texts)}
     return jobs | {"rows-document": Job("document", table.bare)}
@@ -64,7 +66,7 @@ def encode_texts(context: RunContext, encoder: DocumentEncoder, out: Path, job: 
         if context.progress is not None:
             context.progress(f"{stage.name}/{out.name}", done, total, {})
 
-    pairs = [(str(number), text) for number, text in enumerate(job.texts)]
+    pairs = Lazy(len(job.texts), lambda number: (str(number), job.texts[number]))
     form_encoder = encoder.in_form(job.form, instruction=job.instruction or None, token_budget=stage.token_budget)
     rank, size = world()
     if size > 1:  # each process encodes its share of the shards; the first makes one array of them
@@ -150,8 +152,7 @@ class TeacherVectors:
             raise DataError(
                 f"{self.folder} has no {name} vectors: add the kinds to `forms` (or `rows`) of the vectors stage"
             )
-        stored: npt.NDArray[np.float16] = np.load(self.folder / name / "vectors.npy", mmap_mode="r", allow_pickle=False)
-        return stored
+        return np.asarray(np.load(self.folder / name / "vectors.npy", mmap_mode="r", allow_pickle=False))
 
     def places(self, name: str, texts: Sequence[str]) -> npt.NDArray[np.int64]:
         """The rows of these texts among the vectors.
@@ -159,16 +160,18 @@ class TeacherVectors:
         Raises:
             DataError: A text has no vector.
         """
-        known: dict[str, int] = {}
-        for row, line in enumerate((self.folder / name / "ids.txt").read_text(encoding="utf-8").splitlines()):
-            known.setdefault(line.rpartition("\t")[2], row)
-        marks = [hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()[:12] for text in texts]
-        if missing := [text for text, mark in zip(texts, marks, strict=True) if mark not in known]:
+        with (self.folder / name / "ids.txt").open(encoding="utf-8") as lines:
+            known = np.fromiter((int(line.rpartition("\t")[2], 16) for line in lines), np.int64)
+        hashes = (hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest() for text in texts)
+        marks = np.fromiter((int(mark[:12], 16) for mark in hashes), np.int64)
+        order = np.argsort(known, kind="stable")  # the first of those alike comes first
+        places: npt.NDArray[np.int64] = order[np.searchsorted(known[order], marks) % len(known)]
+        if len(missing := np.flatnonzero(known[places] != marks)):
             raise DataError(
-                f"{len(missing)} texts have no {name} vector in {self.folder}, such as {missing[0][:40]!r}: give the "
-                f"vectors stage the same rows and texts"
+                f"{len(missing)} texts have no {name} vector in {self.folder}, such as {texts[missing[0]][:40]!r}: "
+                f"give the vectors stage the same rows and texts"
             )
-        return np.array([known[mark] for mark in marks], np.int64)
+        return places
 
     def documents(self) -> npt.NDArray[np.float16]:
         """All that has a document form: the documents of the rows, then the texts."""
@@ -186,40 +189,46 @@ class TeacherVectors:
             count: How many documents.
             device: Where to look for them.
         """
-        named = hashlib.sha256(np.ascontiguousarray(places, np.int64).tobytes()).hexdigest()[:16]
-        file = self.folder / "nearest" / f"{count}-of-{'' if form == 'query' else form + '-'}{named}.npy"
-        if not file.is_file():
-            near = nearest_documents(self.array(form)[places], self.documents(), count, device=device)
-            with replacing(file) as stream:
-                np.save(stream, near)
-        kept: npt.NDArray[np.int32] = np.load(file, allow_pickle=False)
-        return kept
+        digest = hashlib.sha256(np.ascontiguousarray(places, np.int64).tobytes()).hexdigest()
+        return kept(
+            self.folder / "nearest" / f"{count}-of-{'' if form == 'query' else form + '-'}{digest[:16]}",
+            lambda _: {"near": nearest_documents(self.array(form)[places], self.documents(), count, device=device)},
+        )["near"]
 
     def documents_of(self, task: Measured) -> Vectors:
         """The document vectors of a development task."""
-        vectors: Vectors = np.load(_stored(self.folder / "measure", task, "documents"), allow_pickle=False)
-        return vectors
+        return np.asarray(np.load(_stored(self.folder / "measure", task, "documents"), allow_pickle=False))
 
-    def of_queries(self, table: PairTable) -> Vectors:
+    def of_queries(self, table: PairTable) -> Lazy:
         """The vectors of a table's queries, each with its row's instruction."""
         return self._of_rows(table.queries, table.instructions)
 
-    def of_documents(self, table: PairTable) -> Vectors:
+    def of_documents(self, table: PairTable) -> Lazy:
         """The vectors of a table's documents; of those of symmetric rows, in query form."""
         return self._of_rows(table.documents, table.document_instructions)
 
-    def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> Vectors:
-        by_folder: dict[str, list[int]] = defaultdict(list)
-        for place, own in enumerate(instructions):
-            name = _rows_folder(own)
-            # Where the encoder's prompt takes no instruction, all are together.
-            by_folder[name if own is None or self.has(name) else "rows-query"].append(place)
-        parts = [
-            self.array(name)[self.places(name, [texts[place] for place in places])]
-            for name, places in by_folder.items()
-        ]
-        order = np.argsort(np.concatenate([np.array(places, np.int64) for places in by_folder.values()]))
-        return np.asarray(np.concatenate(parts)[order])
+    def _of_rows(self, texts: Sequence[str], instructions: Sequence[str | None]) -> Lazy:
+        # Where the encoder's prompt takes no instruction, all are together.
+        named = {
+            own: name if own is None or self.has(name) else "rows-query"
+            for own, name in ((own, _rows_folder(own)) for own in set(instructions))
+        }
+        names = sorted(set(named.values()))
+        folders = np.fromiter((names.index(named[own]) for own in instructions), np.int16, len(texts))
+        places = np.empty(len(texts), np.int64)
+        for number, name in enumerate(names):
+            ids = np.flatnonzero(folders == number)
+            places[ids] = self.places(name, Lazy(len(ids), lambda row, ids=ids: texts[ids[row]]))  # type: ignore[misc]
+        arrays = [self.array(name) for name in names]
+
+        def vectors(ids: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
+            found = np.empty((len(ids), arrays[0].shape[1]), arrays[0].dtype)
+            for number, array in enumerate(arrays):
+                own = folders[ids] == number
+                found[own] = array[places[ids[own]]]
+            return found
+
+        return Lazy(len(texts), vectors)
 
     def measure(self, context: RunContext, encode: Encode) -> dict[str, float]:
         """nDCG@10 of a student's queries over the teacher's documents."""

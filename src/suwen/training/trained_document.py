@@ -37,12 +37,14 @@ class TrainedDocument:
         stage: The document stage it began as: base, lengths, prompts, widths.
         dimension: Where its vectors are cut.
         merged: The adapter, where it is merged into the weights once a step; None where it stays apart, in the model.
+        cache: Where token ids are kept.
     """
 
     model: Any
     stage: DocumentStage
     dimension: int
     merged: MergedLora | None
+    cache: Path
 
     @property
     def trained(self) -> torch.nn.Module:
@@ -74,7 +76,7 @@ class TrainedDocument:
         merged = MergedLora(model) if stage.lora.dropout == 0 else None
         if merged is not None:
             merged.settle()
-        return cls(model, stage, context.recipe.dimension_of(stage.name), merged)
+        return cls(model, stage, context.recipe.dimension_of(stage.name), merged, context.common / "tokens")
 
     @classmethod
     def load(cls, context: RunContext, name: str) -> TrainedDocument:
@@ -89,20 +91,21 @@ class TrainedDocument:
 
     def towers(self, table: PairTable, training: Training, *, cut: bool = False) -> tuple[TrainedTower, TrainedTower]:
         """The encoder over a table's queries, and over its documents; at full width, or cut to the space's."""
-        prompts = self.stage.prompts.filled
+        prompts, length = self.stage.prompts.filled, self.stage.max_length
         recompute_layers(self.model, training.gradient_checkpointing)
         side = Side(self.model, "document")
-        asked = put(table.queries, "query", table.instructions, prompts)
-        given = put(table.documents, "document", table.document_instructions, prompts)
-        length = self.stage.max_length
         options: dict[str, Any] = {
             "precision": training.precision,
             "token_budget": training.token_budget,
             "rows_budget": training.chunk,
             "dimension": self.dimension if cut else None,
         }
-        queries = tokenise(side, asked, prompt="", max_length=self.stage.query_length or length)
-        documents = tokenise(side, given, prompt="", max_length=length)
+        asked, given = (
+            put(table.queries, "query", table.instructions, prompts),
+            put(table.documents, "document", table.document_instructions, prompts),
+        )
+        queries = tokenise(side, asked, prompt="", max_length=self.stage.query_length or length, cache=self.cache)
+        documents = tokenise(side, given, prompt="", max_length=length, cache=self.cache)
         return TrainedTower(side, queries, **options), TrainedTower(side, documents, **options)
 
     def save(self, folder: Path) -> None:

@@ -98,7 +98,7 @@ class StudentModel:
 
     def documents(self, table: PairTable, training: Training) -> TrainedTower:
         """The student over a table's documents; those of symmetric rows are put as queries are."""
-        own = table.document_instructions if table.symmetric else None
+        own = table.document_instructions if len(table.symmetric) else None
         return self.tower("document", table.documents, training, instructions=own)
 
     def encode(self, texts: Sequence[str], form: Form = "query") -> Vectors:
@@ -110,8 +110,7 @@ class StudentModel:
                 tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, len(texts)))).cpu().numpy()
                 for start in range(0, len(texts), _ENCODED_AT_ONCE)
             ]
-        vectors: Vectors = np.concatenate(parts)
-        return vectors
+        return np.asarray(np.concatenate(parts))
 
     def measure(self, context: RunContext) -> dict[str, float]:
         """nDCG@10 of its queries over its own documents."""
@@ -147,7 +146,6 @@ def open_student(
     ]
     for other, _ in others:
         other.model.eval()
-    cache = (context.shared or context.root) / "tokens"
     model = context.student(name, start)
     if training is not None:
         recompute_layers(model, training.gradient_checkpointing)
@@ -155,4 +153,4 @@ def open_student(
     # The document encoder's first layers read its prompts.
     theirs = context.recipe.decoder_stage.prompts.filled if shape.start == "layers-of-document" else None
     learning = prompts.filled if prompts is not None and prompts.query is not None else None
-    return StudentModel(model, shape, prompts=theirs, learning=learning, cache=cache, blend=others)
+    return StudentModel(model, shape, prompts=theirs, learning=learning, cache=context.common / "tokens", blend=others)

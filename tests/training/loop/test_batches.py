@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suwen.training.loop.batches import BatchError, FlatTokens, OneSourceBatches, Shuffled, chunks
+from suwen.training.loop import batches
+from suwen.training.loop.batches import BatchError, Lazy, OneSourceBatches, Ragged, Shuffled, chunks, kept, tokenise
 
 RAGGED = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=7), min_size=1, max_size=12)
 
 
-def tokens_of(texts: list[list[int]]) -> FlatTokens:
+def tokens_of(texts: list[list[int]]) -> Ragged:
     ids = np.array([id_ for text in texts for id_ in text], np.int32)
-    return FlatTokens(ids, np.cumsum([0, *map(len, texts)]))
+    return Ragged(ids, np.cumsum([0, *map(len, texts)]))
 
 
 @given(RAGGED, st.data())
@@ -81,3 +82,62 @@ def test_weights_multiply_a_source():
 def test_an_unknown_weight_names_the_sources():
     with pytest.raises(BatchError, match="weights name c, but the sources are a, b"):
         OneSourceBatches({"a": 4, "b": 4}, 2, seed=0, weights={"c": 1.0})
+
+
+class Letters:
+    """Each letter is a token; counts what it was asked."""
+
+    prompt, max_length, is_static = "", 9, False
+
+    def __init__(self) -> None:
+        self.backend, self.asked = self, []
+
+    def to_str(self) -> str:
+        return "letters"
+
+    def ids(self, texts: list[str], *, max_length: int) -> list[list[int]]:
+        self.asked += texts
+        if "!" in texts:
+            raise KeyboardInterrupt
+        return [list(map(ord, text[:max_length])) for text in texts]
+
+
+def test_tokens_are_made_once_and_what_was_cut_short_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(batches, "_SLICE", 2)
+    side, texts = Letters(), ["ab", "c", "d", "!", "", "efg"]
+    with pytest.raises(KeyboardInterrupt):
+        tokenise(side, Lazy(6, texts.__getitem__, "six texts"), cache=tmp_path)
+    assert side.asked == ["ab", "c", "d", "!"]
+    texts[3] = "xy"
+    for _ in range(2):  # the second time nothing is asked
+        found = tokenise(side, Lazy(6, texts.__getitem__, "six texts"), cache=tmp_path)
+        assert side.asked[4:] == ["d", "xy", "", "efg"], "the part that was finished is not made again"
+        assert [bytes(found[row].tolist()).decode() for row in range(6)] == texts
+    assert len(list(tmp_path.glob("tokens-*"))) == 1, "no parts are left"
+    plain = tokenise(side, texts)
+    assert plain.ids.tolist() == found.ids.tolist() and plain.offsets.tolist() == found.offsets.tolist()
+
+
+def test_texts_without_an_identity_are_told_apart_by_what_they_say(tmp_path):
+    side = Letters()
+    assert [tokenise(side, [text], cache=tmp_path).ids.tolist() for text in "ab"] == [[97], [98]]
+
+
+def test_kept_arrays_are_mapped_and_not_made_when_the_making_fails(tmp_path):
+    def fail(folder):
+        np.save(folder / "half.npy", np.zeros(3))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kept(tmp_path / "arrays", fail)
+    made = kept(tmp_path / "arrays", lambda _: {"whole": np.arange(3)})
+    assert made["whole"].tolist() == [0, 1, 2] and list(made) == ["whole"]
+    assert not made["whole"].flags.writeable and isinstance(made["whole"].base, np.memmap)
+
+
+def test_a_lazy_sequence_gives_items_lists_and_arrays():
+    lazy = Lazy(5, lambda place: place * 10)
+    assert (lazy[1], lazy[-1], lazy[1:4], list(lazy)) == (10, 40, [10, 20, 30], [0, 10, 20, 30, 40])
+    assert lazy[np.array([3, 0])].tolist() == [30, 0]
+    with pytest.raises(IndexError):
+        lazy[5]

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from rows_on_disk import written_table as table_of
 
 from suwen.corpora.training_rows import TrainingRow
 from suwen.encoders.space import Prompts
@@ -14,7 +21,7 @@ from suwen.training.loop.batches import OneSourceBatches
 from suwen.training.tasks import towers
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
 from suwen.training.tasks.pair_task import PairLosses, PairTask, right_columns
-from suwen.training.tasks.row_tables import PairTable, put, table_of
+from suwen.training.tasks.row_tables import PairTable, put
 from suwen.training.tasks.towers import FrozenTower
 
 
@@ -41,6 +48,11 @@ def rows() -> dict[str, list[TrainingRow]]:
     }
 
 
+def right_of(table: PairTable, query: int) -> list[int]:
+    """The documents that are right for a query, by their words."""
+    return np.flatnonzero(np.isin(table.words, table.right[query])).tolist()
+
+
 def task(table: PairTable, *, piece: int = 100, losses: PairLosses | None = None, seed: int = 0) -> PairTask:
     queries, documents = Bag(len(table.queries), seed=1, piece=piece), Bag(len(table.documents), seed=2, piece=piece)
     modules = [(queries.table, 1.0), (documents.table, 1.0)]
@@ -52,7 +64,7 @@ def task(table: PairTable, *, piece: int = 100, losses: PairLosses | None = None
 def test_every_text_has_one_id_and_every_right_document_is_known():
     table = table_of(rows())
     assert len(table.queries) == 12 and len(set(table.documents)) == len(table.documents)
-    right = {table.documents[id_] for id_ in table.right[table.queries.index("q0")]}
+    right = {table.documents[id_] for id_ in right_of(table, table.queries.index("q0"))}
     assert right == {"d0", "d5"}
 
 
@@ -65,14 +77,14 @@ def test_a_symmetric_row_puts_the_prompt_on_both_sides():
         }
     )
     prompts = Prompts.filled("{instruction}：", "文：", "默认")
-    assert put(table.queries, "query", table.instructions, prompts) == [f"{alike}：头疼", f"{about}：头疼"]
-    put_documents = put(table.documents, "document", table.document_instructions, prompts)
+    assert list(put(table.queries, "query", table.instructions, prompts)) == [f"{alike}：头疼", f"{about}：头疼"]
+    put_documents = list(put(table.documents, "document", table.document_instructions, prompts))
     assert put_documents == [f"{alike}：头痛", f"{alike}：牙痛", "文：头痛", "文：多喝水"]
-    assert table.bare == ["头痛", "多喝水"]
+    assert list(table.bare) == ["头痛", "多喝水"]
     # The same words are right in either form.
-    assert {query: ids.tolist() for query, ids in table.right.items()} == {0: [0, 2], 1: [0, 2]}
+    assert [right_of(table, query) for query in (0, 1)] == [[0, 2], [0, 2]]
     plain = Prompts(query="问：", document="文：")
-    assert put(table.queries, "query", table.instructions, plain) == ["问：头疼", "问：头疼"]
+    assert list(put(table.queries, "query", table.instructions, plain)) == ["问：头疼", "问：头疼"]
     assert put(table.documents, "document", table.document_instructions, plain)[:3] == [
         "问：头痛",
         "问：牙痛",
@@ -80,12 +92,15 @@ def test_a_symmetric_row_puts_the_prompt_on_both_sides():
     ]
 
 
+TABLE = table_of(rows())
+
+
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=6), st.lists(st.integers(0, 23), min_size=1, max_size=12))
 def test_right_columns_are_those_a_plain_loop_finds(queries, documents):
-    table = table_of(rows())
+    table = TABLE
     documents = [id_ % len(table.documents) for id_ in documents]
     found = right_columns(table, np.array(queries), np.array(documents))
-    expected = [[document in table.right[query] for document in documents] for query in queries]
+    expected = [[document in right_of(table, query) for document in documents] for query in queries]
     assert found.tolist() == expected
 
 

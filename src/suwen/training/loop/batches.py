@@ -1,22 +1,24 @@
-"""What goes into step n: token ids kept flat, and orders that depend on the seed and the step alone."""
+"""What goes into step n: numbers and texts that stay on disk, and orders that depend on the seed and the step alone."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from suwen.durable import replacing
+from suwen.durable import FileLock, new_folder
 from suwen.encoders.side import Side
 from suwen.errors import SuwenError
 
 Ints = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
 #: Texts tokenised at a time: enough for all cores, little enough memory.
 _SLICE = 20_000
 
@@ -26,26 +28,77 @@ class BatchError(SuwenError):
 
 
 @dataclass(frozen=True)
-class FlatTokens:
-    """The token ids of many texts, end to end. ``offsets`` has one entry more than there are texts."""
+class Ragged:
+    """Many lists of numbers, end to end: token ids of texts, documents of rows. ``offsets`` has one entry more."""
 
-    ids: npt.NDArray[np.int32]
+    ids: npt.NDArray[Any]
     offsets: Ints
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def lengths(self, rows: Ints) -> Ints:
-        """How many tokens each of these texts has."""
-        lengths: Ints = self.offsets[rows + 1] - self.offsets[rows]
-        return lengths
+    def __getitem__(self, row: int) -> npt.NDArray[Any]:
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
 
-    def take(self, rows: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
-        """The ids of these texts, end to end, and their lengths."""
+    def lengths(self, rows: Ints) -> Ints:
+        """How many numbers each of these lists has."""
+        return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
+
+    def take(self, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
+        """The numbers of these lists, end to end, and their lengths."""
         lengths = self.lengths(rows)
-        ends = np.cumsum(lengths)
-        places = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - lengths, lengths)
-        return self.ids[places + np.repeat(self.offsets[rows], lengths)], lengths
+        return self.ids[spans(self.offsets[rows], lengths)], lengths
+
+
+def spans(starts: Ints, lengths: Ints) -> Ints:
+    """The numbers of several ranges, one after the other.
+
+    >>> spans(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(lengths)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)
+
+
+def kept(folder: Path, make: Callable[[Path], Arrays]) -> Arrays:
+    """Arrays that are made once, by one process, and are then memory-mapped; the folder is there whole or not at all.
+
+    Args:
+        folder: Where they are kept, a file each.
+        make: Makes them, and is given the unfinished folder: what is too large for memory it writes there itself.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.parent / ".lock")
+    lock.acquire(float("inf"))
+    try:
+        if not folder.is_dir():
+            with new_folder(folder) as unfinished:
+                for name, array in make(unfinished).items():
+                    np.save(unfinished / f"{name}.npy", array)
+    finally:
+        lock.release()
+    # As plain arrays: a slice of an np.memmap costs ten times as much.
+    return {file.stem: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for file in folder.glob("*.npy")}
+
+
+class Lazy(Sequence[Any]):
+    """A sequence whose items are made when they are asked for: one, a list for a slice, an array for an array.
+
+    Args:
+        count: How many items.
+        item: Makes one, by its place; or, where it is asked so, an array by an array of places.
+        identity: What says in every run that the items are the same; empty where they must be looked at for that.
+    """
+
+    def __init__(self, count: int, item: Callable[[Any], Any], identity: str = "") -> None:
+        self._places, self._item, self.identity = range(count), item, identity
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, place: Any) -> Any:
+        chosen = place if isinstance(place, np.ndarray) else self._places[place]
+        return [*map(self._item, chosen)] if isinstance(chosen, range) else self._item(chosen)
 
 
 def tokenise(
@@ -55,7 +108,7 @@ def tokenise(
     prompt: str | None = None,
     max_length: int | None = None,
     cache: Path | None = None,
-) -> FlatTokens:
+) -> Ragged:
     """Tokenise texts once, with the side's prompt before each (or another), cut to the length.
 
     Args:
@@ -70,31 +123,51 @@ def tokenise(
     """
     before = side.prompt if prompt is None else prompt
     limit = min(max_length or side.max_length, side.max_length)
-    file = None if cache is None else cache / f"tokens-{_key(side, texts, before, limit)}.npz"
-    if file is not None and file.is_file():
-        with np.load(file, allow_pickle=False) as stored:
-            return FlatTokens(stored["ids"], stored["offsets"])
-    parts = [np.zeros(0, np.int32)]
-    lengths = np.zeros(len(texts) + 1, np.int64)
-    for start in range(0, len(texts), _SLICE):
+
+    def part(start: int) -> Arrays:
         rows = side.ids([before + text for text in texts[start : start + _SLICE]], max_length=limit)
-        lengths[start + 1 : start + 1 + len(rows)] = [len(row) for row in rows]
-        parts.append(np.fromiter(chain.from_iterable(rows), np.int32))
-    tokens = FlatTokens(np.concatenate(parts), np.cumsum(lengths))
-    if len(set(texts)) > 1 and (lengths[1:] == limit).all() and not np.ptp(tokens.ids.reshape(-1, limit), axis=0).any():
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return {"ids": np.fromiter(chain.from_iterable(rows), np.int32), "lengths": lengths}
+
+    starts = range(0, len(texts), _SLICE)
+    if cache is not None:
+        tokens = _stored(cache / f"tokens-{_key(side, texts, before, limit)}", part, starts)
+    else:
+        parts: list[Arrays] = [{"ids": np.zeros(0, np.int32), "lengths": np.zeros(1, np.int64)}, *map(part, starts)]
+        ids, lengths = (np.concatenate([one[name] for one in parts]) for name in ("ids", "lengths"))
+        tokens = Ragged(ids, np.cumsum(lengths))
+    alike = (np.diff(tokens.offsets) == limit).all() and not np.ptp(tokens.ids.reshape(-1, limit), axis=0).any()
+    if alike and any(text != texts[0] for text in texts):
         raise BatchError(
             f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
             "shorten the prompt, or raise the length"
         )
-    if file is not None:
-        with replacing(file) as stream:
-            np.savez(stream, ids=tokens.ids, offsets=tokens.offsets)
+    return tokens
+
+
+def _stored(folder: Path, part: Callable[[int], Arrays], starts: Sequence[int]) -> Ragged:
+    """Tokens on disk, made once; where that was cut short, the parts that are there are not made again."""
+    parts = folder.with_name(f"{folder.name}-parts")
+
+    def join(unfinished: Path) -> Arrays:
+        made = [
+            kept(parts / str(start), lambda _, start=start: part(start))["lengths"].copy()  # type: ignore[misc]
+            for start in starts
+        ]
+        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *made]))
+        ids = np.lib.format.open_memmap(unfinished / "ids.npy", "w+", np.int32, (int(offsets[-1]),))
+        for start in starts:
+            ids[offsets[start] : offsets[start : start + _SLICE + 1][-1]] = np.load(parts / str(start) / "ids.npy")
+        return {"offsets": offsets}
+
+    tokens = Ragged(**kept(folder, join))
+    shutil.rmtree(parts, ignore_errors=True)
     return tokens
 
 
 def _key(side: Side, texts: Sequence[str], prompt: str, limit: int) -> str:
     digest = hashlib.sha256(f"{side.backend.to_str()}\0{prompt}\0{limit}\0{side.is_static}\0".encode())
-    for text in texts:
+    for text in [known] if (known := getattr(texts, "identity", "")) else texts:
         digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
     return digest.hexdigest()[:20]
 
@@ -141,8 +214,7 @@ class Shuffled:
         epoch, place = divmod(step, self.per_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, np.random.default_rng((self.seed, epoch)).permutation(self._count)
-        positions: Ints = self._order[place * self.batch : (place + 1) * self.batch]
-        return positions
+        return np.asarray(self._order[place * self.batch : (place + 1) * self.batch])
 
 
 class RowBatch(NamedTuple):

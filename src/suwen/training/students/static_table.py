@@ -110,14 +110,12 @@ def _token_vectors(side: Side, dimension: int) -> Vectors:
             rows = [[*head, id_, *tail] for id_ in range(start, min(start + 1024, count))]
             vectors[start : start + len(rows)] = side.embed(rows).float().cpu().numpy()[:, :dimension]
     vectors = unit(vectors)
-    centred: Vectors = vectors - vectors.mean(axis=0)
-    return centred
+    return np.asarray(vectors - vectors.mean(axis=0))
 
 
 def frequency_weights(counts: NDArray[np.int64]) -> Vectors:
     """What each token's row is worth before training, by how often the token occurs."""
-    weights: Vectors = (_SIF / (_SIF + counts / max(1, int(counts.sum())))).astype(np.float32)
-    return weights
+    return np.asarray(_SIF / (_SIF + counts / max(1, int(counts.sum()))), np.float32)
 
 
 def _fit(start: Any, bags: list[Any], targets: Vectors) -> tuple[Vectors, Vectors, Vectors]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from suwen.encoders.packed import to_device
-from suwen.training.loop.batches import Ints, OneSourceBatches
+from suwen.training.loop.batches import Ints, OneSourceBatches, spans
 from suwen.training.loop.processes import gather, own_share, world
 from suwen.training.losses.distil_kl import DistilKL
 from suwen.training.losses.info_nce import InfoNCE, similarities
@@ -112,8 +112,7 @@ class PairTask(ModuleTask):
     def describe(self, number: int) -> str:
         """Which rows a step sees."""
         batch = self.batches.rows(number)
-        rows = self.table.sources[batch.source]
-        shown = [self.table.queries[rows[place][0]][:40] for place in batch.positions[:3]]
+        shown = [self.table.queries[id_][:40] for id_ in self.table.sources[batch.source].queries[batch.positions[:3]]]
         return f"source {batch.source}, {len(batch.positions)} rows, such as {shown}"
 
     def step(self, number: int) -> dict[str, float | torch.Tensor]:
@@ -145,14 +144,13 @@ class PairTask(ModuleTask):
         chosen = self.batches.rows(number)
         rank, size = world()
         rng = np.random.default_rng((self.seed, number, rank, 7))
-        rows = [self.table.sources[chosen.source][place] for place in own_share(chosen.positions)]
-        queries = np.array([row[0] for row in rows], np.int64)
-        right = [row[1][int(rng.integers(len(row[1])))] for row in rows]
-        wrong = [_some(row[2], self.negatives, rng) for row in rows]
-        documents = np.array([*right, *(id_ for ids in wrong for id_ in ids)], np.int64)
+        source, rows = self.table.sources[chosen.source], own_share(chosen.positions)
+        right = [(ids := source.positives[row])[int(rng.integers(len(ids)))] for row in rows]
+        wrong = [_some(source.negatives[row], self.negatives, rng) for row in rows]
+        documents = np.concatenate([np.array(right, np.int64), *wrong])
         if size > 1:
             documents = _evened(documents, len(rows) * (1 + self.negatives), self.table, rng)
-        return Batch(queries, documents)
+        return Batch(source.queries[rows].astype(np.int64), documents)
 
     def _loss(self, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
         rank, size = world()
@@ -196,22 +194,17 @@ class PairTask(ModuleTask):
 def right_columns(table: PairTable, queries: Ints, documents: Ints) -> npt.NDArray[np.bool_]:
     """Which documents of a batch are right for each query, by any of its rows: none of them is a negative."""
     right = np.zeros((len(queries), len(documents)), np.bool_)
-    order = np.argsort(documents, kind="stable")
-    ordered = documents[order]
-    owners = [table.right[int(query)] for query in queries]
-    ids = np.concatenate(owners)
-    rows = np.repeat(np.arange(len(queries)), [len(owner) for owner in owners])
-    first, last = np.searchsorted(ordered, ids, "left"), np.searchsorted(ordered, ids, "right")
-    counts = last - first
-    flat = np.repeat(first, counts) + np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-    right[np.repeat(rows, counts), order[flat]] = True
+    order = np.argsort(words := table.words[documents], kind="stable")
+    ids, lengths = table.right.take(queries)
+    first, last = np.searchsorted(words, ids, "left", order), np.searchsorted(words, ids, "right", order)
+    right[np.arange(len(queries)).repeat(lengths).repeat(last - first), order[spans(first, last - first)]] = True
     return right
 
 
-def _some(ids: list[int], count: int, rng: np.random.Generator) -> list[int]:
+def _some(ids: npt.NDArray[Any], count: int, rng: np.random.Generator) -> npt.NDArray[Any]:
     if count <= 0 or len(ids) <= count:
         return ids[: max(count, 0)]
-    return [ids[place] for place in rng.choice(len(ids), count, replace=False)]
+    return ids[rng.choice(len(ids), count, replace=False)]
 
 
 def _evened(documents: Ints, wanted: int, table: PairTable, rng: np.random.Generator) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from suwen.training.loop.batches import FlatTokens, Shuffled
+from suwen.training.loop.batches import Ragged, Shuffled
 from suwen.training.loop.processes import own_share
 from suwen.training.recipe.key_groups import Precision
 from suwen.training.tasks.masked_autoencoder import RetroMAE
@@ -25,7 +25,7 @@ class RetromaeTask(ModuleTask):
     """
 
     def __init__(
-        self, auto: RetroMAE, tokens: FlatTokens, pad: int, batch: int, *, seed: int, precision: Precision
+        self, auto: RetroMAE, tokens: Ragged, pad: int, batch: int, *, seed: int, precision: Precision
     ) -> None:
         super().__init__(auto)
         self.auto, self.tokens, self.pad, self.seed, self.precision = auto, tokens, pad, seed, precision

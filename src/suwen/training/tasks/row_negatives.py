@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +11,9 @@ import numpy.typing as npt
 import torch
 
 from suwen.curate.mine import Window
-from suwen.training.loop.batches import Ints
+from suwen.training.loop.batches import Ints, Lazy, Ragged
 from suwen.training.recipe.key_groups import Mine
-from suwen.training.tasks.row_tables import PairTable
+from suwen.training.tasks.row_tables import PairTable, SourceRows
 
 _AT_ONCE = 1024
 #: Documents this alike in the teacher's eyes are one document worded twice.
@@ -20,8 +22,8 @@ _NEAR_DUPLICATE = 0.98
 
 def mine_rows(
     table: PairTable,
-    queries: npt.NDArray[np.floating],
-    documents: npt.NDArray[np.floating],
+    queries: npt.NDArray[np.floating] | Lazy,
+    documents: npt.NDArray[np.floating] | Lazy,
     settings: Mine,
     *,
     device: str,
@@ -43,19 +45,17 @@ def mine_rows(
     window = Window(settings.first_rank, settings.last_rank, settings.margin, settings.count, _NEAR_DUPLICATE)
     mined = replace(table, sources={})
     for number, (source, rows) in enumerate(table.sources.items()):
-        pool = np.unique(np.array([id_ for row in rows for id_ in (*row[1], *row[2])], np.int64))
+        every, wrong, ends = np.arange(len(rows.queries)), array("i"), array("q", [0])
+        pool = np.unique(np.concatenate([rows.positives.take(every)[0], rows.negatives.take(every)[0]]))
         matrix = torch.from_numpy(np.asarray(documents[pool])).to(device).float()
         rng = np.random.default_rng((seed, number, 5))
-        kept = mined.sources.setdefault(source, [])
-        for start in range(0, len(rows), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE]
-            candidates = _candidates(part, queries, documents, pool, matrix, window)
-            for row, ids in zip(part, candidates, strict=True):
-                known = table.right[row[0]]
-                fresh = ids[~np.isin(ids, known)]
-                if len(fresh) > window.count:
-                    fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
-                kept.append((row[0], row[1], list(dict.fromkeys([*row[2], *fresh.tolist()]))))
+        for row, ids in _candidates(rows, queries, documents, pool, matrix, window):
+            fresh = ids[~np.isin(table.words[ids], table.right[rows.queries[row]])]
+            if len(fresh) > window.count:
+                fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
+            wrong.extend(dict.fromkeys([*rows.negatives[row].tolist(), *fresh.tolist()]))
+            ends.append(len(wrong))
+        mined.sources[source] = rows._replace(negatives=Ragged(np.array(wrong, np.int32), np.array(ends)))
     return mined
 
 
@@ -82,18 +82,23 @@ def nearest_documents(
 
 
 def _candidates(
-    rows: list[tuple[int, list[int], list[int]]],
-    queries: npt.NDArray[np.float16],
-    documents: npt.NDArray[np.float16],
+    rows: SourceRows,
+    queries: npt.NDArray[np.floating] | Lazy,
+    documents: npt.NDArray[np.floating] | Lazy,
     pool: Ints,
     matrix: torch.Tensor,
     window: Window,
-) -> list[Ints]:
-    """Per row, the pool's documents within the window that are neither too near the query nor the positive."""
-    asked = torch.from_numpy(np.asarray(queries[np.array([row[0] for row in rows])])).to(matrix)
-    right = torch.from_numpy(np.asarray(documents[np.array([row[1][0] for row in rows])])).to(matrix)
-    best = torch.topk(asked @ matrix.T, min(window.last_rank, len(pool)), dim=1)
-    near = torch.gather(right @ matrix.T, 1, best.indices).cpu().numpy()
-    positive = (asked * right).sum(1, keepdim=True).cpu().numpy()
-    usable = window.allows(best.values.cpu().numpy(), positive) & ~window.is_copy(near)
-    return [pool[places[may]] for places, may in zip(best.indices.cpu().numpy(), usable, strict=True)]
+) -> Iterator[tuple[int, Ints]]:
+    """Each row with the pool's documents within the window that are neither too near the query nor the positive."""
+    for start in range(0, len(rows.queries), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        asked = torch.from_numpy(np.asarray(queries[rows.queries[part]])).to(matrix)
+        right = torch.from_numpy(np.asarray(documents[rows.positives.ids[rows.positives.offsets[:-1][part]]])).to(
+            matrix
+        )
+        best = torch.topk(asked @ matrix.T, min(window.last_rank, len(pool)), dim=1)
+        near = torch.gather(right @ matrix.T, 1, best.indices).cpu().numpy()
+        positive = (asked * right).sum(1, keepdim=True).cpu().numpy()
+        usable = window.allows(best.values.cpu().numpy(), positive) & ~window.is_copy(near)
+        for row, (places, may) in enumerate(zip(best.indices.cpu().numpy(), usable, strict=True), start):
+            yield row, pool[places[may]]

@@ -1,24 +1,33 @@
-"""The data of a recipe in memory: rows by source and unlabelled texts, refused where they touch the held-out set."""
+"""The data of a recipe: rows, which stay on disk, and unlabelled texts; refused where they touch the held-out set."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
-from suwen.encoders.space import Form, Prompts
+from suwen.encoders.space import Form, Prompts, sha256_of
 from suwen.errors import SuwenError
-from suwen.training.loop.batches import Ints
+from suwen.training.loop.batches import Arrays, Ints, Lazy, Ragged, kept
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
+#: Rows of a shard: what a crash can cost, and what is held in memory as Python's objects at a time.
+_SHARD_ROWS = 50_000
+#: In the names of folders: another layout, or another number of rows in a shard, is another folder.
+_FORMAT = 1
 
 
 class DataError(SuwenError):
@@ -38,8 +47,7 @@ class Texts:
             return np.arange(len(self.texts))
         if unknown := sorted(set(kinds) - set(self.kinds)):
             raise DataError(f"no text is of the kind {', '.join(unknown)}: the kinds are {sorted(set(self.kinds))}")
-        wanted = set(kinds)
-        return np.flatnonzero(np.fromiter((kind in wanted for kind in self.kinds), bool, len(self.kinds)))
+        return np.flatnonzero(np.fromiter((kind in kinds for kind in self.kinds), bool, len(self.kinds)))
 
     def drawn(self, limit: int | None, seed: int = 0) -> Texts:
         """As many of the texts as asked for, in their order; the same ones for the same seed."""
@@ -49,47 +57,47 @@ class Texts:
         return Texts([self.texts[place] for place in chosen], [self.kinds[place] for place in chosen])
 
 
+class SourceRows(NamedTuple):
+    """The rows of one source by the ids of their texts: each row's query, its positives and its negatives."""
+
+    queries: npt.NDArray[Any]
+    positives: Ragged
+    negatives: Ragged
+
+
 @dataclass
 class PairTable:
-    """Rows of several sources with every distinct text once: rows hold the ids of the texts.
+    """Rows of several sources with every distinct text once: rows hold the ids of the texts. All is read from disk.
 
     Attributes:
         queries: What is encoded as a query.
         instructions: What each query's row asks for in its prompt; empty where it says nothing.
         documents: What is encoded as a document.
+        document_instructions: For each document, the instruction it is put with as a query is; None for one in document
+            form.
         symmetric: The documents of symmetric rows, which are put as queries are, with the row's instruction.
-        sources: Per source, the row's query id, its positives and its negatives.
+        bare: The documents in document form: all but those of symmetric rows.
+        words: The number of each document's words: documents that differ in their instruction alone share it.
+        right: The words that are right for a query, over all its rows: no document of them may serve as its negative.
+        sources: The rows per source.
     """
 
-    queries: list[str] = field(default_factory=list)
-    instructions: list[str] = field(default_factory=list)
-    documents: list[str] = field(default_factory=list)
-    symmetric: dict[int, str] = field(default_factory=dict)
-    sources: dict[str, list[tuple[int, list[int], list[int]]]] = field(default_factory=dict)
-    #: Every document that is right for a query, over all its rows: none of them may serve as its negative.
-    right: dict[int, Ints] = field(default_factory=dict)
+    queries: Sequence[str]
+    instructions: Sequence[str]
+    documents: Sequence[str]
+    document_instructions: Sequence[str | None]
+    symmetric: Ints
+    bare: Sequence[str]
+    words: npt.NDArray[Any]
+    right: Ragged
+    sources: dict[str, SourceRows]
 
     def sizes(self) -> dict[str, int]:
         """Rows per source."""
-        return {name: len(rows) for name, rows in self.sources.items()}
-
-    @property
-    def bare(self) -> list[str]:
-        """The documents in document form: all but those of symmetric rows."""
-        return [text for id_, text in enumerate(self.documents) if id_ not in self.symmetric]
-
-    @property
-    def document_instructions(self) -> list[str | None]:
-        """For each document, the instruction it is put with as a query is; None for one in document form."""
-        return [self.symmetric.get(id_) for id_ in range(len(self.documents))]
-
-    def as_queries(self) -> Iterator[tuple[str, str]]:
-        """Every text in query form, with its instruction."""
-        yield from zip(self.queries, self.instructions, strict=True)
-        yield from ((self.documents[id_], instruction) for id_, instruction in self.symmetric.items())
+        return {name: len(rows.queries) for name, rows in self.sources.items()}
 
 
-def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], prompts: Prompts) -> list[str]:
+def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], prompts: Prompts) -> Sequence[str]:
     """Texts as an encoder with these prompts is given them.
 
     Args:
@@ -99,11 +107,18 @@ def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], pr
             without a place for instructions stands as it is.
         prompts: The encoder's.
     """
-    takes = prompts.instruction is not None
-    return [
-        (prompts.before(form) if own is None else prompts.before("query", own if takes else None)) + text
-        for text, own in zip(texts, instructions, strict=True)
-    ]
+    return Lazy(
+        len(texts),
+        lambda place: (
+            (
+                prompts.before(form)
+                if (own := instructions[place]) is None
+                else prompts.before("query", None if prompts.instruction is None else own)
+            )
+            + texts[place]
+        ),
+        (known := getattr(texts, "identity", "")) and f"{known} {form} {prompts!r}",
+    )
 
 
 def rows_folder_sources(folder: Path) -> dict[str, Path]:
@@ -126,48 +141,150 @@ def source_files(folder: Path, names: Sequence[str] | None, *, unsupervised: boo
     return {name: files[name] for name in names}
 
 
-def read_source(file: Path, held_out: HeldOut | None) -> list[TrainingRow]:
-    """Read the rows of a source, and refuse those that hit the held-out set.
+def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: bool = True) -> list[Path]:
+    """The shards of a file of rows, made where they are not there yet; rows that hit the held-out set are refused.
+
+    Args:
+        file: The rows.
+        held_out: What they are checked against; None where they have been.
+        folder: Where shards are kept; runs over the same file share them.
+        prompts: Whether rows keep the instructions they name.
 
     Raises:
         LeakageError: A row holds a text of the held-out set.
     """
-    rows: Iterable[TrainingRow] = read_training_rows(file)
-    return list(rows if held_out is None else refuse_leaks(rows, held_out, name=file.name))
+    own = folder / f"rows-{_FORMAT}-{sha256_of(file)[:20]}{'' if prompts else '-no-prompts'}"
+    # The mark comes last: what was refused, or cut short, is read again.
+    if held_out is not None or not (own / "finished").is_dir():
+        read = read_training_rows(file)
+        rows = read if held_out is None else refuse_leaks(read, held_out, name=file.name)
+        for number, part in enumerate(iter(lambda: list(islice(rows, _SHARD_ROWS)), [])):
+            kept(own / f"{number:06d}", lambda _, part=part: _shard(part, prompts))  # type: ignore[misc]
+        kept(own / "finished", lambda _: {})
+    return sorted(own.glob("[0-9]*"))
 
 
-def table_of(sources: dict[str, list[TrainingRow]], *, prompts: bool = True) -> PairTable:
-    """Give every distinct text an id: a text is tokenised, encoded and masked once, by id."""
-    table = PairTable()
-    query_ids: dict[tuple[str, str], int] = {}
-    document_ids: dict[tuple[str, str | None], int] = {}
-    right: dict[int, set[str]] = {}
-    same: dict[str, list[int]] = {}
+def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
+    """Rows as numbers, and each distinct text of theirs once: in a blob with offsets, with its hash and instruction."""
+    made, queries, documents = Arrays(), dict[tuple[str, str | None], int](), dict[tuple[str, str | None], int]()
+    asked, lists = array("i"), {"positives": list[list[int]](), "negatives": list[list[int]]()}
+    for row in rows:
+        instruction = row.prompt if prompts else ""
+        both_sides = instruction if row.type.startswith("symmetric") else None
+        asked.append(queries.setdefault((row.query, instruction), len(queries)))
+        for name, texts in zip(lists, (row.pos, row.neg), strict=True):
+            lists[name].append([documents.setdefault((text, both_sides), len(documents)) for text in texts])
+    instructions = np.unique([own for _, own in (*queries, *documents) if own is not None])
+    made["asked"], made["instructions"] = np.array(asked), instructions
+    codes = {own: code for code, own in enumerate(instructions.tolist())}
+    made |= {name: np.fromiter(chain(*some), np.int32) for name, some in lists.items()}
+    made |= {f"{name}-lengths": np.array([*map(len, some)]) for name, some in lists.items()}
+    codes = {own: code for code, own in enumerate(instructions.tolist())}
+    for name, some in lists.items():
+        made[name], made[f"{name}-lengths"] = np.fromiter(chain(*some), np.int32), np.array([*map(len, some)])
+    for side, known in (("query", queries), ("document", documents)):
+        encoded = [text.encode("utf-8", "surrogatepass") for text, _ in known]
+        made |= {
+            side: np.frombuffer(b"".join(encoded), np.uint8),
+            f"{side}-offsets": np.cumsum([0, *map(len, encoded)]),
+            f"{side}-codes": np.array([codes.get(own, -1) for _, own in known], np.int32),
+            f"{side}-words": np.array([hashlib.blake2b(text, digest_size=12).digest() for text in encoded], "S12"),
+        }
+    return made
 
-    def document(text: str, instruction: str | None) -> int:
-        if (id_ := document_ids.setdefault((text, instruction), len(document_ids))) == len(table.documents):
-            table.documents.append(text)
-            same.setdefault(text, []).append(id_)
-            if instruction is not None:
-                table.symmetric[id_] = instruction
-        return id_
 
-    for name, rows in sources.items():
-        kept = table.sources.setdefault(name, [])
-        for row in rows:
-            key = (row.query, row.prompt if prompts else "")
-            if (query := query_ids.setdefault(key, len(query_ids))) == len(table.queries):
-                table.queries.append(key[0])
-                table.instructions.append(key[1])
-            both_sides = key[1] if row.type.startswith("symmetric") else None
-            positives = [document(text, both_sides) for text in row.pos]
-            right.setdefault(query, set()).update(row.pos)
-            kept.append((query, positives, [document(text, both_sides) for text in row.neg]))
-    # By text: what is right as a query is put is right as a document is.
-    table.right = {
-        query: np.array(sorted(id_ for text in texts for id_ in same[text]), np.int64) for query, texts in right.items()
-    }
-    return table
+def _joined(shards: Sequence[Path]) -> Arrays:
+    """The rows of several shards, their texts numbered in the order in which the rows name them first."""
+
+    def column(name: str) -> list[npt.NDArray[Any]]:
+        return [np.load(shard / f"{name}.npy", allow_pickle=False) for shard in shards]
+
+    made: Arrays = {"instructions": np.unique(np.concatenate(column("instructions")))}
+    recoded = [np.append(np.searchsorted(made["instructions"], own), -1) for own in column("instructions")]
+    for side, names in (("query", ("asked",)), ("document", ("positives", "negatives"))):
+        codes: Any = [new[old].astype(np.int32) for new, old in zip(recoded, column(f"{side}-codes"), strict=True)]
+        made[f"{side}-starts"], codes = np.cumsum([0, *map(len, codes)]), np.concatenate(codes)
+        numbers, words, first = _numbered(np.concatenate(column(f"{side}-words")), codes)
+        made[f"{side}-places"], made[f"{side}-codes"], made["words"] = first, codes[first], words[first]
+        split = np.split(numbers, made[f"{side}-starts"][1:-1])
+        for name in names:
+            made[name] = np.concatenate([ids[own] for ids, own in zip(split, column(name), strict=True)])
+    for name in ("positives", "negatives"):
+        made[f"{name}-offsets"] = np.append(0, np.cumsum(np.concatenate(column(f"{name}-lengths"))))
+    # By their words: what is right as a query is put is right as a document is.
+    kinds, lengths = len(made["words"]) + 1, np.diff(made["positives-offsets"])
+    right = np.unique(np.repeat(made["asked"].astype(np.int64), lengths) * kinds + made["words"][made["positives"]])
+    starts = np.arange(len(made["query-places"]) + 1) * kinds
+    made["right"], made["right-offsets"] = (right % kinds).astype(np.int32), np.searchsorted(right, starts)
+    return made
+
+
+def _numbered(words: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> tuple[Any, Any, Any]:
+    """Number texts by their words with their instructions, in the order in which they come, and by their words alone.
+
+    Also where each comes first. Written out, as ``np.unique`` takes twice the memory.
+    """
+    order = np.lexsort((codes, words))  # a stable sort: the first of those alike stays the first of them
+    numbers, of_words = np.empty((2, len(order)), np.int32)
+    words = words[order]  # the largest array: it is not held twice for longer than this takes
+    fresh = np.append(True, words[1:] != words[:-1])
+    of_words[order] = np.cumsum(fresh, dtype=np.int32)
+    fresh[1:] |= np.diff(codes[order]) != 0
+    ranks = np.argsort(np.argsort(first := order[fresh])).astype(np.int32)
+    numbers[order] = np.repeat(ranks, np.diff(np.flatnonzero(np.append(fresh, True))))
+    return numbers, of_words, np.sort(first)
+
+
+@lru_cache(maxsize=8)  # texts are read from the first shard to the last
+def _mapped(file: Path) -> npt.NDArray[Any]:
+    return np.asarray(np.load(file, "r", allow_pickle=False))
+
+
+def _text(shards: Sequence[Path], side: str, starts: Ints, place: int) -> str:
+    """The text of a side that stands at a place, counted through the shards, each of which starts at its own."""
+    number = int(np.searchsorted(starts, place, "right")) - 1
+    offsets, own = _mapped(shards[number] / f"{side}-offsets.npy"), place - int(starts[number])
+    return bytes(_mapped(shards[number] / f"{side}.npy")[offsets[own] : offsets[own + 1]]).decode(
+        "utf-8", "surrogatepass"
+    )
+
+
+def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
+    """The rows of several sources, by the shards of each; their numbering is made once, and stays beside the shards."""
+    every = [shard for some in shards.values() for shard in some]
+    if not every:
+        raise DataError(f"there are no rows in {', '.join(shards)}: name other sources, or check data.rows")
+    own = every[0].parents[1] / f"table-{_FORMAT}-{fingerprint('/'.join(shard.parts[-2:]) for shard in every)[:20]}"
+    found = kept(own, lambda _: _joined(every))
+    instructions, bare = [*found["instructions"].tolist(), None], found["document-codes"] < 0
+
+    def texts(side: str, some: Any = slice(None)) -> Lazy:
+        starts, places = found[f"{side}-starts"], found[f"{side}-places"][some]
+        return Lazy(
+            len(places), lambda id_: _text(every, side, starts, int(places[id_])), f"{own.name} {side} {len(places)}"
+        )
+
+    def asked_with(side: str) -> Lazy:
+        return Lazy(len(codes := found[f"{side}-codes"]), lambda id_: instructions[codes[id_]])
+
+    def lists(name: str, start: int = 0, end: int | None = None) -> Ragged:
+        return Ragged(found[name], found[f"{name}-offsets"][start : None if end is None else end + 1])
+
+    ends = np.cumsum([0, *(sum(len(np.load(shard / "asked.npy", "r")) for shard in some) for some in shards.values())])
+    return PairTable(
+        texts("query"),
+        asked_with("query"),
+        texts("document"),
+        asked_with("document"),
+        np.flatnonzero(~bare),
+        texts("document", slice(None) if bare.all() else bare),
+        found["words"],
+        lists("right"),
+        {
+            name: SourceRows(found["asked"][start:end], lists("positives", start, end), lists("negatives", start, end))
+            for name, start, end in zip(shards, ends, ends[1:], strict=False)
+        },
+    )
 
 
 def read_texts(path: Path, held_out: HeldOut | None) -> Texts:

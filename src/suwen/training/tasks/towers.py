@@ -7,15 +7,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from suwen.encoders.base_model import torch_dtype
 from suwen.encoders.packed import to_device
-from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
 from suwen.errors import SuwenError
-from suwen.training.loop.batches import FlatTokens, Ints, chunks
+from suwen.training.loop.batches import Ints, Ragged, chunks
 from suwen.training.loop.gradient_cache import cached_backward
 from suwen.training.recipe.key_groups import Precision
 
@@ -49,7 +47,7 @@ class TrainedTower:
     def __init__(
         self,
         side: Side,
-        tokens: FlatTokens,
+        tokens: Ragged,
         *,
         precision: Precision = "fp32",
         token_budget: int | None = None,
@@ -143,15 +141,14 @@ class FrozenTower:
     """Vectors that were computed before: nothing is encoded in the loop.
 
     Args:
-        vectors: A row per text; may be memory-mapped.
+        vectors: A row per text; an array, or what gives one for some rows and knows its length: it may be on disk.
         device: Where to hand them out; all of them are kept there where they fit.
     """
 
-    def __init__(self, vectors: Vectors | npt.NDArray[np.float16], device: Any) -> None:
-        self._device = torch.device(device)
-        self._stored = vectors
-        fits = _fits(vectors.nbytes, self._device)
-        self._resident = torch.from_numpy(np.array(vectors)).to(self._device) if fits else None
+    def __init__(self, vectors: Any, device: Any) -> None:
+        self._device, self._stored = torch.device(device), vectors
+        fits = _fits(len(vectors) * vectors[np.arange(min(len(vectors), 1))].nbytes, self._device)
+        self._resident = torch.from_numpy(vectors[np.arange(len(vectors))]).to(self._device) if fits else None
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts; no gradient."""
