@@ -207,7 +207,9 @@ def bars_plot(results: Sequence[Result]) -> Plot:
         for number, system in enumerate(systems):
             own = [scores.get((system, task), math.nan) for task, _ in tasks]
             places = np.arange(len(tasks)) + (number - (len(systems) - 1) / 2) * thick
-            shown = axes.barh(places, own, thick * 0.92, color=_colour(number), hatch=_hatch(number), label=system)
+            # Colours come round again after seven systems; the pattern then tells them apart.
+            hatch = ("", "///", "...", "xxx")[number // len(_COLOURS) % 4]
+            shown = axes.barh(places, own, thick * 0.92, color=_colour(number), hatch=hatch, label=system)
             axes.bar_label(shown, ["" if math.isnan(v) else f"{v:.1f}" for v in own], padding=3, fontsize=8)
         axes.set_yticks(range(len(tasks)), [f"{task}\n{metric}" for task, metric in tasks])
         axes.invert_yaxis()
@@ -310,11 +312,6 @@ def _read_curves(file: Path) -> tuple[tuple[str, ...], list[tuple[str | float | 
 
 def _colour(number: int) -> str:
     return _COLOURS[number % len(_COLOURS)]
-
-
-def _hatch(number: int) -> str:
-    # Colours come round again after seven systems; the pattern then tells them apart.
-    return ("", "///", "...", "xxx")[number // len(_COLOURS) % 4]
 
 
 def _legend(figure: Any) -> None:

@@ -227,12 +227,10 @@ def load_suite(name_or_path: str | Path) -> Suite:
         suite = Suite.model_validate(data)
     except ValidationError as problem:
         raise SuiteError(_explain(path, data, problem)) from problem
-    return suite.model_copy(update={"tasks": tuple(_anchored(task, path.parent) for task in suite.tasks)})
-
-
-def _anchored(task: Task, folder: Path) -> Task:
-    """A relative path in a suite file is meant from that file, not from wherever the command runs."""
-    return task if task.path is None else task.model_copy(update={"path": str((folder / task.path).resolve())})
+    # A relative path in a suite file is meant from that file, not from wherever the command runs.
+    paths = [task.path and str((path.parent / task.path).resolve()) for task in suite.tasks]
+    tasks = (task.model_copy(update={"path": anchored}) for task, anchored in zip(suite.tasks, paths, strict=True))
+    return suite.model_copy(update={"tasks": tuple(tasks)})
 
 
 def _explain(path: Path, data: dict[str, Any], problem: ValidationError) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sized
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from suwen.llm.config import LLMConfig, ModelConfig
 from suwen.llm.crew import Crew, complete, on_interrupt
@@ -57,7 +58,7 @@ class _Loop:
         await self._life.aclose()
 
 
-class LLM:
+class LLM(AbstractContextManager["LLM"]):
     """Language models behind one cache. Open it with ``LLM.open``; close it, or use it in a ``with``."""
 
     def __init__(self, config: LLMConfig, cache: Cache, budget: Budget | None, progress: Tell | None) -> None:
@@ -91,9 +92,6 @@ class LLM:
         if self._here is not None:
             await self._here.close()
         self.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None

@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
@@ -49,7 +50,7 @@ from suwen.retrieve.results import Results
 _COMPARED = 256
 
 
-class Index:
+class Index(AbstractContextManager["Index"]):
     """An open index. Made by :func:`suwen.open`; closes like a file, or with ``with``."""
 
     def __init__(self, engine: Engine, pair: Pair) -> None:
@@ -94,9 +95,6 @@ class Index:
     def close(self) -> None:
         """Let go of the index."""
         self.engine.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None

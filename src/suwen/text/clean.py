@@ -32,7 +32,7 @@ def clean(text: str) -> str:
         return text.strip()
     text = _NEWLINES.sub("\n", text)
     text = _INVISIBLE.sub("", text)
-    text = _SPACES.sub(_one_space, text)
+    text = _SPACES.sub(lambda run: "\t" if "\t" in run[0] else " ", text)
     # Each run of spaces is one character by now, which keeps this linear on a megabyte of tabs.
     text = _SPACE_BEFORE_NEWLINE.sub("\n", text)
     return _BLANK_LINES.sub("\n\n", text).strip()
@@ -43,7 +43,3 @@ def _is_regular(text: str) -> bool:
     if "  " in text or " \n" in text or "\n\n\n" in text:
         return False
     return text.replace("\n", "").isprintable()
-
-
-def _one_space(run: re.Match[str]) -> str:
-    return "\t" if "\t" in run[0] else " "

@@ -260,10 +260,6 @@ class OneSourceBatches:
             self._epoch, self._plan = epoch, self._make(epoch)
         return self._plan[place]
 
-    def _share(self, name: str) -> int:
-        size = self._sizes[name]
-        return int(min(size, self._limit or size) * self._weights.get(name, 1.0))
-
     def _make(self, epoch: int) -> list[RowBatch]:
         plan = [batch for number, name in enumerate(self._sizes) for batch in self._of(number, name, epoch)]
         order = np.random.default_rng((self._seed, epoch, 1)).permutation(len(plan))
@@ -271,7 +267,8 @@ class OneSourceBatches:
 
     def _of(self, number: int, name: str, epoch: int) -> Iterator[RowBatch]:
         """A source's batches in one epoch: it walks on through its own shuffles, so that a limit loses no row."""
-        share, size = self._share(name), self._sizes[name]
+        size = self._sizes[name]
+        share = int(min(size, self._limit or size) * self._weights.get(name, 1.0))
         start = epoch * share
         first, last = start // size, (start + share) // size
         walks = [

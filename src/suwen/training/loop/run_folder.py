@@ -15,6 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class RunError(SuwenError):
     """A run folder that cannot be used for this run."""
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """One stage of one run. Make it with :meth:`open`, and use it with ``with`` or close it.
 
     Attributes:
@@ -204,9 +205,6 @@ class RunFolder:
         """Let another process have the folder; harmless when done twice."""
         if self._lock is not None:
             self._lock.release()
-
-    def __enter__(self) -> RunFolder:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
