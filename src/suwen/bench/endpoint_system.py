@@ -87,9 +87,10 @@ class EndpointSystem(Dense):
             ) from problem
 
     def _ask(self, body: bytes) -> Any:
-        why = ""
+        why, key = "", os.environ.get("OPENAI_API_KEY")
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         for attempt in range(_TRIES):
-            request = urllib.request.Request(f"{self._url}/embeddings", data=body, headers=_headers())
+            request = urllib.request.Request(f"{self._url}/embeddings", data=body, headers=headers)
             try:
                 with urllib.request.urlopen(request, timeout=self._timeout) as reply:
                     return json.loads(reply.read())
@@ -106,11 +107,6 @@ class EndpointSystem(Dense):
             f"{self.name}: {self._url}/embeddings did not answer ({why}). Check the address, the model's name and "
             f"OPENAI_API_KEY; what was encoded so far is kept, run it again to go on"
         )
-
-
-def _headers() -> dict[str, str]:
-    key = os.environ.get("OPENAI_API_KEY")
-    return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
 
 def _pause(asked: str | None, attempt: int) -> float:

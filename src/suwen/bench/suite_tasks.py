@@ -38,12 +38,8 @@ class SuiteError(SuwenError):
     """A suite file that cannot be used, or a task that cannot be fetched as it stands."""
 
 
-def _blank_is_none(value: object) -> object:
-    # TOML has no null: a suite says "not known" with an empty string, so that nothing is left out by oversight.
-    return None if value == "" else value
-
-
-Known = Annotated[str | None, BeforeValidator(_blank_is_none)]
+# TOML has no null: a suite says "not known" with an empty string, so that nothing is left out by oversight.
+Known = Annotated[str | None, BeforeValidator(lambda value: None if value == "" else value)]
 
 
 class _Frozen(BaseModel):

@@ -144,12 +144,6 @@ def _require_extra() -> None:
     logging.disable_progress_bar()
 
 
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 @contextmanager
 def _steps() -> Iterator[StageProgress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -178,10 +172,12 @@ def _outcome(outcome: Outcome) -> str:
 
 
 def _show_cost(recipe: Recipe, only: list[str] | None, device: str | None, show: Callable[[Estimate], None]) -> None:
+    import torch
+
     from suwen.training.recipe.cost_estimate import estimate, memory_of, tight
     from suwen.training.recipe.recipe_file import wanted_stages
 
-    where = device or _device()
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     cost = estimate(recipe, where, wanted_stages(recipe, only))
     show(cost)
     if (room := memory_of(where)) is not None:

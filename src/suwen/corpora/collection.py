@@ -125,7 +125,12 @@ def write_collection(
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise CorpusError(f"{path}: already there; remove it first or write the collection elsewhere")
     with new_folder(path) as folder:
-        _write_records(folder / "corpus.jsonl", "document", map(_document_record, documents))
+        records: Iterator[dict[str, Any]] = (
+            {"_id": document.id, "title": clean(document.title), "text": clean(document.text)}
+            | ({"metadata": tidy_metadata(document.metadata)} if document.metadata else {})
+            for document in documents
+        )
+        _write_records(folder / "corpus.jsonl", "document", records)
         texts = ({"_id": query.id, "text": clean(query.text)} for query in queries)
         _write_records(folder / "queries.jsonl", "query", texts)
         _write_qrels(folder / "qrels", qrels)
@@ -146,11 +151,6 @@ def _distinct(ids: Iterable[str]) -> tuple[Mapping[str, int], list[str]]:
 def _about(what: str, ids: list[str]) -> list[str]:
     more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     return [f"{len(ids)} {what}: {', '.join(ids[:_SHOWN])}{more}"] if ids else []
-
-
-def _document_record(document: Document) -> dict[str, Any]:
-    record: dict[str, Any] = {"_id": document.id, "title": clean(document.title), "text": clean(document.text)}
-    return record | ({"metadata": tidy_metadata(document.metadata)} if document.metadata else {})
 
 
 def _write_records(path: Path, what: str, records: Iterable[dict[str, Any]]) -> None:

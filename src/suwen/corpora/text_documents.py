@@ -38,9 +38,6 @@ def read_text_document(path: Path, root: Path, encoding: str = "utf-8") -> Docum
         raise BadRecord(f"{path}: the file holds no text; remove it, or skip bad records")
     # A name that is not UTF-8 could be neither stored nor shown.
     identifier = os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
-    return Document(identifier, text, _title(path, text), {"path": identifier})
-
-
-def _title(path: Path, text: str) -> str:
     heading = _HEADING.search(text) if path.suffix.lower() != ".txt" else None
-    return (heading[1] if heading else "") or clean(path.stem)
+    title = (heading[1] if heading else "") or clean(path.stem)
+    return Document(identifier, text, title, {"path": identifier})

@@ -215,8 +215,8 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
     document = one.document
     # The longest first: a name inside an address must not break it.
     for finding in sorted(set(one.findings), key=lambda one: (-len(one.text), one)):
-        mask = _next_mask(one.masker, finding.kind, f"{document.title}{document.text}")
-        put = _replacer(finding.text, mask)
+        word = KINDS[finding.kind][0 if _HAN.search(MASK.sub("", f"{document.title}{document.text}")) else 1]
+        put = _replacer(finding.text, f"[{word}{one.masker.counters.get(finding.kind, 0) + 1}]")
         changed = document._replace(title=put(document.title), text=put(document.text))
         if not _plausible(finding) or changed == document:
             refused.append(finding)
@@ -236,11 +236,6 @@ def _plausible(finding: Finding) -> bool:
     shape = _PLAUSIBLE.get(finding.kind)
     short = len(finding.text) <= _LONGEST.get(finding.kind, 60)
     return len(finding.text) > 1 and short and (shape is None or shape.search(finding.text) is not None)
-
-
-def _next_mask(masker: Masker, kind: str, text: str) -> str:
-    word = KINDS[kind][0 if _HAN.search(MASK.sub("", text)) else 1]
-    return f"[{word}{masker.counters.get(kind, 0) + 1}]"
 
 
 def _replacer(original: str, mask: str) -> Callable[[str], str]:

@@ -54,7 +54,10 @@ def count_all(connection: sqlite3.Connection, _: str = "") -> Stats:
 
 def sizes(folder: Path) -> tuple[int, int]:
     """The bytes of the truth and of what is derived from it."""
-    return sum(map(_size, folder.glob(f"{FILE}*"))), sum(map(_size_inside, folder.glob("gen-*")))
+    # os.walk passes over a folder that vanishes under it, which a rebuild's do; a recursive glob does not.
+    walks = (os.walk(one) for one in folder.glob("gen-*"))
+    derived = (Path(place, name) for walk in walks for place, _, names in walk for name in names)
+    return sum(map(_size, folder.glob(f"{FILE}*"))), sum(map(_size, derived))
 
 
 def fields(connection: sqlite3.Connection) -> list[str]:
@@ -85,8 +88,3 @@ def _size(path: Path) -> int:
     with contextlib.suppress(OSError):
         return path.stat().st_size if path.is_file() else 0
     return 0
-
-
-def _size_inside(folder: Path) -> int:
-    # os.walk passes over a folder that vanishes under it, which a rebuild's do; a recursive glob does not.
-    return sum(_size(Path(place, name)) for place, _, names in os.walk(folder) for name in names)

@@ -156,6 +156,10 @@ def write_audit(path: Path, audited: Audit, pool: Path, texts: Texts) -> None:
     worst = sorted(audited.queries, key=lambda one: (-one.false_negatives - one.false_positives, one.query_id))[:20]
     wanted |= {one.query_id for one in worst}
     queries = {pooled.id: pooled.text for pooled in read_pool(pool) if pooled.id in wanted}
+    corrected = [
+        (queries.get(one.query_id, one.query_id)[:80], [str(getattr(one, name)) for name, _ in _COUNTS])
+        for one in worst
+    ]
     links = [
         ("counts", "Counts"),
         ("positives", "False positives"),
@@ -170,7 +174,8 @@ def write_audit(path: Path, audited: Audit, pool: Path, texts: Texts) -> None:
         heading("False negatives", "negatives")
         + paragraph("The benchmark does not have these; the jury finds that they answer.", "soft")
         + examples(audited.false_negatives, queries, texts),
-        heading("Queries", "queries") + _queries(worst, queries),
+        heading("Queries", "queries")
+        + table("Queries with the most to correct", ("query", *(name for _, name in _COUNTS)), corrected),
     ]
     lead = f"{audited.benchmark}: {len(audited.queries):,} queries, judged again; {audited.rule}."
     write_text(path, document("Audit of a benchmark", lead, links, body))
@@ -200,11 +205,3 @@ def _table(audited: Audit) -> str:
     return table("Mean per query, over the retrieved passages", ("benchmark", *(name for _, name in _COUNTS)), rows) + (
         paragraph(said, "notice")
     )
-
-
-def _queries(worst: Sequence[QueryAudit], queries: dict[str, str]) -> str:
-    rows = [
-        (queries.get(one.query_id, one.query_id)[:80], [str(getattr(one, name)) for name, _ in _COUNTS])
-        for one in worst
-    ]
-    return table("Queries with the most to correct", ("query", *(name for _, name in _COUNTS)), rows)

@@ -244,7 +244,11 @@ def write_pool(
                 report.take(pooled)
                 if pooled.candidates:
                     store.want(candidate.passage_id for candidate in pooled.candidates)
-                    file.write((json.dumps(_as_dict(pooled), ensure_ascii=False) + "\n").encode())
+                    found = [
+                        {"passage_id": c.passage_id, "found": [f._asdict() for f in c.found]} for c in pooled.candidates
+                    ]
+                    line = {"query_id": pooled.id, "query": pooled.text, "candidates": found}
+                    file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
                 if progress is not None:
                     progress(number, len(asked))
             if not report.pairs:
@@ -282,14 +286,6 @@ def pool_collection(
     with ExitStack() as stack:
         opened = open_retrievers(retrievers, index, stack)
         return write_pool(folder.pool, folder.texts, collection, opened, **more)
-
-
-def _as_dict(pooled: PooledQuery) -> dict[str, Any]:
-    candidates = [
-        {"passage_id": candidate.passage_id, "found": [one._asdict() for one in candidate.found]}
-        for candidate in pooled.candidates
-    ]
-    return {"query_id": pooled.id, "query": pooled.text, "candidates": candidates}
 
 
 def read_pool(path: Path | str) -> Iterator[PooledQuery]:

@@ -174,8 +174,7 @@ class Recipe(KeyGroup):
 
     def dimension_of(self, name: str) -> int:
         """The width of the vectors that a stage with a document encoder gives."""
-        width: int = self.stage(name).dimension_in(self)
-        return width
+        return int(self.stage(name).dimension_in(self))
 
     def giving(self, gift: Gift) -> list[Stage]:
         """The stages that leave such a thing, in order."""

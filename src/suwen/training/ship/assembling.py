@@ -85,7 +85,8 @@ def assemble(
         _check_disk(stage, model, root)
         with no_progress_bar():
             model.save(str(stage))
-        full = _full(manifest, "router" if query is not None else "sentence-transformers")
+        document = ModelDocument(kind="sentence-transformers" if query is None else "router", path=".")
+        full = Manifest.model_validate({**manifest.model_dump(), "form": "full", "document": document.model_dump()})
         _copy_rest(root, stage, manifest)
         save_manifest(stage, full)
     return Assembled(Path(out), full, cosine, "document encoder" if query is None else "query encoder")
@@ -138,11 +139,6 @@ def _check_disk(stage: Path, model: Any, root: Path) -> None:
             f"the full pair needs {needed / 2**30:.1f} GiB and {stage.parent} has {free / 2**30:.1f} free: make room, "
             f"choose another --out, or write it in bf16"
         )
-
-
-def _full(light: Manifest, kind: Literal["router", "sentence-transformers"]) -> Manifest:
-    said = {**light.model_dump(), "form": "full", "document": ModelDocument(kind=kind, path=".").model_dump()}
-    return Manifest.model_validate(said)
 
 
 def _copy_rest(root: Path, stage: Path, manifest: Manifest) -> None:

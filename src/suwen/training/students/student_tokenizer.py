@@ -116,16 +116,13 @@ def _pruned(tokenizer: Any, size: int) -> Any:
         if len(order) == size:
             break
         whole = left + right
-        if left in kept and right in kept and not (len(whole) > _LONGEST_WORD and _is_han(whole)):
+        is_han = "\u2e80" <= whole[0] <= "\u9fff" or whole[0] >= "\U00020000"
+        if left in kept and right in kept and not (len(whole) > _LONGEST_WORD and is_han):
             chosen.append((left, right))
             if whole not in kept:
                 kept.add(whole)
                 order.append(whole)
     return models.BPE({token: id_ for id_, token in enumerate(order)}, chosen, unk_token="[UNK]")
-
-
-def _is_han(token: str) -> bool:
-    return "\u2e80" <= token[0] <= "\u9fff" or token[0] >= "\U00020000"
 
 
 def _framed(tokenizer: Any) -> Any:

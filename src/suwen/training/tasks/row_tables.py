@@ -179,9 +179,6 @@ def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
     codes = {own: code for code, own in enumerate(instructions.tolist())}
     made |= {name: np.fromiter(chain(*some), np.int32) for name, some in lists.items()}
     made |= {f"{name}-lengths": np.array([*map(len, some)]) for name, some in lists.items()}
-    codes = {own: code for code, own in enumerate(instructions.tolist())}
-    for name, some in lists.items():
-        made[name], made[f"{name}-lengths"] = np.fromiter(chain(*some), np.int32), np.array([*map(len, some)])
     for side, known in (("query", queries), ("document", documents)):
         encoded = [text.encode("utf-8", "surrogatepass") for text, _ in known]
         made |= {

@@ -147,7 +147,9 @@ class FrozenTower:
 
     def __init__(self, vectors: Any, device: Any) -> None:
         self._device, self._stored = torch.device(device), vectors
-        fits = _fits(len(vectors) * vectors[np.arange(min(len(vectors), 1))].nbytes, self._device)
+        size = len(vectors) * vectors[np.arange(min(len(vectors), 1))].nbytes
+        # A CPU reads the file itself; on a GPU they may take a quarter of what is free.
+        fits = self._device.type == "cuda" and size * 4 < torch.cuda.mem_get_info(self._device)[0]
         self._resident = torch.from_numpy(vectors[np.arange(len(vectors))]).to(self._device) if fits else None
 
     def vectors(self, rows: Ints) -> torch.Tensor:
@@ -159,11 +161,6 @@ class FrozenTower:
     def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
         """One piece: they cost no memory to make again."""
         return [lambda: self.vectors(rows)]
-
-
-def _fits(size: int, device: torch.device) -> bool:
-    """Whether that many bytes take less than a quarter of the device's free memory; a CPU reads the file itself."""
-    return device.type == "cuda" and size * 4 < torch.cuda.mem_get_info(device)[0]
 
 
 def recompute_layers(model: Any, wanted: bool) -> None:
