@@ -245,7 +245,12 @@ class Endpoint:
                 raise EndpointProblem(f"endpoint {self.name!r} is down: it answered {problem.message[:300]}") from None
             # Not every server lists its models; that it answered is enough.
             return []
-        return [_unlisted(self.name, model, listed) for model in models if listed and model not in listed]
+        unlisted = [model for model in models if listed and model not in listed]
+        near = [(difflib.get_close_matches(model, listed, n=1, cutoff=0.0) or listed)[0] for model in unlisted]
+        return [
+            f"endpoint {self.name!r} does not list the model {model!r}; the nearest it lists is {other!r}"
+            for model, other in zip(unlisted, near, strict=True)
+        ]
 
 
 def _listed(answer: Any) -> list[str]:
@@ -253,11 +258,6 @@ def _listed(answer: Any) -> list[str]:
         return [str(one["id"]) for one in answer.json()["data"]]
     except (ValueError, KeyError, TypeError):
         return []
-
-
-def _unlisted(name: str, model: str, listed: list[str]) -> str:
-    near = difflib.get_close_matches(model, listed, n=1, cutoff=0.0) or listed[:1]
-    return f"endpoint {name!r} does not list the model {model!r}; the nearest it lists is {near[0]!r}"
 
 
 def _hint(message: str) -> str:
