@@ -276,9 +276,9 @@ def test_a_dry_run_touches_neither_data_nor_models(tmp_path: Path, stages: Stage
 @pytest.mark.parametrize(
     ("name", "variant", "last"),
     [
-        ("care", "symmetric", "finetune"),
+        pytest.param("care", "symmetric", "finetune", marks=pytest.mark.long),
         ("care", "symmetric-document", "document"),
-        ("care-tiny", "symmetric", "symmetric"),
+        pytest.param("care-tiny", "symmetric", "symmetric", marks=pytest.mark.long),
     ],
 )
 def test_symmetric_models_run_dry(tmp_path: Path, name: str, variant: str, last: str) -> None:
