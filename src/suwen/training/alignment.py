@@ -56,9 +56,9 @@ def text_parts(
         chosen: Ints = encoded[wanted]
         tower = student.tower(form, [texts.texts[place] for place in chosen], training)
         parts.append(Part(form, tower, FrozenTower(vectors.array(target), context.device), wanted, chosen, share))
-    if stage.document_share > 0 and stored.rows is not None:
-        # The documents of the rows: whole answers and articles, which are rare among unlabelled texts.
-        documents = read_table(context, stored).bare
+    # The documents of the rows: whole answers and articles, which are rare among unlabelled texts.
+    documents = read_table(context, stored).bare if stage.document_share > 0 and stored.rows is not None else []
+    if documents:
         places = np.arange(len(documents))
         tower = student.tower("document", documents, training)
         targets = FrozenTower(vectors.array("rows-document"), context.device)

@@ -118,6 +118,13 @@ def test_tokens_are_made_once_and_what_was_cut_short_goes_on(tmp_path, monkeypat
     assert plain.ids.tolist() == found.ids.tolist() and plain.offsets.tolist() == found.offsets.tolist()
 
 
+def test_no_text_is_no_token(tmp_path):
+    # Rows that are all symmetric leave no document in document form.
+    for cache in (None, tmp_path):
+        tokens = tokenise(Letters(), [], cache=cache)
+        assert (tokens.ids.tolist(), tokens.offsets.tolist()) == ([], [0])
+
+
 def test_texts_without_an_identity_are_told_apart_by_what_they_say(tmp_path):
     side = Letters()
     assert [tokenise(side, [text], cache=tmp_path).ids.tolist() for text in "ab"] == [[97], [98]]

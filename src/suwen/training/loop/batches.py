@@ -136,8 +136,8 @@ def tokenise(
         parts: list[Arrays] = [{"ids": np.zeros(0, np.int32), "lengths": np.zeros(1, np.int64)}, *map(part, starts)]
         ids, lengths = (np.concatenate([one[name] for one in parts]) for name in ("ids", "lengths"))
         tokens = Ragged(ids, np.cumsum(lengths))
-    alike = (np.diff(tokens.offsets) == limit).all() and not np.ptp(tokens.ids.reshape(-1, limit), axis=0).any()
-    if alike and any(text != texts[0] for text in texts):
+    full = len(texts) > 1 and (np.diff(tokens.offsets) == limit).all()
+    if full and not np.ptp(tokens.ids.reshape(-1, limit), axis=0).any() and any(text != texts[0] for text in texts):
         raise BatchError(
             f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
             "shorten the prompt, or raise the length"
