@@ -7,16 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 import suwen.training.ship.freezing
 import suwen.training.stages.vectors
 import suwen.training.trained_document
 from suwen.encoders.base_model import load_base
 from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.space import load_manifest
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.recipe_runner import train
+from suwen.training.teacher_vectors import TeacherVectors
 
 SHORT = ("stages.document.training.steps=4", "stages.freeze.measure=false")
 
@@ -79,3 +82,32 @@ def test_many_texts_are_encoded_by_a_compiled_encoder_once_it_is_frozen(
     vectors["start"] = start  # the stages after it would then want another space; they are not run
     train(Recipe.model_validate(raw), tmp_path, device="cpu", only=["freeze", "vectors"])
     assert asked == expected
+
+
+def test_new_tiers_are_trained_in_the_space_of_a_pair_that_is_there(run: Path, tmp_path: Path) -> None:
+    """The document encoder of a pair is taken as it is: the same space, and nothing is trained or rounded again."""
+    built = with_builtins(load_recipe("care-tiny", SHORT), run / "builtin")
+    first = train(built, run, device="cpu", only=["document", "freeze"])
+    pair = first.folder / "freeze" / "model"
+    raw = built.model_dump(mode="json")
+    base = next(stage["base"] for stage in raw["stages"] if stage["stage"] == "document")
+    taken = {"stage": "freeze", "name": "freeze", "pair": str(pair), "base": base}
+    raw["name"] = "tiers"
+    raw["stages"] = [taken, *(stage for stage in raw["stages"] if stage["stage"] == "vectors")]
+    recipe = Recipe.model_validate(raw)
+    assert list(recipe.stages[0].problems(recipe)) == []
+    second = train(recipe, tmp_path, device="cpu")
+    copied = load_manifest(second.folder / "freeze" / "model")
+    assert copied.space == load_manifest(pair).space and not copied.tiers
+    made = TeacherVectors(second.folder / "vectors")
+    encoder = DocumentEncoder.load(pair, base=base, device="cpu")
+    assert made.space == encoder.space.id
+    wide = Recipe.model_validate({**raw, "dimension": 2 * raw["dimension"]})
+    assert "say `dimension:" in next(iter(wide.stages[0].problems(wide)))
+    for wrong, why in (
+        ({"base": None}, "say the `base`"),
+        ({"start": "document"}, "say `start`"),
+        ({"rank": 2}, "`rank`"),
+    ):
+        with pytest.raises(ValidationError, match=why):
+            Recipe.model_validate({**raw, "stages": [{**taken, **wrong}, *raw["stages"][1:]]})

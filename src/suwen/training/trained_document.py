@@ -166,7 +166,8 @@ def document_encoder(context: RunContext, name: str) -> DocumentEncoder:
     if kept is not None:
         return kept
     if "space" in context.recipe.stage(name).gives:
-        base = first_stage(context, name).base
+        # A space that was taken from a pair names its base itself.
+        base = getattr(context.recipe.stage(name), "base", None) or first_stage(context, name).base
         encoder = DocumentEncoder.load(context.model_of(name), base=str(base), device=context.device)
     else:
         encoder = TrainedDocument.load(context, name).encoder(document_folder(context, name))

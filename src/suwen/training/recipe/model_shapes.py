@@ -76,8 +76,9 @@ def shape_of(base: str) -> Shape | None:
 
 def document_shape(recipe: Recipe) -> Shape | None:
     """The shape of the recipe's document encoder."""
-    stage = recipe.decoder_stage
-    return shape_of(stage.base) or shape_of(stage.hub_id or "") if stage is not None else None
+    based = (stage for stage in recipe.giving("encoder") if getattr(stage, "base", None))
+    stage: Any = recipe.decoder_stage or next(based, None)
+    return shape_of(stage.base) or shape_of(getattr(stage, "hub_id", "") or "") if stage is not None else None
 
 
 def student_shape(recipe: Recipe, student: Student) -> Shape | None:

@@ -195,6 +195,19 @@ def _encoder(family: str, folder: Path) -> None:
     shutil.rmtree(parts)
 
 
+def _pair(folder: Path) -> None:
+    """A frozen document encoder as a pair holds it, beside its base."""
+    from suwen.encoders.adapter import apply_lora, read_factors
+    from suwen.encoders.base_model import load_base
+    from suwen.training.ship.freezing import freeze
+
+    _decoder("Qwen2", folder / "base")
+    model = load_base(folder / "base", device="cpu", dtype="fp32", max_length=96)
+    apply_lora(model, rank=2, alpha=4, dropout=0.0)
+    settings: dict[str, Any] = {"name": "tiny", "dimension": _SPACE, "max_length": 96, "device": "cpu"}
+    freeze(read_factors(model), folder / "base", folder / "pair", **settings)
+
+
 def _save_byte_pairs(folder: Path) -> int:
     """A tokenizer like the Qwens': byte pairs, an end token that it does not add by itself."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -243,6 +256,7 @@ def _save_tokenizer(folder: Path, tokenizer: Any, **names: Any) -> None:
 _MODELS: dict[str, Callable[[Path], None]] = {
     "qwen2-tiny": partial(_decoder, "Qwen2"),
     "qwen3-tiny": partial(_decoder, "Qwen3"),
+    "pair-tiny": _pair,
     "gte-tiny": partial(_encoder, "Gte"),
     "bert-tiny": partial(_encoder, "Bert"),
 }
