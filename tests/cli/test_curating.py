@@ -151,6 +151,16 @@ def test_mine(curate: Run, index: Path, tmp_path: Path) -> None:
     assert len(next(read_training_rows(tmp_path / "mined.jsonl")).neg) == 2
 
 
+def test_convert(curate: Run, tmp_path: Path) -> None:
+    (tmp_path / "mqp.csv").write_text("1,Is it flu?,Do I have flu?,1\n1,Is it flu?,What is flu?,0\n", encoding="utf-8")
+    (tmp_path / "held.jsonl").write_text('{"text": "flu is a disease"}\n', encoding="utf-8")
+    told = said(curate("convert", "mqp", "mqp.csv", "rows.jsonl", "--held-out", "held.jsonl", "--json"))
+    assert (told["records"], told["rows"], told["out"]) == (2, 1, "rows.jsonl")
+    row = next(read_training_rows(tmp_path / "rows.jsonl"))
+    assert row.prompt == "Given a sentence, retrieve sentences with the same meaning" and row.neg == ("What is flu?",)
+    assert "evaluation set" in str(curate("convert", "pubmedqa", "mqp.csv", "rows.jsonl").exception)
+
+
 def test_diversify(curate: Run, collection: Path, tmp_path: Path) -> None:
     told = said(curate("diversify", collection, "kept.jsonl", "--seeds", 0, "--threshold", 0.5, "--most", 0, "--json"))
     kept = (tmp_path / "kept.jsonl").read_text("utf-8").splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -44,7 +45,7 @@ def mine(
     window = Window(first, last, margin or None, count)
     with Index.open(index) as opened:
         counts = mine_file(source, opened, to, window, tier=tier, mode=mode, seed=seed)
-    _show_counts(asdict(counts), to, json)
+    show_counts(asdict(counts), to, json)
 
 
 def diversify(
@@ -69,7 +70,7 @@ def diversify(
     wanted = Diversity(k, usual.threshold if threshold is None else threshold, most)
     selected = choose_diverse(source, to, Pair.load(pair), wanted, tier=tier, kind=kind, seeds=seeds)
     warn_seeds(selected)
-    _show_counts(asdict(selected), to, json)
+    show_counts(asdict(selected), to, json)
 
 
 def statistics(
@@ -90,7 +91,8 @@ def statistics(
     show([asdict(line) for line in lines], card.table(lines), json=json)
 
 
-def _show_counts(counts: dict[str, int], to: Path, json: bool) -> None:
+def show_counts(counts: Mapping[str, int], to: Path, json: bool) -> None:
+    """Print what became of what was read."""
     show({**counts, "out": str(to)}, *funnel_lines(counts), f"written to {to}", json=json)
 
 
