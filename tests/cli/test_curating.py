@@ -161,6 +161,15 @@ def test_convert(curate: Run, tmp_path: Path) -> None:
     assert "evaluation set" in str(curate("convert", "pubmedqa", "mqp.csv", "rows.jsonl").exception)
 
 
+def test_pairs(curate: Run, collection: Path, tmp_path: Path) -> None:
+    documents = [{"title": drug, "text": document.text * 3} for drug, document in zip(DRUGS, DOCUMENTS, strict=True)]
+    lines = (json.dumps(document, ensure_ascii=False) + "\n" for document in documents)
+    (tmp_path / "texts.jsonl").write_text("".join(lines), encoding="utf-8")
+    told = said(curate("pairs", "texts.jsonl", "pairs.jsonl", "--count", 3, "--json"))
+    assert told["rows"] == told["pairs of texts.jsonl"] == 3
+    assert next(read_training_rows(tmp_path / "pairs.jsonl")).query == DRUGS[0]
+
+
 def test_diversify(curate: Run, collection: Path, tmp_path: Path) -> None:
     told = said(curate("diversify", collection, "kept.jsonl", "--seeds", 0, "--threshold", 0.5, "--most", 0, "--json"))
     kept = (tmp_path / "kept.jsonl").read_text("utf-8").splitlines()

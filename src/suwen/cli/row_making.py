@@ -1,4 +1,4 @@
-"""Verbs of ``suwen curate`` that make training rows of public sets, of plain text and by a model: ``convert``."""
+"""Verbs of ``suwen curate`` that make training rows of public sets and of plain text: ``convert``, ``pairs``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import typer
 from suwen.bench.published_tables import instructions
 from suwen.cli.choosing import Seed, show_counts
 from suwen.cli.options import Json
+from suwen.cli.output import measuring
 from suwen.curate.convert import convert as converted
 from suwen.curate.leakage import HeldOut
 from suwen.curate.screening import LONGEST
+from suwen.curate.text_pairs import SIZE, make_pairs, read_mix
 
 Rows = Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")]
 HeldOutPath = Annotated[Path | None, typer.Option("--held-out", help='Texts never to train on: jsonl of {"text"}.')]
@@ -55,4 +57,26 @@ def convert(
     show_counts(counts, to, json)
 
 
-VERBS = (convert,)
+def pairs(
+    mix: Annotated[Path, typer.Argument(metavar="MIX", help="A mix of corpora (.toml), or one corpus.")],
+    to: Rows,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="So many pairs [all there are].")] = None,
+    size: Annotated[int, typer.Option("--size", min=40, help="Characters of a passage of an untitled text.")] = SIZE,
+    held_out: HeldOutPath = None,
+    longest: Longest = LONGEST,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Make pairs for pre-training: title and text, or two passages of an untitled text; corpora are mixed by weight.
+
+    Example: `suwen curate pairs mix.toml rows/pretraining.jsonl.gz --count 1000000`
+    """
+    kept_out = HeldOut.read(held_out) if held_out else None
+    with measuring("pairs") as progress:
+        counts = make_pairs(
+            read_mix(mix), to, count=count, size=size, longest=longest, seed=seed, held_out=kept_out, progress=progress
+        )
+    show_counts(counts, to, json)
+
+
+VERBS = (convert, pairs)

@@ -32,16 +32,19 @@ _T = TypeVar("_T")
 class Screen:
     """Passes rows one at a time; ``counts`` has what was left out and why."""
 
-    def __init__(self, *counted: str, held_out: HeldOut | None = None, longest: int = LONGEST) -> None:
+    def __init__(
+        self, *counted: str, held_out: HeldOut | None = None, longest: int = LONGEST, repeats: bool = False
+    ) -> None:
         """Start with nothing seen.
 
         Args:
             *counted: What the maker of the rows counts beside :data:`COUNTED`.
             held_out: What must not be trained on.
             longest: The most characters of a text; of a longer one the whole sentences of its beginning are kept.
+            repeats: Let copies of a row pass, and so remember nothing.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys((*counted, *COUNTED), 0))
-        self._held_out, self._longest = held_out, longest
+        self._held_out, self._longest, self._repeats = held_out, longest, repeats
         self._seen: set[bytes] = set()
 
     def passed(self, row: TrainingRow) -> TrainingRow | None:
@@ -66,6 +69,8 @@ class Screen:
             return "begins_with_the_instruction"
         if self._held_out is not None and self._held_out.hits(texts):
             return "held_out"
+        if self._repeats:
+            return None
         digest = hashlib.blake2b("\0".join((asked, *right)).encode("utf-8", "replace"), digest_size=8).digest()
         seen = digest in self._seen
         self._seen.add(digest)
