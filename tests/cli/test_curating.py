@@ -51,9 +51,13 @@ def play(body: dict[str, Any]) -> str:
         "answerable": {"reason": "", "answerable": True, "answer": "饭后"},
         "similarity": {"reason": "", "similarity": 1},
         "quality": {"reason": "", "quality": 5},
+        "query": {"query": f"{next((one for one in DRUGS if one in content), '')}怎么吃"},
+        "tasks": {"tasks": [f"给出{one}，找出与它有关的说明{one * 9}" for one in DRUGS]},
+        "positive": {"query": "x" * 9, "positive": content[:60], "negative": "不" * 20},
         "found": {"found": [{"kind": "name", "text": "阿强"}] if "阿强" in content else []},
     }
-    return json.dumps(next(value for key, value in said.items() if key in schema), ensure_ascii=False)
+    # The key that comes last says most: an example has a query too.
+    return json.dumps([value for key, value in said.items() if key in schema][-1], ensure_ascii=False)
 
 
 @pytest.fixture
@@ -141,6 +145,21 @@ def test_rows(curate: Run, collection: Path, index: Path, tmp_path: Path, server
     assert told["funnel"]["rows"] == 6 and told["steps"][0]["cached"] == 2 and server.repeated == 0
     rows = list(read_training_rows(tmp_path / "rows.jsonl"))
     assert all(row.query[:2] in row.pos[0] and not any(row.query[:2] in text for text in row.neg) for row in rows)
+
+
+def test_synthesise_then_keep_what_is_found_again(
+    curate: Run, collection: Path, index: Path, tmp_path: Path, server: Server
+) -> None:
+    line = ("synthesise", "made.jsonl", "--from", collection, "--dataset", "药品说明", "-m", "m", "--json")
+    assert "no instruction for the data set" in str(curate(*line).exception)
+    line = (*line, "--instruction", "找出说明")
+    assert said(curate(*line, "--dry-run"))["total"]["calls"] == 6 and server.total == 0
+    assert said(curate(*line))["funnel"]["rows"] == 6
+    told = said(curate("round-trip", "made.jsonl", index, "kept.jsonl", "--mode", "lexical", "--top", 1, "--json"))
+    assert told["read"] == told["kept"] == 6 and len(list(read_training_rows(tmp_path / "kept.jsonl"))) == 6
+    assert said(curate("sample", "kept.jsonl", "check", "--size", 4, "--json"))["rows_to_check"] == 4
+    told = said(curate("synthesise", "tasks.jsonl", "--tasks", 6, "-m", "m", "--json"))
+    assert told["funnel"]["tasks"] == 6 and told["funnel"]["repeated"] == 5
 
 
 def test_mine(curate: Run, index: Path, tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli.choosing import VERBS as CHOOSING
-from suwen.cli.choosing import IndexPath, Seed, Seeds, warn_seeds
+from suwen.cli.choosing import HeldOutPath, IndexPath, Seed, Seeds, warn_seeds
 from suwen.cli.model_options import Session, asking, funnel_lines, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import NEGATIVE, counting, say, show
 from suwen.cli.row_making import VERBS as MAKING
-from suwen.cli.row_making import HeldOutPath
 from suwen.corpora.collection import Collection
 from suwen.curate.anonymise import anonymise_file
 from suwen.curate.benchmark_assembly import Assembly
@@ -104,7 +103,7 @@ def synonyms(
     entries = Dictionary(read_synonyms(dictionary))
     with asking(session, "questions") as asker:
         funnel = make_sts(asked, entries, asker, to, settings)
-    show_outcome(asker, asdict(funnel), json, out=to)
+    show_outcome(asker, funnel, json, out=to)
 
 
 @curate_app.command()
@@ -206,9 +205,9 @@ def anonymise(
     """
     with asking(session, "documents") as asker:
         counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed)
-    show_outcome(asker, asdict(counts), json, out=to)
-    if counts.suspicious and not session.dry_run:
-        say(f"{counts.suspicious} documents still look personal: check them by hand (--sheet)")
+    show_outcome(asker, counts, json, out=to)
+    if counts["suspicious"] and not session.dry_run:
+        say(f"{counts['suspicious']} documents still look personal: check them by hand (--sheet)")
         raise typer.Exit(NEGATIVE)
 
 

@@ -1,4 +1,4 @@
-"""Verbs of ``suwen curate`` that make training rows of public sets and of plain text: ``convert``, ``pairs``."""
+"""Verbs of ``suwen curate`` that make training rows: ``convert``, ``pairs``, ``synthesise``. See ``curating`` too."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 from suwen.bench.published_tables import instructions
-from suwen.cli.choosing import Seed, show_counts
+from suwen.cli.choosing import HeldOutPath, Seed, show_counts
+from suwen.cli.model_options import Session, asking, show_outcome, with_options
 from suwen.cli.options import Json
 from suwen.cli.output import measuring
 from suwen.curate.convert import convert as converted
 from suwen.curate.leakage import HeldOut
 from suwen.curate.screening import LONGEST
+from suwen.curate.synthesise import PASSAGE_SIZE, synthesise_rows
 from suwen.curate.text_pairs import SIZE, make_pairs, read_mix
 
 Rows = Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")]
-HeldOutPath = Annotated[Path | None, typer.Option("--held-out", help='Texts never to train on: jsonl of {"text"}.')]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="Draw so many at random [all].")]
 Longest = Annotated[int, typer.Option("--longest", min=20, help="Characters of the longest text; more is cut off.")]
 
@@ -79,4 +80,41 @@ def pairs(
     show_counts(counts, to, json)
 
 
-VERBS = (convert, pairs)
+@with_options
+def synthesise(
+    to: Rows,
+    session: Session,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Documents: a query is written for each of their passages.")
+    ] = None,
+    dataset: Annotated[str, typer.Option("--dataset", help="What the documents are: pubmed, meadow, or a name.")] = "",
+    instruction: Annotated[str, typer.Option("--instruction", help="Of the rows, where the paper has none.")] = "",
+    tasks: Annotated[int, typer.Option("--tasks", min=0, help="Think of so many tasks, with an example each.")] = 0,
+    count: Count = None,
+    size: Annotated[int, typer.Option("--size", min=32, help="Estimated tokens of a passage.")] = PASSAGE_SIZE,
+    held_out: HeldOutPath = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Have a model write training rows: queries for passages (`--from`), or examples of search tasks (`--tasks`).
+
+    Example: `suwen curate synthesise rows.jsonl.gz --from pubmed.jsonl --dataset pubmed -m large --dry-run`
+    """
+    kept_out = HeldOut.read(held_out) if held_out else None
+    with asking(session, "requests") as asker:
+        counts = synthesise_rows(
+            to,
+            asker,
+            source=source,
+            dataset=dataset,
+            instruction=instruction,
+            tasks=tasks,
+            count=count,
+            size=size,
+            seed=seed,
+            held_out=kept_out,
+        )
+    show_outcome(asker, counts, json, out=to)
+
+
+VERBS = (convert, pairs, synthesise)

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -144,9 +145,10 @@ def _delimited(path: Path, encoding: str, delimiter: str, columns: Sequence[str]
     # The limit is the process's own; it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), _CELL_LIMIT))
     with open_text(path, encoding) as file:
-        bare = columns and _is_bare(path, encoding, delimiter, columns)
+        first = [file.readline()] if columns else []
+        bare = columns and not {cell.strip(' "\r\n') for cell in first[0].split(delimiter)} & set(columns)
         quoting: Literal[0, 3] = 3 if bare and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
-        reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting)
+        reader = csv.reader(chain(first, file), delimiter=delimiter, strict=True, quoting=quoting)
         header = list(columns) if bare else _header(reader, path)
         while True:
             place = f"{path}:{reader.line_num + 1}"
@@ -161,12 +163,6 @@ def _delimited(path: Path, encoding: str, delimiter: str, columns: Sequence[str]
                 continue
             if cells:
                 yield place, _cells(cells, header, place)
-
-
-def _is_bare(path: Path, encoding: str, delimiter: str, columns: Sequence[str]) -> bool:
-    """Whether the first row of a file is data: none of its cells is the name of a column."""
-    with open_text(path, encoding) as file:
-        return not {cell.strip(' "') for cell in file.readline().rstrip("\r\n").split(delimiter)} & set(columns)
 
 
 def _header(reader: Iterator[list[str]], path: Path) -> list[str]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -29,7 +29,6 @@ from suwen.curate.screening import LONGEST, Screen
 from suwen.text.clean import clean
 
 SETS = Path(__file__).parent / "labelled_sets.toml"
-_UNREAD = (None, "text")
 #: Fields that may say where a record comes from.
 _ORIGINS = ("source", "file_name", "url", "dialogue_url")
 
@@ -56,12 +55,6 @@ class LabelledSet(BaseModel):
 
 #: What is counted beside what :class:`~suwen.curate.screening.Screen` counts.
 COUNTED = ("records", "unreadable", "of_an_evaluation_set", "of_neither_label", "judged_without_a_text")
-
-
-class _Example(NamedTuple):
-    query: str
-    pos: list[str]
-    neg: list[str]
 
 
 def read_sets(path: Path | None = None) -> dict[str, LabelledSet]:
@@ -124,12 +117,11 @@ def convert(
         examples = _judged(Collection.open(source), split, screen.counts)
     else:
         examples = _examples(source, kind, measured, screen.counts)
-    made = (TrainingRow(one.query, tuple(one.pos), tuple(one.neg), instruction) for one in examples)
-    screen.write(to, made, count, seed)
+    screen.write(to, (row._replace(prompt=instruction) for row in examples), count, seed)
     return screen.counts
 
 
-def _judged(collection: Collection, split: str, counts: Counter[str]) -> Iterator[_Example]:
+def _judged(collection: Collection, split: str, counts: Counter[str]) -> Iterator[TrainingRow]:
     """The judged queries of a collection: grades above 0 answer, a 0 is a negative."""
     judged = collection.qrels(split)
     wanted = {id_ for grades in judged.values() for id_ in grades}
@@ -138,12 +130,12 @@ def _judged(collection: Collection, split: str, counts: Counter[str]) -> Iterato
         counts["records"] += 1
         grades = {id_: grade for id_, grade in judged[query.id].items() if id_ in texts}
         counts["judged_without_a_text"] += len(judged[query.id]) - len(grades)
-        right, wrong = ([texts[id_] for id_ in grades if (grades[id_] > 0) is answers] for answers in (True, False))
-        yield _Example(query.text, right, wrong)
+        pos, neg = (tuple(texts[id_] for id_ in grades if (grades[id_] > 0) is right) for right in (True, False))
+        yield TrainingRow(query.text, pos, neg)
 
 
-def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]) -> Iterator[_Example]:
-    pairs: dict[str, _Example] = {}
+def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]) -> Iterator[TrainingRow]:
+    pairs: dict[str, TrainingRow] = {}
     for path, place, record in _records(source, kind):
         counts["records"] += 1
         if isinstance(record, BadRecord):
@@ -153,19 +145,20 @@ def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: 
         if any(name in origin for name in measured):
             counts["of_an_evaluation_set"] += 1
             continue
-        example = _example(record, kind, place)
+        row = _row(record, kind, place)
         label = _field(record, kind.label, place, needed=bool(kind.label) and not kind.negative)
         if label is None:
-            yield example
+            yield row
         elif (says := kind.labels.get(str(label).lower())) is None:
             counts["of_neither_label"] += 1
         else:
-            pair = pairs.setdefault(example.query, _Example(example.query, [], []))
-            (pair.pos if says == "positive" else pair.neg).extend(example.pos)
+            pair = pairs.get(row.query, TrainingRow(row.query, ()))
+            sides = (pair.pos + row.pos, pair.neg) if says == "positive" else (pair.pos, pair.neg + row.pos)
+            pairs[row.query] = TrainingRow(row.query, *sides)
     yield from pairs.values()
 
 
-def _example(record: Mapping[str, Any], kind: LabelledSet, place: str) -> _Example:
+def _row(record: Mapping[str, Any], kind: LabelledSet, place: str) -> TrainingRow:
     queries = _texts(_field(record, kind.query, place, needed=True), kind)
     pos = _texts(_field(record, kind.positive, place, needed=True), kind)
     neg = _texts(_field(record, kind.negative, place), kind)
@@ -174,7 +167,7 @@ def _example(record: Mapping[str, Any], kind: LabelledSet, place: str) -> _Examp
         right = [mark == max(marks) if kind.best else mark > 0 for mark in marks]
         neg += [] if kind.best else [text for text, may in zip(pos, right, strict=True) if not may]
         pos = [text for text, may in zip(pos, right, strict=True) if may]
-    return _Example(queries[0] if queries else "", pos, neg)
+    return TrainingRow(queries[0] if queries else "", tuple(pos), tuple(neg))
 
 
 def _field(record: Mapping[str, Any], names: Sequence[str], place: str, *, needed: bool = False) -> Any:
@@ -192,9 +185,8 @@ def _field(record: Mapping[str, Any], names: Sequence[str], place: str, *, neede
 
 
 def _inside(value: Any, step: str) -> Any:
-    if isinstance(value, Mapping):
-        return value.get(step)
-    return value[int(step)] if isinstance(value, list) and step.isdigit() and int(step) < len(value) else None
+    items = value if isinstance(value, list) else ()
+    return (value if isinstance(value, Mapping) else {str(at): item for at, item in enumerate(items)}).get(step)
 
 
 def _texts(value: Any, kind: LabelledSet) -> list[str]:
@@ -211,7 +203,9 @@ def _texts(value: Any, kind: LabelledSet) -> list[str]:
 def _records(source: Path, kind: LabelledSet) -> Iterator[tuple[Path, *Row]]:
     files = [source]
     if source.is_dir():
-        files = sorted(path for path in source.rglob("*") if path.suffix == ".xml" or format_of(path) not in _UNREAD)
+        files = sorted(
+            path for path in source.rglob("*") if path.suffix == ".xml" or format_of(path) not in (None, "text")
+        )
     for path in files:
         is_xml = path.suffix == ".xml"
         read = (

@@ -24,7 +24,7 @@ LONGEST = 4000
 #: What is counted of every kind of row: those written, and why others, or some of their texts, were not.
 COUNTED = (
     *("rows", "not_drawn", "repeated", "held_out", "without_text", "positive_is_the_query"),
-    *("negative_is_a_positive", "begins_with_the_instruction", "texts_cut"),
+    *("negative_is_a_positive", "begins_with_the_instruction", "copied_from_the_passage", "texts_cut"),
 )
 _T = TypeVar("_T")
 
@@ -33,7 +33,12 @@ class Screen:
     """Passes rows one at a time; ``counts`` has what was left out and why."""
 
     def __init__(
-        self, *counted: str, held_out: HeldOut | None = None, longest: int = LONGEST, repeats: bool = False
+        self,
+        *counted: str,
+        held_out: HeldOut | None = None,
+        longest: int = LONGEST,
+        repeats: bool = False,
+        by_model: bool = False,
     ) -> None:
         """Start with nothing seen.
 
@@ -42,9 +47,11 @@ class Screen:
             held_out: What must not be trained on.
             longest: The most characters of a text; of a longer one the whole sentences of its beginning are kept.
             repeats: Let copies of a row pass, and so remember nothing.
+            by_model: A model wrote the queries. One that stands in its passage word for word teaches to match words
+                and nothing else, and one that was written before has other answers: both are left out.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys((*counted, *COUNTED), 0))
-        self._held_out, self._longest, self._repeats = held_out, longest, repeats
+        self._held_out, self._longest, self._repeats, self._by_model = held_out, longest, repeats, by_model
         self._seen: set[bytes] = set()
 
     def passed(self, row: TrainingRow) -> TrainingRow | None:
@@ -54,24 +61,32 @@ class Screen:
         copies = wrong.keys() & {*right, asked}
         pos = tuple(text for compared, text in right.items() if compared not in ("", asked))
         neg = tuple(text for compared, text in wrong.items() if compared and compared not in copies)
-        reason = self._reason(asked, right, pos, TrainingRow(row.query, pos, neg, *row[3:5]))
-        self.counts[reason or "rows"] += 1
-        self.counts["negative_is_a_positive"] += 0 if reason else len(copies)
-        cut = self._cut
-        return None if reason else TrainingRow(cut(row.query), tuple(map(cut, pos)), tuple(map(cut, neg)), *row[3:5])
+        own = TrainingRow(row.query, pos, neg, *row[3:5])
+        reason = self._reason(asked, right, own)
+        self.counts.update({reason or "rows": 1, "negative_is_a_positive": 0 if reason else len(copies)})
+        return (
+            None
+            if reason
+            else own._replace(
+                query=self._cut(row.query), pos=tuple(map(self._cut, pos)), neg=tuple(map(self._cut, neg))
+            )
+        )
 
-    def _reason(self, asked: str, right: Iterable[str], pos: tuple[str, ...], row: TrainingRow) -> str | None:
+    def _reason(self, asked: str, right: Iterable[str], row: TrainingRow) -> str | None:
         """Why a row is left out, as the counts call it."""
-        if not asked or not pos:
+        if not asked or not row.pos:
             return "positive_is_the_query" if asked in right and asked else "without_text"
-        texts, start = (row.query, *pos, *row.neg), row.prompt.strip()
+        texts, start = (row.query, *row.pos, *row.neg), row.prompt.strip()
         if start and any(text.startswith(start) for text in texts):
             return "begins_with_the_instruction"
         if self._held_out is not None and self._held_out.hits(texts):
             return "held_out"
+        if self._by_model and HeldOut([row.query]).hits(row.pos):
+            return "copied_from_the_passage"
         if self._repeats:
             return None
-        digest = hashlib.blake2b("\0".join((asked, *right)).encode("utf-8", "replace"), digest_size=8).digest()
+        whole = asked if self._by_model else "\0".join((asked, *right))
+        digest = hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=8).digest()
         seen = digest in self._seen
         self._seen.add(digest)
         return "repeated" if seen else None

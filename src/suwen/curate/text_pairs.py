@@ -28,8 +28,6 @@ from suwen.text.split import Span, sentences
 INSTRUCTION = "Given a query, retrieve passages that are relevant to the query"
 #: Characters of a drawn passage: at most, and at least.
 SIZE, SHORTEST = 1200, 40
-_TRIES = 5
-_WORD = re.compile(r"\S+")
 
 
 class Corpus(BaseModel):
@@ -148,8 +146,8 @@ def two_passages(text: str, dice: random.Random, size: int = SIZE) -> tuple[str,
     """
     units = sentences(text)
     if len(units) < 2:
-        units = [Span(*match.span()) for match in _WORD.finditer(text)]
-    for _ in range(_TRIES if len(units) > 1 else 0):
+        units = [Span(*match.span()) for match in re.finditer(r"\S+", text)]
+    for _ in range(5 if len(units) > 1 else 0):
         middle = dice.randrange(1, len(units))
         drawn = [_passage(text, part, dice, size) for part in (units[:middle], units[middle:])]
         if min(map(len, drawn)) >= SHORTEST:
