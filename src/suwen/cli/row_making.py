@@ -42,19 +42,21 @@ def convert(
 
     Example: `suwen curate convert mednli mli_train_v1.jsonl rows/mednli.jsonl.gz`
     """
-    counts = converted(
-        name,
-        source,
-        to,
-        instructions("bmretriever"),
-        sets=sets,
-        count=count,
-        seed=seed,
-        split=split,
-        held_out=HeldOut.read(held_out) if held_out else None,
-        longest=longest,
-        evaluation_sets=evaluation_sets,
-    )
+    with measuring("rows") as progress:
+        counts = converted(
+            name,
+            source,
+            to,
+            instructions("bmretriever"),
+            sets=sets,
+            count=count,
+            seed=seed,
+            split=split,
+            held_out=HeldOut.read(held_out) if held_out else None,
+            longest=longest,
+            evaluation_sets=evaluation_sets,
+            progress=progress,
+        )
     show_counts(counts, to, json)
 
 
@@ -73,7 +75,7 @@ def pairs(
     Example: `suwen curate pairs mix.toml rows/pretraining.jsonl.gz --count 1000000`
     """
     kept_out = HeldOut.read(held_out) if held_out else None
-    with measuring("pairs") as progress:
+    with measuring("rows") as progress:
         counts = make_pairs(
             read_mix(mix), to, count=count, size=size, longest=longest, seed=seed, held_out=kept_out, progress=progress
         )

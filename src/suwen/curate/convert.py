@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -80,6 +80,7 @@ def convert(
     held_out: HeldOut | None = None,
     longest: int = LONGEST,
     evaluation_sets: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Counter[str]:
     """Write the training rows of a local copy of a data set.
 
@@ -98,6 +99,7 @@ def convert(
         held_out: What must not be trained on.
         longest: See :class:`~suwen.curate.screening.Screen`.
         evaluation_sets: Take records of sets the paper measures on as well.
+        progress: See :class:`~suwen.curate.screening.Screen`.
     """
     known = read_sets(sets)
     if name not in known:
@@ -112,7 +114,7 @@ def convert(
     if not instruction:
         raise CurateError(f"{name} has no instruction: name its row of the paper's table (published), or write one")
     measured = () if evaluation_sets else tuple(other for other, one in known.items() if one.measured)
-    screen = Screen(*COUNTED, held_out=held_out, longest=longest)
+    screen = Screen(*COUNTED, held_out=held_out, longest=longest, progress=progress)
     if source.is_dir() and find_layout(source).corpus:
         examples = _judged(Collection.open(source), split, screen.counts)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +39,7 @@ class Screen:
         longest: int = LONGEST,
         repeats: bool = False,
         by_model: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Start with nothing seen.
 
@@ -49,9 +50,11 @@ class Screen:
             repeats: Let copies of a row pass, and so remember nothing.
             by_model: A model wrote the queries. One that stands in its passage word for word teaches to match words
                 and nothing else, and one that was written before has other answers: both are left out.
+            progress: Called with the rows that passed and 0 (their end is not known), every thousand.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys((*counted, *COUNTED), 0))
         self._held_out, self._longest, self._repeats, self._by_model = held_out, longest, repeats, by_model
+        self._progress = progress or (lambda _done, _total: None)
         self._seen: set[bytes] = set()
 
     def passed(self, row: TrainingRow) -> TrainingRow | None:

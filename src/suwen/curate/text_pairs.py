@@ -78,9 +78,10 @@ def make_pairs(
         longest: The most characters of a titled text; of a longer one the beginning is kept.
         seed: Of every draw.
         held_out: What must not be trained on.
-        progress: Called with the pairs made and ``count``, every thousand documents.
+        progress: See :class:`~suwen.curate.screening.Screen`.
     """
-    screen = Screen("documents", "unreadable", "too_short", held_out=held_out, longest=longest, repeats=True)
+    kinds = ("documents", "unreadable", "too_short")
+    screen = Screen(*kinds, held_out=held_out, longest=longest, repeats=True, progress=progress)
     counts, dice = screen.counts, random.Random(f"{seed}:pairs")
 
     def made() -> Iterator[TrainingRow]:
@@ -88,8 +89,6 @@ def make_pairs(
             if counts["rows"] == count:
                 return
             counts["documents"] += 1
-            if progress is not None and counts["documents"] % 1000 == 0:
-                progress(counts["rows"], count or 0)
             if (pair := pair_of(document, dice, size, crops=corpus.crops)) is None:
                 counts["too_short"] += 1
             else:
