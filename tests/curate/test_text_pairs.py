@@ -73,7 +73,7 @@ def test_corpora_are_mixed_by_weight_with_a_seed(tmp_path: Path) -> None:
     entry = '[[corpora]]\npath = "{}.jsonl"\nweight = {}\ntext = "abstract"\n'
     mix.write_text(entry.format("a", 3) + entry.format("b", 1), encoding="utf-8")
     counts = make_pairs(read_mix(mix), tmp_path / "one.jsonl", count=400, seed=1)
-    assert counts["rows"] == 400 and 260 < counts["pairs of a.jsonl"] < 340
+    assert counts["rows"] == 400 and 260 < counts[f"pairs of {tmp_path / 'a.jsonl'}"] < 340
     rows = list(read_training_rows(tmp_path / "one.jsonl"))
     assert {row.prompt for row in rows} == {INSTRUCTION} and rows[0].pos == (LONG[:300].strip(),)
     again = make_pairs(read_mix(mix), tmp_path / "two.jsonl", count=400, seed=1)

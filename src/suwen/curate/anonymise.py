@@ -28,6 +28,7 @@ from suwen.text.split import sentences
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _COLUMNS = ("document", "text", "masked by rules", "masked by the model", "still suspicious", "right")
+_COUNTED = ("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check")
 _LONGEST = {"name": 40, "address": 120}
 _PLAUSIBLE: dict[str, re.Pattern[str]] = {
     "email": re.compile("@"),
@@ -112,7 +113,7 @@ def anonymise_file(
     """
     if not 0 <= share <= 1:
         raise CurateError(f"a share of {share} of the documents cannot be checked: give 0 to 1")
-    counts, rows = Counter[str](), list[tuple[str, ...]]()
+    counts, rows = Counter(dict.fromkeys(_COUNTED, 0)), list[tuple[str, ...]]()
 
     def records() -> Iterator[dict[str, Any]]:
         for done in anonymise(read_documents(source), asker):

@@ -209,10 +209,9 @@ def _records(source: Path, kind: LabelledSet) -> Iterator[tuple[Path, *Row]]:
             path for path in source.rglob("*") if path.suffix == ".xml" or format_of(path) not in (None, "text")
         )
     for path in files:
-        is_xml = path.suffix == ".xml"
         read = (
             _xml_records(path, kind.element)
-            if is_xml
+            if path.suffix == ".xml"
             else rows(path, format_of(path) or "jsonl", "utf-8", kind.columns)
         )
         yield from ((path, place, record) for place, record in read)

@@ -28,6 +28,7 @@ from suwen.text.split import Span, sentences
 INSTRUCTION = "Given a query, retrieve passages that are relevant to the query"
 #: Characters of a drawn passage: at most, and at least.
 SIZE, SHORTEST = 1200, 40
+_COUNTED = ("documents", "unreadable", "too_short")
 
 
 class Corpus(BaseModel):
@@ -80,8 +81,7 @@ def make_pairs(
         held_out: What must not be trained on.
         progress: See :class:`~suwen.curate.screening.Screen`.
     """
-    kinds = ("documents", "unreadable", "too_short")
-    screen = Screen(*kinds, held_out=held_out, longest=longest, repeats=True, progress=progress)
+    screen = Screen(*_COUNTED, held_out=held_out, longest=longest, repeats=True, progress=progress)
     counts, dice = screen.counts, random.Random(f"{seed}:pairs")
 
     def made() -> Iterator[TrainingRow]:
@@ -89,10 +89,9 @@ def make_pairs(
             if counts["rows"] == count:
                 return
             counts["documents"] += 1
-            if (pair := pair_of(document, dice, size, crops=corpus.crops)) is None:
-                counts["too_short"] += 1
-            else:
-                counts[f"pairs of {corpus.path.name}"] += 1
+            pair = pair_of(document, dice, size, crops=corpus.crops)
+            counts[f"pairs of {corpus.path}" if pair else "too_short"] += 1
+            if pair:
                 yield TrainingRow(pair[0], (pair[1],), (), INSTRUCTION)
 
     screen.write(to, made())
