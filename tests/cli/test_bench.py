@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,17 @@ def test_contamination_of_a_suite_and_of_a_collection(suite: Path, collection: P
     assert [(one["query"], one["kind"]) for one in told["overlaps"]] == [("q1", "exact")]
     clean = run("contamination", lines(tmp_path / "clean.jsonl", rows[1:]), "--suite", suite)
     assert clean.exit_code == 0 and "0 exact, 0 near" in clean.stdout
+
+
+def test_contamination_looks_through_every_suite(collection: Path, tmp_path: Path):
+    copies = [tmp_path / "data" / "bmretriever" / "NFCorpus", tmp_path / "data" / "cmirb" / "CmedqaRetrieval"]
+    for copy in copies:
+        shutil.copytree(collection, copy)
+        (copy / "qrels" / "test.tsv").rename(copy / "qrels" / ("test.tsv" if "NF" in copy.name else "dev.tsv"))
+    training = lines(tmp_path / "train.jsonl", [{"query": "高血压 怎么吃？", "pos": ["少盐"], "neg": []}])
+    found = run("contamination", training, "--suite", "all", "--data", tmp_path / "data", "--offline")
+    assert found.exit_code == 3 and "NFCorpus/q1" in found.stdout and "CmedqaRetrieval/q1" in found.stdout
+    assert "left out MedExamRetrieval" in found.stderr
 
 
 def test_suites_are_listed_with_their_tasks():

@@ -51,9 +51,13 @@ def play(body: dict[str, Any]) -> str:
         "answerable": {"reason": "", "answerable": True, "answer": "饭后"},
         "similarity": {"reason": "", "similarity": 1},
         "quality": {"reason": "", "quality": 5},
+        "query": {"query": f"{next((one for one in DRUGS if one in content), '')}怎么吃"},
+        "tasks": {"tasks": [f"给出{one}，找出与它有关的说明{one * 9}" for one in DRUGS]},
+        "positive": {"query": "x" * 9, "positive": content[:60], "negative": "不" * 20},
         "found": {"found": [{"kind": "name", "text": "阿强"}] if "阿强" in content else []},
     }
-    return json.dumps(next(value for key, value in said.items() if key in schema), ensure_ascii=False)
+    # The key that comes last says most: an example has a query too.
+    return json.dumps([value for key, value in said.items() if key in schema][-1], ensure_ascii=False)
 
 
 @pytest.fixture
@@ -143,12 +147,46 @@ def test_rows(curate: Run, collection: Path, index: Path, tmp_path: Path, server
     assert all(row.query[:2] in row.pos[0] and not any(row.query[:2] in text for text in row.neg) for row in rows)
 
 
+def test_synthesise_then_keep_what_is_found_again(
+    curate: Run, collection: Path, index: Path, tmp_path: Path, server: Server
+) -> None:
+    line = ("synthesise", "made.jsonl", "--from", collection, "--dataset", "药品说明", "-m", "m", "--json")
+    assert "no instruction for the data set" in str(curate(*line).exception)
+    line = (*line, "--instruction", "找出说明")
+    assert said(curate(*line, "--dry-run"))["total"]["calls"] == 6 and server.total == 0
+    assert said(curate(*line))["funnel"]["rows"] == 6
+    told = said(curate("round-trip", "made.jsonl", index, "kept.jsonl", "--mode", "lexical", "--top", 1, "--json"))
+    assert told["read"] == told["kept"] == 6 and len(list(read_training_rows(tmp_path / "kept.jsonl"))) == 6
+    assert said(curate("sample", "kept.jsonl", "check", "--size", 4, "--json"))["rows_to_check"] == 4
+    told = said(curate("synthesise", "tasks.jsonl", "--tasks", 6, "-m", "m", "--json"))
+    assert told["funnel"]["tasks"] == 6 and told["funnel"]["repeated"] == 5
+
+
 def test_mine(curate: Run, index: Path, tmp_path: Path) -> None:
     row = {"query": QUERIES[0].text, "pos": [DOCUMENTS[0].text]}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     told = said(curate("mine", "rows.jsonl", index, "mined.jsonl", "--first", 1, "--margin", 0, "--count", 2, "--json"))
     assert told["rows"] == 1 and told["negatives"] == 2
     assert len(next(read_training_rows(tmp_path / "mined.jsonl")).neg) == 2
+
+
+def test_convert(curate: Run, tmp_path: Path) -> None:
+    (tmp_path / "mqp.csv").write_text("1,Is it flu?,Do I have flu?,1\n1,Is it flu?,What is flu?,0\n", encoding="utf-8")
+    (tmp_path / "held.jsonl").write_text('{"text": "flu is a disease"}\n', encoding="utf-8")
+    told = said(curate("convert", "mqp", "mqp.csv", "rows.jsonl", "--held-out", "held.jsonl", "--json"))
+    assert (told["records"], told["rows"], told["out"]) == (2, 1, "rows.jsonl")
+    row = next(read_training_rows(tmp_path / "rows.jsonl"))
+    assert row.prompt == "Given a sentence, retrieve sentences with the same meaning" and row.neg == ("What is flu?",)
+    assert "evaluation set" in str(curate("convert", "pubmedqa", "mqp.csv", "rows.jsonl").exception)
+
+
+def test_pairs(curate: Run, collection: Path, tmp_path: Path) -> None:
+    documents = [{"title": drug, "text": document.text * 3} for drug, document in zip(DRUGS, DOCUMENTS, strict=True)]
+    lines = (json.dumps(document, ensure_ascii=False) + "\n" for document in documents)
+    (tmp_path / "texts.jsonl").write_text("".join(lines), encoding="utf-8")
+    told = said(curate("pairs", "texts.jsonl", "pairs.jsonl", "--count", 3, "--json"))
+    assert told["rows"] == told["pairs of texts.jsonl"] == 3
+    assert next(read_training_rows(tmp_path / "pairs.jsonl")).query == DRUGS[0]
 
 
 def test_diversify(curate: Run, collection: Path, tmp_path: Path) -> None:

@@ -190,3 +190,18 @@ def test_memory_does_not_grow_with_the_file(tmp_path, format):
     finally:
         tracemalloc.stop()
     assert sum(1 for _ in reading) == 90_000
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.csv", '1,"two, three"\n4,five\n', [{"x": "1", "y": "two, three"}, {"x": "4", "y": "five"}]),
+        ("a.csv", "y,x\n1,2\n", [{"y": "1", "x": "2"}]),
+        ("a.tsv", 'say "a\tb" c\n', [{"x": 'say "a', "y": 'b" c'}]),
+        ("a.jsonl", '["a", "b", "c"]\n{"y": 1}\n', [{"x": "a", "y": "b"}, {"y": 1}]),
+    ],
+)
+def test_columns_name_what_a_file_does_not(tmp_path, name, text, found):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    path = tmp_path / name
+    assert [record for _, record in rows(path, format_of(path), columns=("x", "y"))] == found

@@ -126,8 +126,8 @@ def test_the_sheet_draws_its_share_and_all_that_is_suspicious(ask, tmp_path: Pat
         sheet = {"sheet": tmp_path / name, "share": share, "seed": 3}
         with Server(play) as server:
             counts = anonymise_file(tmp_path / "notes.jsonl", tmp_path / "masked.jsonl", ask(server.url), **sheet)
-        assert counts.documents == 100 and counts.suspicious == 1
-        return counts.to_check
+        assert counts["documents"] == 100 and counts["suspicious"] == 1
+        return counts["to_check"]
 
     assert checked("few.csv", 0.0) == 1 and 10 <= checked("check.csv", 0.25) <= 40
     assert checked("again.csv", 0.25) and (tmp_path / "check.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()

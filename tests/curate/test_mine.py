@@ -105,6 +105,13 @@ def test_copies_and_near_copies_are_left_out() -> None:
     assert len(few) == 2 and "骨折" in few and few[0] in texts[3:5]
 
 
+def test_a_piece_of_a_positive_is_no_negative() -> None:
+    whole = "痛风是一种关节炎。它常在夜间发作，大脚趾疼痛难忍。治疗上要降低尿酸，少喝酒，多喝水。"
+    pieces = [Found(whole[:9], 0.9), Found(whole[9:24], 0.8), Found("高血压病人要少吃盐，多走路。", 0.7)]
+    (row,) = mine_negatives([TrainingRow("痛风怎么办", (whole,))], lambda q, k: [pieces], Window(1, margin=None))
+    assert row.neg == (pieces[2].text,)
+
+
 def test_the_draw_follows_the_seed_and_not_the_batch() -> None:
     rows = [ROW._replace(query=f"问题{number}") for number in range(9)]
 

@@ -55,13 +55,16 @@ def run(
 def test_pairs_and_rows_are_written_and_keep_the_rules(ask, tmp_path) -> None:
     with Server(write) as server:
         funnel, _ = run(ask, server.url, tmp_path / "sts", train=0.4, seed=1)
-    assert funnel.queries == funnel.with_a_term == funnel.rewritten == 20
-    assert funnel.test_pairs + funnel.training_rows + funnel.dropped_for_leaking == 20 and funnel.training_rows >= 4
+    assert funnel["queries"] == funnel["with_a_term"] == funnel["rewritten"] == 20
+    assert (
+        funnel["test_pairs"] + funnel["training_rows"] + funnel["dropped_for_leaking"] == 20
+        and funnel["training_rows"] >= 4
+    )
     samples = [json.loads(line) for line in (tmp_path / "sts" / "samples.jsonl").read_text("utf-8").splitlines()]
     cases = {case.id: case for case in find_cases(QUERIES, DICTIONARY, 1)}
     assert [complaint(sample, cases[sample["id"]]) for sample in samples] == [None] * 20
     pairs = list(read_pairs(tmp_path / "sts" / "test.jsonl"))
-    assert {pair.score for pair in pairs} == {0.0, 1.0} and len(pairs) == funnel.test_pairs
+    assert {pair.score for pair in pairs} == {0.0, 1.0} and len(pairs) == funnel["test_pairs"]
     rows = list(read_training_rows(tmp_path / "sts" / "train.jsonl.gz"))
     assert all(row.type == "symmetric_sts" and len(row.pos) == 1 and len(row.neg) == 2 for row in rows)
     # One dictionary entry is on one side.
@@ -81,7 +84,7 @@ def test_a_broken_rule_is_repaired_once_and_then_left_out(ask, tmp_path) -> None
     with Server(play) as server:
         funnel, asker = run(ask, server.url, tmp_path / "sts")
         complaints = [body["messages"][-1]["content"] for _, body, _ in server.log if len(body["messages"]) == 4]
-    assert funnel.rewritten == 16 and funnel.rejected_or_unanswered == 4 == asker.failed
+    assert funnel["rewritten"] == 16 and funnel["rejected_or_unanswered"] == 4 == asker.failed
     assert len(complaints) == 8 and all("same does not use" in text for text in complaints)
 
 
@@ -105,7 +108,7 @@ def test_a_spent_budget_stops_and_the_next_run_goes_on(ask, tmp_path) -> None:
             run(ask, server.url, tmp_path / "sts", calls=7)
         assert not (tmp_path / "sts").exists() and server.total == 7
         funnel, _ = run(ask, server.url, tmp_path / "sts")
-        assert funnel.rewritten == 20 and server.total == 20 and server.repeated == 0
+        assert funnel["rewritten"] == 20 and server.total == 20 and server.repeated == 0
 
 
 def test_the_draw_keeps_its_share_and_is_each_samples_own() -> None:

@@ -124,6 +124,15 @@ def published(paper: str, table: int | None = None) -> list[Figure]:
     return [figure for name in wanted for figure in _figures(*name)]
 
 
+def instructions(paper: str) -> dict[str, str]:
+    """The instruction that a paper prints for each data set, word for word.
+
+    >>> instructions("bmretriever")["MedNLI"]
+    'Given a sentence, retrieve sentences with the same meaning'
+    """
+    return {figure.row: figure.value for figure in published(paper) if figure.column == "Instruction Format"}
+
+
 def tables() -> list[tuple[str, int]]:
     """Every transcribed table: its paper and its number, in the order of the papers."""
     return list(_files())

@@ -90,7 +90,9 @@ def run(
 @bench_app.command()
 def contamination(
     training: Annotated[list[Path], typer.Argument(help="Training rows: jsonl (FlagEmbedding, CARE…), csv, parquet.")],
-    suite: Annotated[str | None, typer.Option("--suite", help="The suite whose queries are looked for.")] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="The suite whose queries are looked for; all takes every one.")
+    ] = None,
     collection: Annotated[
         Path | None, typer.Option("--collection", help="Or a collection's folder: all its queries.")
     ] = None,
@@ -111,11 +113,10 @@ def contamination(
     """
     if (suite is None) == (collection is None):
         raise SuwenError("name what to look for: either --suite or --collection")
-    if collection is not None:
-        queries = {query.id: query.text for query in Collection.open(collection).queries()}
-    else:
-        queries = overlap.suite_queries(
-            load_suite(str(suite)),
+    queries = {query.id: query.text for query in Collection.open(collection).queries()} if collection else {}
+    for one in shipped() if suite == "all" else [suite] if suite else []:
+        queries |= overlap.suite_queries(
+            load_suite(one),
             task,
             _places(data),
             revision=revision,

@@ -1,7 +1,8 @@
-"""Verbs of ``suwen curate`` that ask no model: ``mine``, ``diversify``, ``statistics``. ``curating`` has the others."""
+"""Verbs of ``suwen curate`` that choose and count, and ask no model: ``mine``, ``round-trip`` and others."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,13 +15,15 @@ from suwen.cli.output import say, show
 from suwen.curate import card
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selected
 from suwen.curate.mine import Window
-from suwen.curate.row_files import choose_diverse, mine_file
+from suwen.curate.row_files import choose_diverse, mine_file, round_trip_file, sample_rows
 from suwen.encoders.pair import Pair
+from suwen.jury.jury_folder import JuryFolder
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index of the passages.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of every draw.")]
+HeldOutPath = Annotated[Path | None, typer.Option("--held-out", help='Texts never to train on: jsonl of {"text"}.')]
 Seeds = Annotated[int, typer.Option("--seeds", min=0, help="So many of the first are seeds, kept unjudged.")]
 
 
@@ -44,7 +47,39 @@ def mine(
     window = Window(first, last, margin or None, count)
     with Index.open(index) as opened:
         counts = mine_file(source, opened, to, window, tier=tier, mode=mode, seed=seed)
-    _show_counts(asdict(counts), to, json)
+    show_counts(counts, to, json)
+
+
+def round_trip(
+    source: Annotated[Path, typer.Argument(metavar="ROWS", help="Training rows: jsonl, packed or not.")],
+    index: IndexPath,
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="The rows that are kept.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="The passage must be among so many hits.")] = 3,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the index is searched; lexical is BM25.")] = "dense",
+    tier: QueryTier = None,
+    json: Json = False,
+) -> None:
+    """Keep the rows whose query finds its own passage again in an index.
+
+    Example: `suwen curate round-trip synthetic.jsonl my-index kept.jsonl.gz`
+    """
+    with Index.open(index) as opened:
+        counts = round_trip_file(source, opened, to, top=top, tier=tier, mode=mode)
+    show_counts(counts, to, json)
+
+
+def sample(
+    source: Annotated[Path, typer.Argument(metavar="ROWS", help="Training rows: jsonl, packed or not.")],
+    work: Annotated[Path, typer.Argument(metavar="WORK", help="The folder of the sample and its labels.")],
+    size: Annotated[int, typer.Option("--size", min=1, help="How many rows.")] = 200,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Draw rows for people to check; then `suwen jury review serve WORK`, and `agreement WORK`.
+
+    Example: `suwen curate sample synthetic.jsonl check --size 200`
+    """
+    show_counts({"rows_to_check": sample_rows(source, JuryFolder(work), size, seed=seed)}, work, json)
 
 
 def diversify(
@@ -69,7 +104,7 @@ def diversify(
     wanted = Diversity(k, usual.threshold if threshold is None else threshold, most)
     selected = choose_diverse(source, to, Pair.load(pair), wanted, tier=tier, kind=kind, seeds=seeds)
     warn_seeds(selected)
-    _show_counts(asdict(selected), to, json)
+    show_counts(asdict(selected), to, json)
 
 
 def statistics(
@@ -90,7 +125,8 @@ def statistics(
     show([asdict(line) for line in lines], card.table(lines), json=json)
 
 
-def _show_counts(counts: dict[str, int], to: Path, json: bool) -> None:
+def show_counts(counts: Mapping[str, int], to: Path, json: bool) -> None:
+    """Print what became of what was read."""
     show({**counts, "out": str(to)}, *funnel_lines(counts), f"written to {to}", json=json)
 
 
@@ -100,4 +136,4 @@ def warn_seeds(selected: Selected) -> None:
         say(f"all {selected.seeds:,} were seeds, so none was judged redundant: give a lower --seeds")
 
 
-VERBS = (mine, diversify, statistics)
+VERBS = (mine, round_trip, sample, diversify, statistics)

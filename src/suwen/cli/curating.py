@@ -1,4 +1,7 @@
-"""Verbs of ``suwen curate``: ``assemble``, ``synonyms``, ``cmirb``, ``rows``, ``anonymise``; more in ``choosing``."""
+"""Verbs of ``suwen curate``: ``assemble``, ``synonyms``, ``cmirb``, ``rows``, ``anonymise``.
+
+More of them are in ``choosing`` and ``row_making``.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli.choosing import VERBS as CHOOSING
-from suwen.cli.choosing import IndexPath, Seed, Seeds, warn_seeds
+from suwen.cli.choosing import HeldOutPath, IndexPath, Seed, Seeds, warn_seeds
 from suwen.cli.model_options import Session, asking, funnel_lines, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import NEGATIVE, counting, say, show
+from suwen.cli.row_making import VERBS as MAKING
 from suwen.corpora.collection import Collection
 from suwen.curate.anonymise import anonymise_file
 from suwen.curate.benchmark_assembly import Assembly
@@ -34,11 +38,10 @@ CollectionPath = Annotated[
 ]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="Where to write.")]
 Train = Annotated[float, typer.Option("--train", help="The share of queries that is for training, not for the test.")]
-HeldOutPath = Annotated[Path | None, typer.Option("--held-out", help='Texts never to train on: jsonl of {"text"}.')]
 
 curate_app = typer.Typer(
     name="curate",
-    help="Make benchmarks and training data: assemble, synonyms, cmirb, rows, mine, diversify, statistics, anonymise.",
+    help="Make benchmarks and training data.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     epilog="Verbs that ask a model take --dry-run, a budget, and go on where they were stopped.",
@@ -100,7 +103,7 @@ def synonyms(
     entries = Dictionary(read_synonyms(dictionary))
     with asking(session, "questions") as asker:
         funnel = make_sts(asked, entries, asker, to, settings)
-    show_outcome(asker, asdict(funnel), json, out=to)
+    show_outcome(asker, funnel, json, out=to)
 
 
 @curate_app.command()
@@ -202,11 +205,11 @@ def anonymise(
     """
     with asking(session, "documents") as asker:
         counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed)
-    show_outcome(asker, asdict(counts), json, out=to)
-    if counts.suspicious and not session.dry_run:
-        say(f"{counts.suspicious} documents still look personal: check them by hand (--sheet)")
+    show_outcome(asker, counts, json, out=to)
+    if counts["suspicious"] and not session.dry_run:
+        say(f"{counts['suspicious']} documents still look personal: check them by hand (--sheet)")
         raise typer.Exit(NEGATIVE)
 
 
-for verb in CHOOSING:
+for verb in (*CHOOSING, *MAKING):
     curate_app.command()(verb)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from suwen.corpora.files import BadRecord, CorpusError, open_text
 
@@ -40,19 +41,22 @@ def format_of(path: Path) -> str | None:
     return None if gzipped and format in ("parquet", "text") else format
 
 
-def rows(path: Path, format: str, encoding: str = "utf-8") -> Iterator[Row]:
+def rows(path: Path, format: str, encoding: str = "utf-8", columns: Sequence[str] = ()) -> Iterator[Row]:
     """Yield ``(place, record)`` for every record of a file, one at a time.
 
     ``place`` is what an error message calls the record. A record that cannot be parsed is yielded as a
     :class:`BadRecord` so that the caller may go on; what is wrong with the file as a whole is raised.
+
+    ``columns`` names the cells of a csv or tsv file without a header row (one whose first row has none of these names;
+    a tsv of this kind knows no quotes) and the items of JSON lines that are arrays.
     """
     if format == "jsonl":
-        return _json_lines(path, encoding)
+        return _json_lines(path, encoding, columns)
     if format == "json":
         return _json_array(path, encoding)
     if format == "parquet":
         return _parquet(path)
-    return _delimited(path, encoding, _DELIMITERS[format])
+    return _delimited(path, encoding, _DELIMITERS[format], columns)
 
 
 def records(path: Path, format: str | None = None, encoding: str = "utf-8") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -67,22 +71,22 @@ def records(path: Path, format: str | None = None, encoding: str = "utf-8") -> I
         yield place, record
 
 
-def _json_lines(path: Path, encoding: str) -> Iterator[Row]:
+def _json_lines(path: Path, encoding: str, columns: Sequence[str]) -> Iterator[Row]:
     with open_text(path, encoding) as file:
         for number, line in enumerate(file, 1):
             if line and not line.isspace():
                 place = f"{path}:{number}"
-                yield place, _parse(line, place)
+                yield place, _parse(line, place, columns)
 
 
-def _parse(line: str, place: str) -> Mapping[str, Any] | BadRecord:
+def _parse(line: str, place: str, columns: Sequence[str]) -> Mapping[str, Any] | BadRecord:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         if not line.endswith(("\n", "\r")):
             return BadRecord(f"{place}: not a whole JSON object ({error}); {_CUT_OFF}")
         return BadRecord(f"{place}: not valid JSON ({error}); each line must be one JSON object")
-    return _object(record, place)
+    return _object(dict(zip(columns, record, strict=False)) if columns and isinstance(record, list) else record, place)
 
 
 def _object(record: Any, place: str) -> Mapping[str, Any] | BadRecord:
@@ -137,12 +141,15 @@ def _may_go_on(error: json.JSONDecodeError | RecursionError, buffer: str) -> boo
     return error.msg.startswith("Unterminated string") or error.pos > len(buffer) - 16
 
 
-def _delimited(path: Path, encoding: str, delimiter: str) -> Iterator[Row]:
+def _delimited(path: Path, encoding: str, delimiter: str, columns: Sequence[str]) -> Iterator[Row]:
     # The limit is the process's own; it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), _CELL_LIMIT))
     with open_text(path, encoding) as file:
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        header = _header(reader, path)
+        first = [file.readline()] if columns else []
+        bare = columns and not {cell.strip(' "\r\n') for cell in first[0].split(delimiter)} & set(columns)
+        quoting: Literal[0, 3] = 3 if bare and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
+        reader = csv.reader(chain(first, file), delimiter=delimiter, strict=True, quoting=quoting)
+        header = list(columns) if bare else _header(reader, path)
         while True:
             place = f"{path}:{reader.line_num + 1}"
             try:

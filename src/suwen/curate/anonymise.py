@@ -28,6 +28,7 @@ from suwen.text.split import sentences
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _COLUMNS = ("document", "text", "masked by rules", "masked by the model", "still suspicious", "right")
+_COUNTED = ("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check")
 _LONGEST = {"name": 40, "address": 120}
 _PLAUSIBLE: dict[str, re.Pattern[str]] = {
     "email": re.compile("@"),
@@ -94,31 +95,9 @@ def anonymise(documents: Iterable[Document], asker: Asker | None = None) -> Iter
         yield from (_closed(one, asked=asker is not None) for one in window)
 
 
-@dataclass
-class AnonymisedCounts:
-    """What became of a file: documents, and what was masked, refused, left to doubt and put on the sheet."""
-
-    documents: int = 0
-    by_rules: int = 0
-    by_model: int = 0
-    refused: int = 0
-    suspicious: int = 0
-    incomplete: int = 0
-    to_check: int = 0
-
-    def take(self, done: Anonymised) -> None:
-        """Count one document in."""
-        self.documents += 1
-        self.by_rules += done.by_rules.total()
-        self.by_model += len(done.by_model)
-        self.refused += len(done.refused)
-        self.suspicious += bool(done.left)
-        self.incomplete += not done.complete
-
-
 def anonymise_file(
     source: Path, to: Path, asker: Asker, *, sheet: Path | None = None, share: float = 0.01, seed: int = 0
-) -> AnonymisedCounts:
+) -> Counter[str]:
     """Mask the documents of a file or collection into a file of JSON lines; a dry run writes nothing.
 
     Args:
@@ -128,14 +107,24 @@ def anonymise_file(
         sheet: A CSV for people to check: a sample of the documents, and all in which something is still suspicious.
         share: The share of documents that is drawn for it; the paper checks 1%.
         seed: Of the draw, by document.
+
+    Returns:
+        How many documents there were, and what was masked, refused, left to doubt and put on the sheet.
     """
     if not 0 <= share <= 1:
         raise CurateError(f"a share of {share} of the documents cannot be checked: give 0 to 1")
-    counts, rows = AnonymisedCounts(), list[tuple[str, ...]]()
+    counts, rows = Counter(dict.fromkeys(_COUNTED, 0)), list[tuple[str, ...]]()
 
     def records() -> Iterator[dict[str, Any]]:
         for done in anonymise(read_documents(source), asker):
-            counts.take(done)
+            counts.update(
+                documents=1,
+                by_rules=done.by_rules.total(),
+                by_model=len(done.by_model),
+                refused=len(done.refused),
+                suspicious=int(bool(done.left)),
+                incomplete=int(not done.complete),
+            )
             drawn = random.Random(f"{seed}:{done.document.id}").random() < share
             if drawn or done.left or not done.complete:
                 rows.append(_sheet_row(done))
@@ -146,7 +135,7 @@ def anonymise_file(
         return counts
     write_lines(to, records())
     if sheet is not None:
-        counts.to_check = len(rows)
+        counts["to_check"] = len(rows)
         sheet.parent.mkdir(parents=True, exist_ok=True)
         # The mark at the front is what spreadsheets know UTF-8 by.
         with sheet.open("w", encoding="utf-8-sig", newline="") as file:

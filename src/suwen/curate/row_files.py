@@ -1,11 +1,11 @@
-"""From file to file: verified training rows, mined rows, diverse queries and documents. Each rule is elsewhere."""
+"""From file to file: verified training rows, mined rows, diverse texts, rows to check. Each rule is elsewhere."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from itertools import chain
+from dataclasses import asdict
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -13,11 +13,14 @@ from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity, Selected, select
-from suwen.curate.leakage import HeldOut
+from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.mine import USUAL, Window, mine_negatives, search_index
+from suwen.curate.screening import draw
 from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
 from suwen.durable import write_lines
 from suwen.encoders.pair import Pair
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.sampling import Sampled, Stratum, pair_name, write_csv, write_sample
 from suwen.llm.asker import Asker
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
@@ -69,15 +72,6 @@ def make_rows(
     return chosen | asdict(funnel), selected
 
 
-@dataclass
-class MinedCounts:
-    """What mining a file came to; ``negatives`` has those the rows brought along."""
-
-    rows: int = 0
-    negatives: int = 0
-    rows_without_a_negative: int = 0
-
-
 def mine_file(
     source: Path,
     index: Index,
@@ -87,19 +81,67 @@ def mine_file(
     tier: str | None = None,
     mode: Mode = "dense",
     seed: int = 0,
-) -> MinedCounts:
-    """Add hard negatives to a file of training rows, see :func:`~suwen.curate.mine.mine_negatives`."""
-    counts, search = MinedCounts(), search_index(index, tier, mode=mode)
+) -> Counter[str]:
+    """Add hard negatives to a file of training rows, see :func:`~suwen.curate.mine.mine_negatives`.
+
+    Of what is counted, ``negatives`` has those the rows brought along.
+    """
+    counts, search = Counter(rows=0, negatives=0, rows_without_a_negative=0), search_index(index, tier, mode=mode)
 
     def counted() -> Iterator[TrainingRow]:
         for row in mine_negatives(read_training_rows(source), search, window, seed=seed):
-            counts.rows += 1
-            counts.negatives += len(row.neg)
-            counts.rows_without_a_negative += not row.neg
+            counts.update(rows=1, negatives=len(row.neg), rows_without_a_negative=int(not row.neg))
             yield row
 
     write_training_rows(to, counted())
     return counts
+
+
+def round_trip_file(
+    source: Path, index: Index, to: Path, *, top: int = 3, tier: str | None = None, mode: Mode = "dense"
+) -> Counter[str]:
+    """Keep the rows whose query finds its passage again (BMRetriever section 3.3).
+
+    One of the ``top`` hits is a positive of the row, or a piece of one where the index cut it into passages.
+    """
+    counts, search = Counter(read=0, kept=0, passage_not_found=0), search_index(index, tier, mode=mode)
+
+    def kept() -> Iterator[TrainingRow]:
+        stream = read_training_rows(source)
+        while part := list(islice(stream, 256)):
+            for row, hits in zip(part, search(part, top), strict=True):
+                pieces, texts = ([comparable(text) for text in some] for some in ((hit.text for hit in hits), row.pos))
+                again = any(piece and piece in text for piece in pieces for text in texts)
+                counts.update(read=1, **{"kept" if again else "passage_not_found": 1})
+                yield from [row] if again else []
+
+    write_training_rows(to, kept())
+    return counts
+
+
+def sample_rows(source: Path, folder: JuryFolder, size: int = 200, *, seed: int = 0) -> int:
+    """Draw rows for people to check, as a sample of ``suwen jury review``: each query with its first positive.
+
+    The label that reviewers agree or disagree with is "positive": that the passage is right and answers the query.
+    """
+    if folder.sample.is_file():
+        raise CurateError(f"{folder.sample} is there: labels refer to it. Draw into another folder")
+    rows = list(read_training_rows(source))
+    sample = [
+        Sampled(
+            pair_name(row.query, row.pos[0]),
+            "",
+            "",
+            row.query,
+            row.pos[0],
+            Stratum("positive", "written", ""),
+            len(rows),
+        )
+        for row in draw(rows, size, seed)
+    ]
+    write_sample(folder.sample, sample)
+    write_csv(folder.sheet, sample)
+    return len(sample)
 
 
 def choose_diverse(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -67,20 +67,6 @@ class StsSettings:
             raise CurateError(f"a share of {self.positive_share} positive pairs: give more than 0 and less than 1")
 
 
-@dataclass
-class StsFunnel:
-    """What became of the queries."""
-
-    queries: int = 0
-    with_a_term: int = 0
-    rewritten: int = 0
-    rejected_or_unanswered: int = 0
-    test_pairs: int = 0
-    positive_pairs: int = 0
-    training_rows: int = 0
-    dropped_for_leaking: int = 0
-
-
 def find_cases(queries: Sequence[Query], dictionary: Dictionary, seed: int = 0) -> list[Case]:
     """The queries that have a term to replace; queries that come twice, and finding none, are errors."""
     if not queries:
@@ -137,11 +123,11 @@ def training_row(sample: Sample) -> TrainingRow:
 
 def make_sts(
     queries: Sequence[Query], dictionary: Dictionary, asker: Asker, out: Path, settings: StsSettings
-) -> StsFunnel:
+) -> dict[str, int]:
     """Make ``test.jsonl`` (pairs), ``samples.jsonl`` (everything written), ``funnel.json`` and the training rows.
 
     Queries about one dictionary entry, and near-duplicates, are on one side of the split. Nothing is written in a dry
-    run.
+    run. Gives what became of the queries.
     """
     cases = find_cases(queries, dictionary, settings.seed)
     divided = split_queries(
@@ -152,11 +138,18 @@ def make_sts(
         links={case.id: case.entry for case in cases},
     )
     samples = {sample.case.id: sample for sample in rewrite(cases, asker)}
-    funnel = StsFunnel(len(queries), len(cases), len(samples), len(cases) - len(samples))
     pairs = [draw_pair(samples[id_], settings) for id_ in divided.test if id_ in samples]
-    rows, funnel.dropped_for_leaking = _safe_rows([samples[id_] for id_ in divided.train if id_ in samples], pairs)
-    funnel.test_pairs, funnel.positive_pairs = len(pairs), sum(pair.score > 0 for pair in pairs)
-    funnel.training_rows = len(rows)
+    rows, leaking = _safe_rows([samples[id_] for id_ in divided.train if id_ in samples], pairs)
+    funnel = {
+        "queries": len(queries),
+        "with_a_term": len(cases),
+        "rewritten": len(samples),
+        "rejected_or_unanswered": len(cases) - len(samples),
+        "test_pairs": len(pairs),
+        "positive_pairs": sum(pair.score > 0 for pair in pairs),
+        "training_rows": len(rows),
+        "dropped_for_leaking": leaking,
+    }
     if asker.dry_run:
         return funnel
     if not samples:
@@ -167,7 +160,7 @@ def make_sts(
     write_lines(out / "test.jsonl", (pair._asdict() for pair in pairs))
     if rows:
         write_training_rows(out / "train.jsonl.gz", rows)
-    write_json(out / "funnel.json", asdict(funnel))
+    write_json(out / "funnel.json", funnel)
     return funnel
 
 

@@ -1,0 +1,122 @@
+"""Verbs of ``suwen curate`` that make training rows: ``convert``, ``pairs``, ``synthesise``. See ``curating`` too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suwen.bench.published_tables import instructions
+from suwen.cli.choosing import HeldOutPath, Seed, show_counts
+from suwen.cli.model_options import Session, asking, show_outcome, with_options
+from suwen.cli.options import Json
+from suwen.cli.output import measuring
+from suwen.curate.convert import convert as converted
+from suwen.curate.leakage import HeldOut
+from suwen.curate.screening import LONGEST
+from suwen.curate.synthesise import PASSAGE_SIZE, synthesise_rows
+from suwen.curate.text_pairs import SIZE, make_pairs, read_mix
+
+Rows = Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")]
+Count = Annotated[int | None, typer.Option("--count", min=1, help="Draw so many at random [all].")]
+Longest = Annotated[int, typer.Option("--longest", min=20, help="Characters of the longest text; more is cut off.")]
+
+
+def convert(
+    name: Annotated[str, typer.Argument(metavar="SET", help="The data set: medquad, mqp, mednli, msmarco, nq, nli…")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Its file, a folder of its files, or BEIR's.")],
+    to: Rows,
+    sets: Annotated[Path | None, typer.Option("--sets", help="A table of data sets of your own (.toml).")] = None,
+    split: Annotated[str, typer.Option("--split", help="The judgements taken from BEIR's folder.")] = "train",
+    evaluation_sets: Annotated[
+        bool, typer.Option("--evaluation-sets", help="Take records of the paper's evaluation sets as well.")
+    ] = False,
+    count: Count = None,
+    held_out: HeldOutPath = None,
+    longest: Longest = LONGEST,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Make training rows of a local copy of a public data set, with the instruction the paper gives it.
+
+    Example: `suwen curate convert mednli mli_train_v1.jsonl rows/mednli.jsonl.gz`
+    """
+    with measuring("rows") as progress:
+        counts = converted(
+            name,
+            source,
+            to,
+            instructions("bmretriever"),
+            sets=sets,
+            count=count,
+            seed=seed,
+            split=split,
+            held_out=HeldOut.read(held_out) if held_out else None,
+            longest=longest,
+            evaluation_sets=evaluation_sets,
+            progress=progress,
+        )
+    show_counts(counts, to, json)
+
+
+def pairs(
+    mix: Annotated[Path, typer.Argument(metavar="MIX", help="A mix of corpora (.toml), or one corpus.")],
+    to: Rows,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="So many pairs [all there are].")] = None,
+    size: Annotated[int, typer.Option("--size", min=40, help="Characters of a passage of an untitled text.")] = SIZE,
+    held_out: HeldOutPath = None,
+    longest: Longest = LONGEST,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Make pairs for pre-training: title and text, or two passages of an untitled text; corpora are mixed by weight.
+
+    Example: `suwen curate pairs mix.toml rows/pretraining.jsonl.gz --count 1000000`
+    """
+    kept_out = HeldOut.read(held_out) if held_out else None
+    with measuring("rows") as progress:
+        counts = make_pairs(
+            read_mix(mix), to, count=count, size=size, longest=longest, seed=seed, held_out=kept_out, progress=progress
+        )
+    show_counts(counts, to, json)
+
+
+@with_options
+def synthesise(
+    to: Rows,
+    session: Session,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Documents: a query is written for each of their passages.")
+    ] = None,
+    dataset: Annotated[str, typer.Option("--dataset", help="What the documents are: pubmed, meadow, or a name.")] = "",
+    instruction: Annotated[str, typer.Option("--instruction", help="Of the rows, where the paper has none.")] = "",
+    tasks: Annotated[int, typer.Option("--tasks", min=0, help="Think of so many tasks, with an example each.")] = 0,
+    count: Count = None,
+    size: Annotated[int, typer.Option("--size", min=32, help="Estimated tokens of a passage.")] = PASSAGE_SIZE,
+    held_out: HeldOutPath = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Have a model write training rows: queries for passages (`--from`), or examples of search tasks (`--tasks`).
+
+    Example: `suwen curate synthesise rows.jsonl.gz --from pubmed.jsonl --dataset pubmed -m large --dry-run`
+    """
+    kept_out = HeldOut.read(held_out) if held_out else None
+    with asking(session, "requests") as asker:
+        counts = synthesise_rows(
+            to,
+            asker,
+            source=source,
+            dataset=dataset,
+            instruction=instruction,
+            tasks=tasks,
+            count=count,
+            size=size,
+            seed=seed,
+            held_out=kept_out,
+        )
+    show_outcome(asker, counts, json, out=to)
+
+
+VERBS = (convert, pairs, synthesise)

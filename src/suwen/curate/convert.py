@@ -1,0 +1,228 @@
+"""Public question, dialogue and sentence-pair sets to training rows with their instruction (BMRetriever, appendix B).
+
+The sets are data, ``labelled_sets.toml``: which field is the query, what answers it, what does not, and which labels
+say so. Contradictions and pairs of different meaning become hard negatives. The words of the instructions are brought
+by the caller.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from suwen.corpora.collection import Collection
+from suwen.corpora.collection_layouts import find_layout
+from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.tabular import Row, format_of, rows
+from suwen.corpora.training_rows import TrainingRow
+from suwen.curate import CurateError
+from suwen.curate.leakage import HeldOut
+from suwen.curate.screening import LONGEST, Screen
+from suwen.text.clean import clean
+
+SETS = Path(__file__).parent / "labelled_sets.toml"
+#: Fields that may say where a record comes from.
+_ORIGINS = ("source", "file_name", "url", "dialogue_url")
+
+
+class LabelledSet(BaseModel):
+    """One data set, as ``labelled_sets.toml`` explains the keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    query: tuple[str, ...]
+    positive: tuple[str, ...]
+    negative: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
+    labels: Mapping[str, Literal["positive", "negative"]] = {}
+    marks: tuple[str, ...] = ()
+    best: bool = False
+    columns: tuple[str, ...] = ()
+    element: str = ""
+    speakers: tuple[str, ...] = ()
+    published: str = ""
+    instruction: str = ""
+    measured: bool = False
+
+
+#: What is counted beside what :class:`~suwen.curate.screening.Screen` counts.
+COUNTED = ("records", "unreadable", "of_an_evaluation_set", "of_neither_label", "judged_without_a_text")
+
+
+def read_sets(path: Path | None = None) -> dict[str, LabelledSet]:
+    """The sets that come with suwen, and those of a file of one's own in the same form, which go before."""
+    shipped = tomllib.loads(SETS.read_text(encoding="utf-8"))
+    try:
+        own = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
+        return TypeAdapter(dict[str, LabelledSet]).validate_python({**shipped, **own})
+    except (OSError, ValueError, ValidationError) as problem:
+        raise CurateError(f"{path}: no table of data sets ({problem}); write it like {SETS.name}") from None
+
+
+def convert(
+    name: str,
+    source: Path,
+    to: Path,
+    instructions: Mapping[str, str],
+    *,
+    sets: Path | None = None,
+    count: int | None = None,
+    seed: int = 0,
+    split: str = "train",
+    held_out: HeldOut | None = None,
+    longest: int = LONGEST,
+    evaluation_sets: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Counter[str]:
+    """Write the training rows of a local copy of a data set.
+
+    Records stream through, but for sentence pairs with labels, which are gathered by their first sentence, and BEIR's
+    folders, of which the judged documents are held.
+
+    Args:
+        name: The set, see :func:`read_sets`.
+        source: Its file, a folder of its files, or a folder in BEIR's layout.
+        to: The rows.
+        instructions: What a paper prints for each set, by the name it has there.
+        sets: A file of further sets.
+        count: Draw so many rows; all unless given.
+        seed: Of the draw.
+        split: The judgements that are taken from a folder in BEIR's layout.
+        held_out: What must not be trained on.
+        longest: See :class:`~suwen.curate.screening.Screen`.
+        evaluation_sets: Take records of sets the paper measures on as well.
+        progress: See :class:`~suwen.curate.screening.Screen`.
+    """
+    known = read_sets(sets)
+    if name not in known:
+        raise CurateError(f"there is no set {name!r}: choose {', '.join(known)}, or describe it in a file (--sets)")
+    kind = known[name]
+    if kind.measured and not evaluation_sets:
+        raise CurateError(
+            f"{name} is an evaluation set of the paper, and nothing is trained on it: what is measured on it would be "
+            "worth nothing. If you measure elsewhere, pass --evaluation-sets; such a run is not the paper's"
+        )
+    instruction = kind.instruction or instructions.get(kind.published, "")
+    if not instruction:
+        raise CurateError(f"{name} has no instruction: name its row of the paper's table (published), or write one")
+    measured = () if evaluation_sets else tuple(other for other, one in known.items() if one.measured)
+    screen = Screen(*COUNTED, held_out=held_out, longest=longest, progress=progress)
+    if source.is_dir() and find_layout(source).corpus:
+        examples = _judged(Collection.open(source), split, screen.counts)
+    else:
+        examples = _examples(source, kind, measured, screen.counts)
+    screen.write(to, (row._replace(prompt=instruction) for row in examples), count, seed)
+    return screen.counts
+
+
+def _judged(collection: Collection, split: str, counts: Counter[str]) -> Iterator[TrainingRow]:
+    """The judged queries of a collection: grades above 0 answer, a 0 is a negative."""
+    judged = collection.qrels(split)
+    wanted = {id_ for grades in judged.values() for id_ in grades}
+    texts = {document.id: document.content for document in collection.documents() if document.id in wanted}
+    for query in collection.queries(split):
+        counts["records"] += 1
+        grades = {id_: grade for id_, grade in judged[query.id].items() if id_ in texts}
+        counts["judged_without_a_text"] += len(judged[query.id]) - len(grades)
+        pos, neg = (tuple(texts[id_] for id_ in grades if (grades[id_] > 0) is right) for right in (True, False))
+        yield TrainingRow(query.text, pos, neg)
+
+
+def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]) -> Iterator[TrainingRow]:
+    pairs: dict[str, TrainingRow] = {}
+    for path, place, record in _records(source, kind):
+        counts["records"] += 1
+        if isinstance(record, BadRecord):
+            counts["unreadable"] += 1
+            continue
+        origin = " ".join((path.name, *(str(record.get(field, "")) for field in _ORIGINS))).lower()
+        if any(name in origin for name in measured):
+            counts["of_an_evaluation_set"] += 1
+            continue
+        row = _row(record, kind, place)
+        label = _field(record, kind.label, place, needed=bool(kind.label) and not kind.negative)
+        if label is None:
+            yield row
+        elif (says := kind.labels.get(str(label).lower())) is None:
+            counts["of_neither_label"] += 1
+        else:
+            pair = pairs.get(row.query, TrainingRow(row.query, ()))
+            sides = (pair.pos + row.pos, pair.neg) if says == "positive" else (pair.pos, pair.neg + row.pos)
+            pairs[row.query] = TrainingRow(row.query, *sides)
+    yield from pairs.values()
+
+
+def _row(record: Mapping[str, Any], kind: LabelledSet, place: str) -> TrainingRow:
+    queries = _texts(_field(record, kind.query, place, needed=True), kind)
+    pos = _texts(_field(record, kind.positive, place, needed=True), kind)
+    neg = _texts(_field(record, kind.negative, place), kind)
+    marks = _field(record, kind.marks, place)
+    if isinstance(marks, list) and len(marks) == len(pos) and pos:
+        right = [mark == max(marks) if kind.best else mark > 0 for mark in marks]
+        neg += [] if kind.best else [text for text, may in zip(pos, right, strict=True) if not may]
+        pos = [text for text, may in zip(pos, right, strict=True) if may]
+    return TrainingRow(queries[0] if queries else "", tuple(pos), tuple(neg))
+
+
+def _field(record: Mapping[str, Any], names: Sequence[str], place: str, *, needed: bool = False) -> Any:
+    """What a record has under the first name that is there; where it has none, None or an error."""
+    for name in names:
+        first, *rest = name.split(".")
+        if first in record:
+            return reduce(_inside, rest, record[first])
+    if needed:
+        raise CurateError(
+            f"{place}: no field called {' or '.join(names)}; the fields here are: {', '.join(map(str, record))}. "
+            "Describe the file in a table of your own (--sets)"
+        )
+    return None
+
+
+def _inside(value: Any, step: str) -> Any:
+    items = value if isinstance(value, list) else ()
+    return (value if isinstance(value, Mapping) else {str(at): item for at, item in enumerate(items)}).get(step)
+
+
+def _texts(value: Any, kind: LabelledSet) -> list[str]:
+    if isinstance(value, list | tuple):
+        return [text for item in value for text in _texts(item, kind)]
+    if isinstance(value, Mapping):
+        value = "\n".join(str(value[part]) for part in ("title", "text") if value.get(part))
+    if not isinstance(value, str):
+        return []
+    speaker = re.match(rf"\s*(?:{'|'.join(kind.speakers)})\s*:", value, re.IGNORECASE) if kind.speakers else None
+    return [clean(value[speaker.end() :] if speaker else value)]
+
+
+def _records(source: Path, kind: LabelledSet) -> Iterator[tuple[Path, *Row]]:
+    files = [source]
+    if source.is_dir():
+        files = sorted(
+            path for path in source.rglob("*") if path.suffix == ".xml" or format_of(path) not in (None, "text")
+        )
+    for path in files:
+        read = (
+            _xml_records(path, kind.element)
+            if path.suffix == ".xml"
+            else rows(path, format_of(path) or "jsonl", "utf-8", kind.columns)
+        )
+        yield from ((path, place, record) for place, record in read)
+
+
+def _xml_records(path: Path, element: str) -> Iterator[Row]:
+    """Each element of a name as its children's texts."""
+    try:
+        for number, (_, node) in enumerate(ElementTree.iterparse(path), 1):
+            if node.tag == element:
+                yield f"{path}: element {number}", {child.tag: child.text or "" for child in node}
+                node.clear()
+    except (ElementTree.ParseError, OSError) as problem:
+        raise CorpusError(f"{path}: not whole XML ({problem}); get it again") from None

@@ -1,0 +1,164 @@
+"""Pairs for contrastive pre-training from plain text (BMRetriever section 3.2): title and text, or two passages of one.
+
+A document with a title gives its title as the query and its text as the positive; of one without, two passages that
+share nothing are drawn. Corpora are mixed by weight and streamed: memory holds one document of each. Negatives are the
+batch's, and equal texts in a batch are masked by training.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from suwen.corpora.readers import read_documents
+from suwen.corpora.records import Document
+from suwen.corpora.training_rows import TrainingRow
+from suwen.curate import CurateError
+from suwen.curate.leakage import HeldOut
+from suwen.curate.screening import LONGEST, Screen
+from suwen.text.split import Span, sentences
+
+#: The paper's, for every pair (appendix B.1), in the form of the instructions of its tables: without a stop at the end.
+INSTRUCTION = "Given a query, retrieve passages that are relevant to the query"
+#: Characters of a drawn passage: at most, and at least.
+SIZE, SHORTEST = 1200, 40
+_COUNTED = ("documents", "unreadable", "too_short")
+
+
+class Corpus(BaseModel):
+    """One corpus of a mix; ``crops`` takes its documents as untitled ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    text: str | None = None
+    title: str | None = None
+    crops: bool = False
+
+
+def read_mix(path: Path) -> list[Corpus]:
+    """The corpora of a mix: a TOML file of ``[[corpora]]``, paths from its own folder; any other path is the only one.
+
+    Raises:
+        CurateError: The file is not TOML, or has a key or a weight that makes no sense.
+    """
+    if path.suffix != ".toml":
+        return [Corpus(path=path)]
+    try:
+        mix = TypeAdapter(dict[str, list[Corpus]]).validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
+        return [corpus.model_copy(update={"path": path.parent / corpus.path}) for corpus in mix["corpora"]]
+    except (OSError, ValueError, KeyError) as problem:
+        raise CurateError(f"{path}: no mix of corpora ({problem}); write [[corpora]] with path and weight") from None
+
+
+def make_pairs(
+    corpora: Sequence[Corpus],
+    to: Path,
+    *,
+    count: int | None = None,
+    size: int = SIZE,
+    longest: int = LONGEST,
+    seed: int = 0,
+    held_out: HeldOut | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Counter[str]:
+    """Write the pairs of a mix, and count what they came from.
+
+    Args:
+        corpora: What is mixed. A corpus is read once, in its order; where one ends, the others go on among themselves.
+        to: The rows.
+        count: So many pairs; as many as there are unless given.
+        size: The most characters of a drawn passage.
+        longest: The most characters of a titled text; of a longer one the beginning is kept.
+        seed: Of every draw.
+        held_out: What must not be trained on.
+        progress: See :class:`~suwen.curate.screening.Screen`.
+    """
+    screen = Screen(*_COUNTED, held_out=held_out, longest=longest, repeats=True, progress=progress)
+    counts, dice = screen.counts, random.Random(f"{seed}:pairs")
+
+    def made() -> Iterator[TrainingRow]:
+        for corpus, document in mixed(corpora, dice, counts):
+            if counts["rows"] == count:
+                return
+            counts["documents"] += 1
+            pair = pair_of(document, dice, size, crops=corpus.crops)
+            counts[f"pairs of {corpus.path}" if pair else "too_short"] += 1
+            if pair:
+                yield TrainingRow(pair[0], (pair[1],), (), INSTRUCTION)
+
+    screen.write(to, made())
+    return counts
+
+
+def mixed(corpora: Iterable[Corpus], dice: random.Random, counts: Counter[str]) -> Iterator[tuple[Corpus, Document]]:
+    """Documents of corpora, each next one from a corpus drawn by its weight; ``unreadable`` records are counted."""
+    streams = [
+        (
+            one,
+            read_documents(
+                one.path,
+                text_field=one.text,
+                title_field=one.title,
+                on_skip=lambda _: counts.update(unreadable=1),
+            ),
+        )
+        for one in corpora
+    ]
+    while streams:
+        drawn = dice.choices(streams, [one.weight for one, _ in streams])[0]
+        if (document := next(drawn[1], None)) is None:
+            streams.remove(drawn)
+        else:
+            yield drawn[0], document
+
+
+def pair_of(
+    document: Document, dice: random.Random, size: int = SIZE, *, crops: bool = False
+) -> tuple[str, str] | None:
+    """The query and the positive of a document; None where it is too short.
+
+    >>> pair_of(Document("1", "Gout. A painful arthritis of the joints, often of the toe.", "Gout."), random.Random(0))
+    ('Gout.', 'A painful arthritis of the joints, often of the toe.')
+    """
+    if not document.title or crops:
+        return two_passages(document.text, dice, size)
+    # A text that begins with its title would be found by that alone.
+    text = document.text.removeprefix(document.title).strip()
+    return (document.title, text) if len(text) >= SHORTEST else None
+
+
+def two_passages(text: str, dice: random.Random, size: int = SIZE) -> tuple[str, str] | None:
+    """Two passages of a text that share nothing, in either order, of whole sentences or else words; None if too short.
+
+    >>> text = "Gout is an arthritis that often begins at night. It comes from crystals of uric acid in the joint."
+    >>> sorted(two_passages(text, random.Random(0)))
+    ['Gout is an arthritis that often begins at night.', 'It comes from crystals of uric acid in the joint.']
+    """
+    units = sentences(text)
+    if len(units) < 2:
+        units = [Span(*match.span()) for match in re.finditer(r"\S+", text)]
+    for _ in range(5 if len(units) > 1 else 0):
+        middle = dice.randrange(1, len(units))
+        drawn = [_passage(text, part, dice, size) for part in (units[:middle], units[middle:])]
+        if min(map(len, drawn)) >= SHORTEST:
+            return (drawn[0], drawn[1]) if dice.random() < 0.5 else (drawn[1], drawn[0])
+    return None
+
+
+def _passage(text: str, units: Sequence[Span], dice: random.Random, size: int) -> str:
+    """A run of units around a drawn one, of a length that is drawn too."""
+    first = last = dice.randrange(len(units))
+    room = dice.randint(min(SHORTEST, size), size)
+    while last + 1 < len(units) and units[last + 1].end - units[first].start <= room:
+        last += 1
+    while first and units[last].end - units[first - 1].start <= room:
+        first -= 1
+    return text[units[first].start : min(units[last].end, units[first].start + size)]

@@ -1,0 +1,199 @@
+"""Synthetic rows against a real server: both levels, bad replies, copies, resumption, the dry run; then the filters."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
+
+from server import Fault, Server, burst
+from small_pair import NOTES, make_static_pair
+
+from suwen.corpora.records import Document
+from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
+from suwen.curate import CurateError
+from suwen.curate.leakage import HeldOut
+from suwen.curate.row_files import round_trip_file, sample_rows
+from suwen.curate.synthesise import INSTRUCTIONS, synthesise_rows
+from suwen.encoders.pair import Pair
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.review import Reviews, review_report
+from suwen.jury.review_page import ReviewPage
+from suwen.jury.sampling import read_sample
+from suwen.llm.asker import Unfinished
+from suwen.retrieve.retriever import Index
+
+DRUGS = ("ibuprofen", "aspirin", "metformin", "warfarin", "amoxicillin", "omeprazole")
+TEXTS = {drug: f"The tablet {drug} is taken after a meal. Its dose is lowered in renal failure." for drug in DRUGS}
+WORDS = ("heart", "lung", "liver", "kidney", "blood", "bone", "skin", "brain", "nerve", "virus", "fever", "cough")
+
+
+def query(body: dict[str, Any]) -> str:
+    """A model that asks about the drug of the passage, but for some that make it misbehave."""
+    passage = body["messages"][1]["content"].partition("Passage:\n")[2]
+    drug = next(drug for drug in DRUGS if drug in passage)
+    if drug == "aspirin":
+        return "I would rather not."
+    if drug == "metformin":
+        return json.dumps({"query": "Its dose is lowered in renal failure."})
+    if drug in ("warfarin", "amoxicillin"):
+        return json.dumps({"query": "Which tablet goes with meals?"})
+    return json.dumps({"query": f"How do I take {drug}?"})
+
+
+def example(body: dict[str, Any]) -> str:
+    """A model that thinks of tasks, the last of them twice, and writes their examples."""
+    content = body["messages"][1]["content"]
+    if "Search task:" not in content:
+        drawn = re.search(r"above all of (.+?) and of\s+(.+?), though", content)[0]
+        tasks = [f"Given a {word}, find {hashlib.sha1((drawn + word).encode()).hexdigest()}" for word in WORDS]
+        return json.dumps({"tasks": [*tasks, tasks[-1].upper()]})
+    task = re.search("Search task: (.+)", content)[1]
+    passage = f"A passage that serves the search: {task}"
+    other = passage if "lung" in task else "Another passage, that does not."
+    return json.dumps({"query": f"a search {task[-30:]}", "positive": passage, "negative": other})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    lines = (json.dumps({"_id": drug, "text": text}) + "\n" for drug, text in TEXTS.items())
+    (tmp_path / "source.jsonl").write_text("".join(lines), encoding="utf-8")
+    return tmp_path / "source.jsonl"
+
+
+def rows_of(path: Path) -> list[TrainingRow]:
+    return list(read_training_rows(path))
+
+
+def test_a_query_is_written_for_each_passage_and_bad_ones_are_counted(ask: Any, tmp_path: Path, source: Path) -> None:
+    out = tmp_path / "rows.jsonl"
+    with Server(query) as server:
+        asker = ask(server.url, language="en")
+        counts = synthesise_rows(out, asker, source=source, dataset="PubMed")
+    assert {row.query: row.pos for row in rows_of(out)} == {
+        "How do I take ibuprofen?": (TEXTS["ibuprofen"],),
+        "Which tablet goes with meals?": (TEXTS["warfarin"],),
+        "How do I take omeprazole?": (TEXTS["omeprazole"],),
+    }
+    assert {row.prompt for row in rows_of(out)} == {INSTRUCTIONS["pubmed"]}
+    wanted = {"passages": 6, "unanswered": 1, "copied_from_the_passage": 1, "repeated": 1, "rows": 3}
+    assert counts | wanted == counts and asker.failed == 1
+    assert "PubMed" in server.log[0][1]["messages"][1]["content"]
+
+
+def test_long_documents_are_cut_into_passages_and_a_draw_is_seeded(ask: Any, tmp_path: Path) -> None:
+    long = " ".join(f"Sentence {number} on {DRUGS[number % 6]} differs from all the others." for number in range(60))
+    (tmp_path / "long.jsonl").write_text(json.dumps({"title": "T", "text": long}) + "\n", encoding="utf-8")
+
+    def play(body: dict[str, Any]) -> str:
+        first = re.search(r"Sentence (\d+)", body["messages"][1]["content"])[1]
+        return json.dumps({"query": f"what of number {first}"})
+
+    with Server(play) as server:
+        made = {"source": tmp_path / "long.jsonl", "dataset": "notes", "instruction": "Find it", "size": 100}
+        every = synthesise_rows(tmp_path / "all.jsonl", ask(server.url, language="en"), **made)
+        asked = server.total
+        some = synthesise_rows(tmp_path / "some.jsonl", ask(server.url, language="en"), **made, count=3, seed=1)
+    assert every["passages"] > 8 and some["passages"] == 3
+    assert set(rows_of(tmp_path / "some.jsonl")) < set(rows_of(tmp_path / "all.jsonl")) and server.total == asked
+
+
+def test_tasks_are_thought_of_and_get_an_example_each(ask: Any, tmp_path: Path) -> None:
+    with Server(example) as server:
+        asker = ask(server.url, language="en")
+        counts = synthesise_rows(tmp_path / "rows.jsonl", asker, tasks=30, seed=2)
+    rows = rows_of(tmp_path / "rows.jsonl")
+    assert counts["tasks"] == len({row.prompt for row in rows}) == 30 and counts["tasks_repeated"] >= 2
+    assert all(row.prompt.startswith("Given a ") and row.prompt in row.pos[0] for row in rows)
+    without = [row for row in rows if not row.neg]
+    assert counts["negative_is_a_positive"] == len(without) > 0 and all("lung" in row.prompt for row in without)
+    examples = [body["messages"][1]["content"] for _, body, _ in server.log if "Search task:" in str(body)]
+    assert len({re.search(r"It is (.+?), has (.+?) and", text).groups() for text in examples}) > 3
+
+
+@pytest.mark.parametrize("language", ["zh", "en"])
+def test_the_most_that_is_asked_is_known_before(ask: Any, tmp_path: Path, source: Path, language: str) -> None:
+    with Server(query) as server:
+        asker = ask(server.url, language=language, dry_run=True)
+        synthesise_rows(tmp_path / "rows.jsonl", asker, source=source, dataset="pubmed")
+        synthesise_rows(tmp_path / "rows.jsonl", asker, tasks=45)
+    assert {name: step.calls for name, step in asker.steps.items()} == {"queries": 6, "tasks": 3, "examples": 45}
+    assert server.total == 0 and not (tmp_path / "rows.jsonl").exists()
+
+
+def test_a_stopped_run_goes_on_and_asks_nothing_twice(ask: Any, tmp_path: Path, source: Path) -> None:
+    def good(body: dict[str, Any]) -> str:
+        return json.dumps({"query": f"how is {next(drug for drug in DRUGS if drug in str(body))} taken"})
+
+    out, made = tmp_path / "rows.jsonl", {"source": source, "dataset": "meadow"}
+    with Server(good, burst(Fault(500), 2)) as server:
+        with pytest.raises(Unfinished, match="budget"):
+            synthesise_rows(out, ask(server.url, language="en", calls=3), **made)
+        assert not out.exists()
+        counts = synthesise_rows(out, ask(server.url, language="en", attempts=9), **made)
+    assert counts["rows"] == 6 and all(count == 1 for count in server.answered.values())
+    assert rows_of(out)[0].prompt.startswith("Given a query on COVID-19")
+
+
+def test_held_out_texts_and_what_is_not_said(ask: Any, tmp_path: Path, source: Path) -> None:
+    with Server(query) as server:
+        asker = ask(server.url, language="en")
+        held = HeldOut(["how do i take ibuprofen"])
+        counts = synthesise_rows(tmp_path / "r.jsonl", asker, source=source, dataset="pubmed", held_out=held)
+        assert counts["held_out"] == 1 and counts["rows"] == 2
+        for wrong in ({}, {"source": source, "dataset": "pubmed", "tasks": 3}):
+            with pytest.raises(CurateError, match="one of the two"):
+                synthesise_rows(tmp_path / "x.jsonl", asker, **wrong)
+        with pytest.raises(CurateError, match="no instruction for the data set 'notes'"):
+            synthesise_rows(tmp_path / "x.jsonl", asker, source=source, dataset="notes")
+
+
+def test_nonsense_alone_writes_nothing(ask: Any, tmp_path: Path, source: Path) -> None:
+    with Server(lambda _: "nonsense") as server, pytest.raises(CurateError, match="'unanswered': 6"):
+        synthesise_rows(tmp_path / "rows.jsonl", ask(server.url), source=source, dataset="pubmed")
+    assert not (tmp_path / "rows.jsonl").exists()
+
+
+@pytest.mark.parametrize("mode", ["lexical", "dense"])
+def test_a_pair_stays_where_its_passage_is_found_again(tmp_path: Path, mode: Any) -> None:
+    pair = Pair.load(make_static_pair(tmp_path / "pair"))
+    texts = {id_: text for id_, _, text, _ in NOTES}
+    long = texts["bp"] + "".join(f"第{number}条与此无关，请另行查阅。" for number in range(80))
+    rows = [
+        TrainingRow("尿酸结石怎么预防复发", (texts["stone"],), ("不是",), "找", pos_scores=(0.5,)),
+        TrainingRow("流感疫苗什么时候接种", (texts["bone"],), (), "找"),
+        TrainingRow("低盐饮食，早晚测量血压", (long,), (), "找"),
+        TrainingRow("骨折愈合要多久", ("索引里没有的一段文字。",), (), "找"),
+    ]
+    write_training_rows(tmp_path / "rows.jsonl", rows)
+    with Index.create(tmp_path / "index", pair=pair) as index:
+        index.add([Document(id_, long if id_ == "bp" else text) for id_, text in texts.items()])
+        assert index.stats().passages > len(NOTES), "the long one is cut"
+        counts = round_trip_file(tmp_path / "rows.jsonl", index, tmp_path / "kept.jsonl", top=1, mode=mode)
+    assert rows_of(tmp_path / "kept.jsonl") == [rows[0], rows[2]]
+    assert counts == {"read": 4, "kept": 2, "passage_not_found": 2}
+
+
+def test_rows_are_drawn_for_people_to_check_on_the_review_page(tmp_path: Path) -> None:
+    rows = [TrainingRow(f"query {number}", (f"passage {number}", "another")) for number in range(50)]
+    write_training_rows(tmp_path / "rows.jsonl", rows)
+    folder = JuryFolder(tmp_path / "check")
+    assert sample_rows(tmp_path / "rows.jsonl", folder, 20, seed=1) == 20
+    sample = read_sample(folder.sample)
+    assert all(one.passage == one.query.replace("query", "passage") for one in sample) and folder.sheet.is_file()
+    with Reviews(folder.reviews) as reviews:
+        page = ReviewPage(sample, reviews)
+        shown = json.loads(page.respond("GET", "/api/pair?reviewer=li", {"host": "localhost"}).body)
+        assert shown["total"] == 20 and shown["passage"] == shown["query"].replace("query", "passage")
+        for number, one in enumerate(sample):
+            reviews.add(one.pair, "li", "negative" if number < 5 else "positive")
+        assert review_report(sample, reviews).overall[:2] == (15, 20)
+    with pytest.raises(CurateError, match="labels refer to it"):
+        sample_rows(tmp_path / "rows.jsonl", folder, 20)
