@@ -39,6 +39,7 @@ HeldOutPath = Annotated[Path | None, typer.Option("--held-out", help='Texts neve
 curate_app = typer.Typer(
     name="curate",
     help="Make benchmarks and training data: assemble, synonyms, cmirb, rows, mine, diversify, statistics, anonymise.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     epilog="Verbs that ask a model take --dry-run, a budget, and go on where they were stopped.",
