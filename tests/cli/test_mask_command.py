@@ -8,10 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from suwen.cli.mask_command import VERBS
+from suwen.cli.mask_command import mask_app
 from suwen.text.mask import MaskError
 
 
@@ -23,10 +22,7 @@ def notes(tmp_path: Path) -> Path:
 
 
 def call(*arguments: object) -> Result:
-    app = typer.Typer()
-    for verb in VERBS:
-        app.command()(verb)
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=True)
+    return CliRunner().invoke(mask_app, [str(argument) for argument in arguments], catch_exceptions=True)
 
 
 def test_masked_records_on_standard_output(notes: Path) -> None:

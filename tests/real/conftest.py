@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from warm_start import WarmStart
 
 #: Stands in for `unshare -n` where namespaces are not allowed: no address but this machine's can be connected to.
 _NO_NETWORK = """
@@ -26,30 +30,51 @@ def _local_only(self, address):
 socket.socket.connect = socket.socket.connect_ex = _local_only
 """
 
+#: What the commands of the documentation need, torch and its kin included.
+_PRELOADED = (
+    *(f"suwen.cli.{name}" for name in ("main", "benchmark", "curating", "jury", "mask_command")),
+    *(f"suwen.training.{name}" for name in ("recipe_runner", "ship.assembling", "ship.exporting")),
+    "sentence_transformers",
+)
+
 Offline = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Offline:
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the path of Python, with which no network is reached."""
+    folder = tmp_path_factory.mktemp("offline")
+    (folder / "sitecustomize.py").write_text(_NO_NETWORK)
+    return folder
+
+
+def _environment(guard: Path) -> dict[str, str]:
+    """A clean Python environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SUWEN", "PIP"))}
+    return kept | {"PYTHONPATH": str(guard), "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+
+
+@pytest.fixture(scope="session")
+def offline(guard: Path) -> Offline:
     """Runs a command without a network: ``offline(command, cwd=…, path=…)``, with a clean Python environment."""
-    guard = tmp_path_factory.mktemp("offline")
-    (guard / "sitecustomize.py").write_text(_NO_NETWORK)
     prefix = _namespace()
 
     def run(
-        command: Sequence[str], *, cwd: Path, path: Path, variables: Mapping[str, str] | None = None
+        command: Sequence[str], *, cwd: Path, path: Path | str, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SUWEN", "PIP"))}
-        environment = kept | {
-            "PATH": f"{path}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(guard),
-            "HF_HUB_OFFLINE": "1",
-            "COLUMNS": "120",
-            **(variables or {}),
-        }
+        environment = _environment(guard) | {"PATH": f"{path}{os.pathsep}{os.environ['PATH']}", **(variables or {})}
         return subprocess.run([*prefix, *command], cwd=cwd, env=environment, capture_output=True, text=True)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def warm(guard: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmStart]:
+    """Programs without a start and without a network, of whose folder ``offline`` takes ``suwen`` where it is given."""
+    folder = tmp_path_factory.mktemp("warm")
+    server = WarmStart(folder, _PRELOADED, prefix=_namespace(), environment=_environment(guard))
+    yield server
+    server.close()
 
 
 def _namespace() -> list[str]:

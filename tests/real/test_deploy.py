@@ -85,10 +85,10 @@ def test_the_container_steps_are_the_machine_steps() -> None:
     assert len(in_container) >= 3
 
 
-def test_the_container_steps_run(tmp_path: Path, offline) -> None:
+def test_the_container_steps_run(tmp_path: Path, offline, warm) -> None:
     """The same commands in an empty folder, as they would run in the volume."""
     for line in steps("docs/deploy.md", COMPOSE_RUN):
-        done = offline(["suwen", *shlex.split(line.removeprefix(COMPOSE_RUN))], cwd=tmp_path, path=PROGRAMS)
+        done = offline(["suwen", *shlex.split(line.removeprefix(COMPOSE_RUN))], cwd=tmp_path, path=warm.programs)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "my-index").is_dir() and (tmp_path / "keys.toml").is_file()
     _check_health(tmp_path, offline)

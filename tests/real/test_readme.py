@@ -8,6 +8,7 @@ light pair with an adapter), ``base.gguf`` (its base) or ``server`` (the service
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -59,16 +60,18 @@ def name(page: Path) -> str:
 def test_every_block_of_a_page_runs(
     page: Path, tmp_path: Path, offline: Callable, request: pytest.FixtureRequest
 ) -> None:
-    programs = Path(sys.executable).parent
     for block in blocks(page):
         if block.mark == "not run" or block.language not in ("sh", "python"):
             continue
         if block.mark == "given":
             _give(block.what.split(), tmp_path, request)
-        command = ["bash", "-euo", "pipefail", "-c"] if block.language == "sh" else [sys.executable, "-c"]
-        if block.mark == "given" and "server" in block.what.split():
-            command = [sys.executable, str(_BESIDE), "my-index", "8000", *command]
-        done = offline([*command, block.code], cwd=tmp_path, path=programs)
+        programs, python = str(Path(sys.executable).parent), sys.executable
+        beside = [python, str(_BESIDE), "my-index", "8000"] if "server" in block.what.split() else []
+        if not beside:  # a server and those who ask it are in one network
+            warm = request.getfixturevalue("warm")
+            programs, python = f"{warm.programs}{os.pathsep}{programs}", warm.python
+        command = ["bash", "-euo", "pipefail", "-c"] if block.language == "sh" else [python, "-c"]
+        done = offline([*beside, *command, block.code], cwd=tmp_path, path=programs)
         said = f"{name(page)}:{block.line} exits with {done.returncode}\n{block.code}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == 0, said
 

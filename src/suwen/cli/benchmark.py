@@ -35,6 +35,7 @@ Lenient = Annotated[
 bench_app = typer.Typer(
     name="bench",
     help="Benchmarks: run suites, compare and report results, check training rows for a suite's queries.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )

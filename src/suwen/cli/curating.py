@@ -42,6 +42,7 @@ Train = Annotated[float, typer.Option("--train", help="The share of queries that
 curate_app = typer.Typer(
     name="curate",
     help="Make benchmarks and training data.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     epilog="Verbs that ask a model take --dry-run, a budget, and go on where they were stopped.",

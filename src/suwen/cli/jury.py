@@ -56,6 +56,7 @@ Only = Annotated[
 jury_app = typer.Typer(
     name="jury",
     help="Build and audit benchmarks with LLM judges: pool, judge, consensus, report, review, audit.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     epilog="In this order: `pool`, `judge --dry-run`, `judge`, `consensus`, `report`, `review`.",

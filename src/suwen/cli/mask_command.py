@@ -14,7 +14,10 @@ from suwen.cli.output import print_json, say
 from suwen.corpora.masked_files import mask_file
 from suwen.text.mask import KINDS, MaskError
 
+mask_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
+
+@mask_app.command()
 def mask(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: .txt, .md, .jsonl, .json, .csv, .parquet.")],
     to: Annotated[Path | None, typer.Option("--out", help="Write to this file, not to standard output.")] = None,
@@ -44,6 +47,3 @@ def mask(
     else:
         put = ", ".join(f"{name} {count}" for name, count in counts.masks.most_common()) or "nothing to mask"
         say(f"{source}: {counts.documents} documents; {put}")
-
-
-VERBS = (mask,)

@@ -83,7 +83,7 @@ Weight = Annotated[float, Field(gt=0, lt=1)]
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class InstructionRefused(SuwenError):

@@ -139,7 +139,25 @@ def test_kept_arrays_are_mapped_and_not_made_when_the_making_fails(tmp_path):
         kept(tmp_path / "arrays", fail)
     made = kept(tmp_path / "arrays", lambda _: {"whole": np.arange(3)})
     assert made["whole"].tolist() == [0, 1, 2] and list(made) == ["whole"]
-    assert not made["whole"].flags.writeable and isinstance(made["whole"].base, np.memmap)
+    assert not made["whole"].flags.writeable and isinstance(made["whole"].base.base, np.memmap)
+
+
+def test_kept_arrays_come_back_alike_from_one_file_and_from_many(tmp_path, monkeypatch):
+    given = {
+        "words": np.array([b"a\0b", b""], "S12"),
+        "names": np.array(["头痛", "x"]),
+        "flags": np.array([True, False, True]),
+        "numbers": np.arange(6, dtype=np.int64).reshape(3, 2),
+        "none": np.zeros(0, np.int32),
+    }
+    for most, files in ((batches._SMALL, 1), (0, 5)):  # larger ones are kept in a file each, as all were at first
+        monkeypatch.setattr(batches, "_SMALL", most)
+        made = kept(tmp_path / str(most), lambda _: given)
+        assert len(list((tmp_path / str(most)).iterdir())) == files
+        assert {name: (array.dtype, array.tolist()) for name, array in made.items()} == {
+            name: (array.dtype, array.tolist()) for name, array in given.items()
+        }
+        assert all(array.flags.aligned for array in made.values())
 
 
 def test_a_lazy_sequence_gives_items_lists_and_arrays():

@@ -21,6 +21,8 @@ Ints = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 #: Texts tokenised at a time: enough for all cores, little enough memory.
 _SLICE = 20_000
+#: Arrays of fewer bytes together are kept in one file, this one: numpy's records end at 2 GB.
+_SMALL, _RECORD = 2**24, "record"
 
 
 class BatchError(SuwenError):
@@ -64,8 +66,9 @@ def kept(folder: Path, make: Callable[[Path], Arrays]) -> Arrays:
     """Arrays that are made once, by one process, and are then memory-mapped; the folder is there whole or not at all.
 
     Args:
-        folder: Where they are kept, a file each.
-        make: Makes them, and is given the unfinished folder: what is too large for memory it writes there itself.
+        folder: Where they are kept.
+        make: Makes them, and is given the unfinished folder: what is too large for memory it writes there itself, as
+            ``.npy`` files.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.parent / ".lock")
@@ -73,12 +76,24 @@ def kept(folder: Path, make: Callable[[Path], Arrays]) -> Arrays:
     try:
         if not folder.is_dir():
             with new_folder(folder) as unfinished:
-                for name, array in make(unfinished).items():
+                arrays = make(unfinished)
+                if sum(array.nbytes for array in arrays.values()) < _SMALL:
+                    # One record, as each file more would be waited for on the disk.
+                    layout = [(name, array.dtype, array.shape) for name, array in arrays.items()]
+                    arrays = {_RECORD: np.array(tuple(arrays.values()), np.dtype(layout, align=True))}
+                for name, array in arrays.items():
                     np.save(unfinished / f"{name}.npy", array)
     finally:
         lock.release()
+    return opened(folder)
+
+
+def opened(folder: Path) -> Arrays:
+    """What :func:`kept` made, memory-mapped."""
     # As plain arrays: a slice of an np.memmap costs ten times as much.
-    return {file.stem: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for file in folder.glob("*.npy")}
+    arrays = {file.stem: np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)) for file in folder.glob("*.npy")}
+    record = arrays.pop(_RECORD, np.zeros(()))
+    return arrays | {name: record[name] for name in record.dtype.names or ()}
 
 
 class Lazy(Sequence[Any]):
@@ -150,14 +165,15 @@ def _stored(folder: Path, part: Callable[[int], Arrays], starts: Sequence[int]) 
     parts = folder.with_name(f"{folder.name}-parts")
 
     def join(unfinished: Path) -> Arrays:
+        # A single part is as soon made again.
         made = [
-            kept(parts / str(start), lambda _, start=start: part(start))["lengths"].copy()  # type: ignore[misc]
+            kept(parts / str(start), lambda _, start=start: part(start)) if len(starts) > 1 else part(start)  # type: ignore[misc]
             for start in starts
         ]
-        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *made]))
+        offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(one["lengths"] for one in made)]))
         ids = np.lib.format.open_memmap(unfinished / "ids.npy", "w+", np.int32, (int(offsets[-1]),))
-        for start in starts:
-            ids[offsets[start] : offsets[start : start + _SLICE + 1][-1]] = np.load(parts / str(start) / "ids.npy")
+        for start, one in zip(starts, made, strict=True):
+            ids[offsets[start] : offsets[start : start + _SLICE + 1][-1]] = one["ids"]
         return {"offsets": offsets}
 
     tokens = Ragged(**kept(folder, join))

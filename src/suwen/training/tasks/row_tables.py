@@ -20,7 +20,7 @@ from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
 from suwen.encoders.space import Form, Prompts, sha256_of
 from suwen.errors import SuwenError
-from suwen.training.loop.batches import Arrays, Ints, Lazy, Ragged, kept
+from suwen.training.loop.batches import Arrays, Ints, Lazy, Ragged, kept, opened
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
@@ -155,12 +155,13 @@ def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: 
     """
     own = folder / f"rows-{_FORMAT}-{sha256_of(file)[:20]}{'' if prompts else '-no-prompts'}"
     # The mark comes last: what was refused, or cut short, is read again.
-    if held_out is not None or not (own / "finished").is_dir():
+    if held_out is not None or not (own / "finished").exists():
         read = read_training_rows(file)
         rows = read if held_out is None else refuse_leaks(read, held_out, name=file.name)
         for number, part in enumerate(iter(lambda: list(islice(rows, _SHARD_ROWS)), [])):
             kept(own / f"{number:06d}", lambda _, part=part: _shard(part, prompts))  # type: ignore[misc]
-        kept(own / "finished", lambda _: {})
+        own.mkdir(parents=True, exist_ok=True)
+        (own / "finished").touch()
     return sorted(own.glob("[0-9]*"))
 
 
@@ -192,9 +193,10 @@ def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
 
 def _joined(shards: Sequence[Path]) -> Arrays:
     """The rows of several shards, their texts numbered in the order in which the rows name them first."""
+    arrays = [opened(shard) for shard in shards]
 
     def column(name: str) -> list[npt.NDArray[Any]]:
-        return [np.load(shard / f"{name}.npy", allow_pickle=False) for shard in shards]
+        return [own[name] for own in arrays]
 
     made: Arrays = {"instructions": np.unique(np.concatenate(column("instructions")))}
     recoded = [np.append(np.searchsorted(made["instructions"], own), -1) for own in column("instructions")]
@@ -232,18 +234,16 @@ def _numbered(words: npt.NDArray[Any], codes: npt.NDArray[np.int32]) -> tuple[An
     return numbers, of_words, np.sort(first)
 
 
-@lru_cache(maxsize=8)  # texts are read from the first shard to the last
-def _mapped(file: Path) -> npt.NDArray[Any]:
-    return np.asarray(np.load(file, "r", allow_pickle=False))
+#: A few stay open: texts are read from the first shard to the last.
+_mapped = lru_cache(maxsize=8)(opened)
 
 
 def _text(shards: Sequence[Path], side: str, starts: Ints, place: int) -> str:
     """The text of a side that stands at a place, counted through the shards, each of which starts at its own."""
     number = int(np.searchsorted(starts, place, "right")) - 1
-    offsets, own = _mapped(shards[number] / f"{side}-offsets.npy"), place - int(starts[number])
-    return bytes(_mapped(shards[number] / f"{side}.npy")[offsets[own] : offsets[own + 1]]).decode(
-        "utf-8", "surrogatepass"
-    )
+    arrays, own = _mapped(shards[number]), place - int(starts[number])
+    start, end = arrays[f"{side}-offsets"][own : own + 2]
+    return bytes(arrays[side][start:end]).decode("utf-8", "surrogatepass")
 
 
 def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
@@ -267,7 +267,7 @@ def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
     def lists(name: str, start: int = 0, end: int | None = None) -> Ragged:
         return Ragged(found[name], found[f"{name}-offsets"][start : None if end is None else end + 1])
 
-    ends = np.cumsum([0, *(sum(len(np.load(shard / "asked.npy", "r")) for shard in some) for some in shards.values())])
+    ends = np.cumsum([0, *(sum(len(opened(shard)["asked"]) for shard in some) for some in shards.values())])
     return PairTable(
         texts("query"),
         asked_with("query"),
