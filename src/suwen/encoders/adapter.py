@@ -153,7 +153,8 @@ def load_adapted(
     folder = root / document.path
     if space.adapter is None or adapter_sha256(folder) != space.adapter.sha256:
         raise DamagedPair(f"{folder} is not the adapter {space.id} was minted with: copy the pair again")
-    model = load_base(base, device=device, dtype=dtype, max_length=space.max_length, end_token=space.end_token)
+    contract: Any = {"max_length": space.max_length, "end_token": space.end_token, "normalise": space.normalise}
+    model = load_base(base, device=device, dtype=dtype, **contract)
     model.prompts.update(query=space.prompts.query, document=space.prompts.document)
     return apply_adapter(model, folder)
 

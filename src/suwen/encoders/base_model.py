@@ -1,6 +1,6 @@
 """A decoder-only language model as the body of a document encoder: from the hub, a folder, or a GGUF file.
 
-Last-token pooling, a real end token, unit length, no language-model head. What is trained on top lives in
+Last-token pooling, a real end token, unit length (or not), no language-model head. What is trained on top lives in
 ``adapter.py``. Needs the ``train`` extra.
 """
 
@@ -30,6 +30,7 @@ def load_base(
     dtype: NumberFormat = "auto",
     max_length: int = 512,
     end_token: str | None = None,
+    normalise: bool = True,
 ) -> Any:
     """Load a decoder as a ``SentenceTransformer``: transformer, last-token pooling, normalisation.
 
@@ -40,6 +41,7 @@ def load_base(
         max_length: Tokens a text may have, the end token among them.
         end_token: The token put after every text and kept when a text is cut. By default the one the tokenizer adds by
             itself, else its end-of-text token.
+        normalise: Whether vectors get length one; without it they are compared by their inner product.
 
     Raises:
         ModelError: The source is not there, or is not a decoder this project reads.
@@ -57,7 +59,8 @@ def load_base(
         else:
             transformer = _from_folder(local_folder(source, _WANTED), weights_dtype, max_length)
     pooling = Pooling(transformer.get_embedding_dimension(), "lasttoken")
-    model = SentenceTransformer(modules=[transformer, pooling, Normalize()], device=device)
+    modules = [transformer, pooling, *([Normalize()] if normalise else [])]
+    model = SentenceTransformer(modules=modules, device=device, similarity_fn_name=None if normalise else "dot")
     _set_end_token(model, end_token, source)
     return model.eval()
 
@@ -130,7 +133,8 @@ def _stored_names(folder: Path) -> set[str]:
 
 def _refuse_missing(model: Any, stored: Collection[str], source: Path) -> None:
     """What is not stored, transformers fills with random numbers and a warning."""
-    names = {name.removeprefix("model.") for name in stored}
+    # A language model keeps its body under the architecture's own name: ``model``, or ``gpt_neox``.
+    names = {name.removeprefix(model.base_model_prefix + ".").removeprefix("model.") for name in stored}
     if missing := sorted(name for name, _ in model.named_parameters() if name not in names):
         raise ModelError(f"{source} lacks {len(missing)} weights, such as {missing[0]}: download it again")
 

@@ -134,7 +134,8 @@ class Pair:
         tier = self.manifest.tiers[name]
         folder = self.path / tier.path
         if tier.kind == "static":
-            return StaticEncoder(folder, tier, name=name, dimension=self.space.dimension)
+            normalise = self.space.normalise
+            return StaticEncoder(folder, tier, name=name, dimension=self.space.dimension, normalise=normalise)
         return OnnxEncoder(folder, tier, name=name, dimension=self.space.dimension, threads=threads)
 
 

@@ -179,6 +179,11 @@ class Side:
         return _POOLING[poolings[0].pooling_mode]
 
     @property
+    def normalises(self) -> bool:
+        """Whether the modules themselves give vectors of length one."""
+        return type(self.modules[-1]).__name__ == "Normalize"
+
+    @property
     def end_token(self) -> str | None:
         """The token the tokenizer itself puts after every text, where it does."""
         if self.is_static:
@@ -331,7 +336,7 @@ def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id
     side = Side(model, "document")
     with torch.inference_mode():
         full = int(side.embed(side.ids(["a"])).shape[1])
-    unit = type(side.modules[-1]).__name__ == "Normalize" or model.similarity_fn_name != "dot"
+    unit = side.normalises or model.similarity_fn_name != "dot"
     return Space.mint(
         base={"hub_id": hub_id, "sha256": sha256_of_files(folder, document_files(folder))},
         prompts=Prompts(query=_prompt(model, "query"), document=_prompt(model, "document")),

@@ -309,6 +309,8 @@ class Manifest(_Frozen):
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
         known = ", ".join(self.tiers) or "none"
+        if self.space.similarity == "cosine" and not self.space.normalise:
+            raise ValueError("the space compares by cosine what it does not normalise: mint it with similarity dot")
         if self.form == "light" and self.default_tier is None:
             raise ValueError("a light pair needs a default_tier")
         if self.default_tier is not None and self.default_tier not in self.tiers:

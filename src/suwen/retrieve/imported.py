@@ -16,6 +16,7 @@ from suwen.corpora.records import Passage
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import SpaceMismatch
+from suwen.encoders.static import unit
 from suwen.retrieve.ingest import IngestError
 
 _PROBES = 64
@@ -114,6 +115,8 @@ class ImportedVectors:
         query = "SELECT position FROM ids WHERE id = ?"
         rows = [self._ids.execute(query, (chosen[text],)).fetchone()[0] for text in texts]
         given = np.asarray(self._matrix[rows], dtype=np.float32)
+        if not self._pair.space.normalise:  # or the longest vector would be nearest to every text
+            given = unit(given)
         scores = self._pair.encoder().encode_documents(texts) @ given.T
         nearest = float((scores.argmax(axis=1) == np.arange(len(texts))).mean())
         if nearest < 0.5:

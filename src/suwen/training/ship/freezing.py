@@ -41,6 +41,7 @@ def freeze(
     hub_id: str | None = None,
     device: str | None = None,
     body: Any | None = None,
+    normalise: bool = True,
 ) -> DocumentEncoder:
     """Write a trained document encoder as adapter, contract and probe; whole or not at all.
 
@@ -61,6 +62,7 @@ def freeze(
         device: Where to run the probe.
         body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder. Loaded by
             default.
+        normalise: Where ``body`` is loaded: whether vectors get length one, or the space is one of inner product.
 
     Returns:
         The frozen encoder, ready to be used; its ``space`` is the minted one.
@@ -72,7 +74,7 @@ def freeze(
     base_name = hub_id or (Path(base).name if Path(base).exists() else str(base))
     with staged(Path(out)) as stage:
         if body is None:
-            body = load_base(base, device=device, max_length=max_length)
+            body = load_base(base, device=device, max_length=max_length, normalise=normalise)
         digest = base_hash(base)
         save_adapter(factors, stage / ADAPTER, bits=bits, rank=rank, base=base_name, base_sha256=digest)
         apply_adapter(body, stage / ADAPTER)
@@ -141,6 +143,6 @@ def mint_adapted(
         max_length=max_length,
         dimension=dimension or full,
         full_dimension=full,
-        normalise=True,
-        similarity="cosine",
+        normalise=side.normalises,
+        similarity="cosine" if side.normalises else "dot",
     )
