@@ -98,6 +98,34 @@ def build_base(folder: Path, *, kind: str = "qwen2", seed: int = SEED) -> Path:
     return folder
 
 
+def save_bert(folder: Path, *, width: int = 32, seed: int = SEED) -> Path:
+    """A BERT with its tokenizer as transformers saves them: no word of pooling or prompts."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(seed)
+    settings = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.1}
+    vocabulary = _save_wordpiece(folder)
+    BertModel(
+        BertConfig(vocab_size=vocabulary, hidden_size=width, max_position_embeddings=64, **settings)
+    ).save_pretrained(folder)
+    return folder
+
+
+def save_neox(folder: Path) -> Path:
+    """A GPT-NeoX (Pythia) language model as transformers saves it, head and all; its tokenizer adds no end token."""
+    import torch
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    torch.manual_seed(SEED)
+    settings = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.2}
+    vocabulary = _save_byte_bpe(folder, end_token=False, longest=2048)
+    GPTNeoXForCausalLM(
+        GPTNeoXConfig(vocab_size=vocabulary, hidden_size=32, max_position_embeddings=2048, **settings)
+    ).save_pretrained(folder)
+    return folder
+
+
 def build_lookup(folder: Path, texts: list[str], vectors: object) -> Path:
     """A token lookup (a row a character, averaged) that gives each text about its vector: a tier aligned to them."""
     import numpy as np
@@ -282,7 +310,7 @@ def _save_wordpiece(folder: Path) -> int:
     return _save_tokenizer(folder, tokenizer, {**names, "mask_token": "[MASK]", "model_max_length": 64})
 
 
-def _save_byte_bpe(folder: Path, end_token: bool) -> int:
+def _save_byte_bpe(folder: Path, end_token: bool, longest: int = 128) -> int:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -295,7 +323,8 @@ def _save_byte_bpe(folder: Path, end_token: bool) -> int:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="$A <|end|>", pair="$A <|end|> $B <|end|>", special_tokens=[("<|end|>", 0)]
         )
-    return _save_tokenizer(folder, tokenizer, {"eos_token": "<|end|>", "pad_token": "<|pad|>", "model_max_length": 128})
+    names = {"eos_token": "<|end|>", "pad_token": "<|pad|>"}
+    return _save_tokenizer(folder, tokenizer, {**names, "model_max_length": longest})
 
 
 def _save_tokenizer(folder: Path, tokenizer: object, settings: dict) -> int:

@@ -26,7 +26,8 @@ app = typer.Typer(
 )
 for family in (demo, indexing, searching, serving, worker, maintaining, models, mask_command, training):
     for verb in family.VERBS:
-        app.command()(verb)
+        # Of a verb that is a word of Python, such as import, the name ends in an underscore.
+        app.command(verb.__name__.rstrip("_").replace("_", "-"))(verb)
 for group in (bench_app, jury_app, curate_app, key_app):
     app.add_typer(group)
 

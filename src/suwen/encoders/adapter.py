@@ -273,6 +273,9 @@ def transformer_of(model: Any) -> Any:
 
 
 def _target(root: Any, name: str, factors: Factors) -> Any:
+    body = getattr(root, "base_model_prefix", "model")
+    if not hasattr(root, body):  # of an adapter that was trained on the model with its head
+        name = name.removeprefix(f"{body}.")
     try:
         module = root.get_submodule(name)
         shape = tuple(module.weight.shape)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from suwen.encoders.fused import FusedDecoder
 
 _POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _STATIC_STUDENT = "suwen.training.students.static_student.StaticStudent"
 #: What a length may be when neither the tokenizer nor the configuration sets one.
 _LONGEST = 8192
@@ -119,7 +120,7 @@ def local_folder(path: str | Path, wanted: list[str] | None = None) -> Path:
 
 def _refuse_pickles(folder: Path) -> None:
     """Weights come as safetensors: a pickle runs code when it is opened."""
-    for pattern in _PICKLES:
+    for pattern in PICKLES:
         for file in sorted(folder.rglob(pattern)):
             if file.name == "training_args.bin" or list(file.parent.glob("*.safetensors")):
                 continue
@@ -150,6 +151,7 @@ class Side:
             self.modules: list[Any] = [*first.sub_modules[form], *rest]
         else:
             self.modules = [first, *rest]
+        self._cutting = threading.Lock()
         self.prompt = _prompt(model, form)
         self.tokenizer = self.modules[0].tokenizer
         self.is_static = "StaticEmbedding" in {kind.__name__ for kind in type(self.modules[0]).__mro__}
@@ -214,10 +216,11 @@ class Side:
         if self.is_static:
             rows = [encoding.ids[:limit] for encoding in self.backend.encode_batch(texts, add_special_tokens=False)]
         else:
-            self.backend.no_padding()
-            self.backend.enable_truncation(limit)
-            # Not by the tokenizer's own call, which spends twice the time on masks and offsets nobody reads.
-            rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+            with self._cutting:  # the tokenizer refuses to be set while another thread reads by it
+                self.backend.no_padding()
+                self.backend.enable_truncation(limit)
+                # Not by the tokenizer's own call, which spends twice the time on masks and offsets nobody reads.
+                rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
         return [ids or [stand_in(self.backend, getattr(self.tokenizer, "pad_token", None))] for ids in rows]
 
     def embed(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -322,7 +325,14 @@ def cast(model: Any, dtype: torch.dtype) -> None:
         setattr(model.get_submodule(owner), last, buffer)
 
 
-def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id: str | None = None) -> Space:
+def mint_space(
+    model: Any,
+    folder: Path,
+    *,
+    dimension: int | None = None,
+    hub_id: str | None = None,
+    prompts: Prompts | None = None,
+) -> Space:
     """The space a sentence-transformers model fixes by its document side, where no manifest states it.
 
     Args:
@@ -330,6 +340,7 @@ def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id
         folder: Where it was loaded from; its document weights and tokenizer are hashed.
         dimension: Cut vectors to this width; the model's own by default.
         hub_id: Where the weights may be found.
+        prompts: With the place of an instruction, which a model cannot state; the model's own by default.
     """
     import torch
 
@@ -339,7 +350,7 @@ def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id
     unit = side.normalises or model.similarity_fn_name != "dot"
     return Space.mint(
         base={"hub_id": hub_id, "sha256": sha256_of_files(folder, document_files(folder))},
-        prompts=Prompts(query=_prompt(model, "query"), document=_prompt(model, "document")),
+        prompts=prompts or Prompts(query=_prompt(model, "query"), document=_prompt(model, "document")),
         pooling=side.pooling,
         end_token=side.end_token,
         max_length=side.max_length,

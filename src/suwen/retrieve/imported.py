@@ -115,9 +115,8 @@ class ImportedVectors:
         query = "SELECT position FROM ids WHERE id = ?"
         rows = [self._ids.execute(query, (chosen[text],)).fetchone()[0] for text in texts]
         given = np.asarray(self._matrix[rows], dtype=np.float32)
-        if not self._pair.space.normalise:  # or the longest vector would be nearest to every text
-            given = unit(given)
-        scores = self._pair.encoder().encode_documents(texts) @ given.T
+        # By directions: the longest vector would be nearest to every text.
+        scores = self._pair.encoder().encode_documents(texts) @ (given if self._pair.space.normalise else unit(given)).T
         nearest = float((scores.argmax(axis=1) == np.arange(len(texts))).mean())
         if nearest < 0.5:
             raise IngestError(

@@ -277,8 +277,8 @@ class Index(AbstractContextManager["Index"]):
 
     def _measured(self, snapshot: Snapshot, tier: str) -> Null:
         dense = partial(self.freshness.dense, snapshot)
-        measure = partial(measure_null, dense, snapshot.lexical, self.pair.encoder(tier))
-        return measure(*self._measure_of(snapshot), self.pair.space)
+        encoder, of = self.pair.encoder(tier), self._measure_of(snapshot)
+        return measure_null(dense, snapshot.lexical, encoder, *of, self.pair.space)
 
     def _known_null(self, tier: str) -> Null | None:
         null = self._nulls.get(tier)

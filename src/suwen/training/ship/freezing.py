@@ -14,6 +14,7 @@ from suwen.durable import new_folder
 from suwen.encoders.adapter import Bits, Factors, adapter_sha256, apply_adapter, save_adapter
 from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
+from suwen.encoders.importing import cut
 from suwen.encoders.probe import probe_texts, write_probe
 from suwen.encoders.side import Side
 from suwen.encoders.space import AdapterDocument, Manifest, Prompts, Space, save_manifest
@@ -93,18 +94,11 @@ def dress(model: Any, space: Space) -> Any:
 
     The cut is a frozen identity matrix before the normalisation: no custom code in the saved model.
     """
-    import torch
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
 
     modules = list(model)
     if space.dimension < space.full_dimension and not any(type(module).__name__ == "Dense" for module in modules):
-        cut = Dense(space.full_dimension, space.dimension, bias=False, activation_function=torch.nn.Identity())
-        weight = next(modules[0].parameters())
-        with torch.no_grad():
-            cut.linear.weight.copy_(torch.eye(space.dimension, space.full_dimension))
-        cut.requires_grad_(False).to(device=weight.device, dtype=weight.dtype)
-        modules.insert(2, cut)
+        modules.insert(2, cut(next(modules[0].parameters()), space.full_dimension, space.dimension))
     prompts = {"query": space.prompts.query, "document": space.prompts.document}
     device = str(next(modules[0].parameters()).device)
     return SentenceTransformer(modules=modules, device=device, prompts=prompts, similarity_fn_name=space.similarity)
