@@ -112,17 +112,22 @@ def save_bert(folder: Path, *, width: int = 32, seed: int = SEED) -> Path:
     return folder
 
 
-def save_neox(folder: Path) -> Path:
-    """A GPT-NeoX (Pythia) language model as transformers saves it, head and all; its tokenizer adds no end token."""
+def save_decoder(folder: Path, kind: str = "GPTNeoX") -> Path:
+    """A language model as transformers saves it, head and all; its tokenizer adds no end token.
+
+    ``GPTNeoX`` is Pythia's; of ``Mistral`` and ``Gemma`` the tokenizer puts a token before every text.
+    """
     import torch
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+    import transformers
 
     torch.manual_seed(SEED)
+    vocabulary = _save_byte_bpe(folder, end_token=False, longest=2048, first_token=kind != "GPTNeoX")
     settings = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.2}
-    vocabulary = _save_byte_bpe(folder, end_token=False, longest=2048)
-    GPTNeoXForCausalLM(
-        GPTNeoXConfig(vocab_size=vocabulary, hidden_size=32, max_position_embeddings=2048, **settings)
-    ).save_pretrained(folder)
+    heads = {} if kind == "GPTNeoX" else {"num_key_value_heads": 2, "head_dim": 8}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=vocabulary, hidden_size=32, max_position_embeddings=2048, **settings, **heads
+    )
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
     return folder
 
 
@@ -310,7 +315,7 @@ def _save_wordpiece(folder: Path) -> int:
     return _save_tokenizer(folder, tokenizer, {**names, "mask_token": "[MASK]", "model_max_length": 64})
 
 
-def _save_byte_bpe(folder: Path, end_token: bool, longest: int = 128) -> int:
+def _save_byte_bpe(folder: Path, end_token: bool, longest: int = 128, first_token: bool = False) -> int:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -323,6 +328,8 @@ def _save_byte_bpe(folder: Path, end_token: bool, longest: int = 128) -> int:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="$A <|end|>", pair="$A <|end|> $B <|end|>", special_tokens=[("<|end|>", 0)]
         )
+    if first_token:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", 1)])
     names = {"eos_token": "<|end|>", "pad_token": "<|pad|>"}
     return _save_tokenizer(folder, tokenizer, {**names, "model_max_length": longest})
 

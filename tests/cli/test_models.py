@@ -59,7 +59,7 @@ def test_released_weights_are_indexed_searched_and_measured_like_any(
     suwen: Suwen, models: ModuleType, source: Path, tmp_path: Path
 ) -> None:
     pair, index = tmp_path / "pair", tmp_path / "index"
-    done = suwen("import", models.save_neox(tmp_path / "BMRetriever-tiny"), pair, "--max-length", 48)
+    done = suwen("import", models.save_decoder(tmp_path / "BMRetriever-tiny"), pair, "--max-length", 48)
     assert done.code == 0, done.err
     assert "imported as bmretriever\n  last pooling, dot, at most 48 tokens, end token <|end|>" in done.out
     done = suwen("info", pair, "--json")

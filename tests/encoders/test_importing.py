@@ -59,10 +59,12 @@ def plain_bert(models: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def neox(models: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GPT-NeoX language model, head and all, in a folder that is called as the released ones are."""
-    return models.save_neox(tmp_path_factory.mktemp("neox") / "BMRetriever-410M")
+    return models.save_decoder(tmp_path_factory.mktemp("neox") / "BMRetriever-410M")
 
 
-def test_bmretriever(neox: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["GPTNeoX", "Mistral", "Gemma"])
+def test_bmretriever(kind: str, neox: Path, models: Any, tmp_path: Path) -> None:
+    neox = neox if kind == "GPTNeoX" else models.save_decoder(tmp_path / "BMRetriever-7B", kind)
     made = import_model(neox, tmp_path / "pair")
     space = made.space
     assert made.notes == "imported as bmretriever"

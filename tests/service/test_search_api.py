@@ -138,7 +138,7 @@ def test_an_instruction_is_taken_where_the_pairs_prompt_has_a_place_for_one(serv
 
 
 def test_a_pair_of_released_weights_serves_several_at_once(served, models, tmp_path: Path) -> None:
-    import_model(models.save_neox(tmp_path / "BMRetriever-tiny"), tmp_path / "pair")
+    import_model(models.save_decoder(tmp_path / "BMRetriever-tiny"), tmp_path / "pair")
     with Index.create(tmp_path / "index", pair=tmp_path / "pair") as index:
         index.add([Document(f"d{number}", text) for number, text in enumerate(models.TEXTS)])
     client = served(tmp_path / "index").client

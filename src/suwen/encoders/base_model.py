@@ -53,7 +53,7 @@ def load_base(
         raise ModelError("encoding with torch needs the train extra: pip install 'suwen[train]'") from error
     device = device or _best_device()
     weights_dtype = torch_dtype(dtype, device)
-    with _quietly():
+    with quietly():
         if is_gguf(source):
             transformer = _from_gguf(Path(source), weights_dtype, max_length)
         else:
@@ -151,7 +151,7 @@ def _refuse_missing(model: Any, stored: Collection[str], source: Path) -> None:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without transformers' report of the head that is left out; what is missing is checked here."""
     from transformers.utils import logging as switch
 

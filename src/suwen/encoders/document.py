@@ -126,17 +126,16 @@ class DocumentEncoder(Encoder):
         return encoder
 
     @classmethod
-    def of_tier(cls, root: Path, manifest: Manifest, name: str) -> DocumentEncoder:
+    def of_tier(cls, root: Path, manifest: Manifest, name: str, trust_remote_code: bool = False) -> DocumentEncoder:
         """A tier of kind ``torch``: the query side of the model in a pair's folder, by the tier's own contract."""
         tier, document = manifest.tiers[name], manifest.document
-        model, _ = load_model(root / tier.path)
+        model, _ = load_model(root / tier.path, trust_remote_code=trust_remote_code)
         cast(model, torch_dtype("auto", model.device.type))
         # Where there are two towers, the space's end token is the other one's.
         end_token = manifest.space.end_token if isinstance(document, TierDocument) else None
         theirs = {"prompts": tier.prompts, "max_length": tier.max_length, "end_token": end_token}
         contract = manifest.space.model_copy(update=theirs)
-        settings = EncoderSettings(str(root), None, "auto", False)
-        return cls(Side(model, "query"), contract, name=name, settings=settings)
+        return cls(Side(model, "query"), contract, name=name, settings=EncoderSettings(str(root), None, "auto", False))
 
     def in_form(
         self, form: Form, *, instruction: str | None = None, token_budget: int | None = None

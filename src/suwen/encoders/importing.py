@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from suwen.durable import new_folder
 from suwen.encoders import released
 from suwen.encoders.adapter import apply_adapter
-from suwen.encoders.base_model import open_transformer
+from suwen.encoders.base_model import open_transformer, quietly
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.released import Contract, ImportProblem
-from suwen.encoders.side import Side, document_files, load_model, local_folder, mint_space, no_progress_bar
+from suwen.encoders.side import Side, document_files, load_model, local_folder, mint_space
 from suwen.encoders.space import Form, Manifest, ModelDocument, Prompts, Tier, TierDocument, save_manifest, sha256_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def import_model(
         raise ImportProblem(
             f"{folder} has no {known['towers'][missing.pop()]}, one of two towers: give it with --query"
         )
-    with tempfile.TemporaryDirectory() as scratch, new_folder(out) as stage:
+    with tempfile.TemporaryDirectory() as scratch, new_folder(out) as stage, quietly():
         places = {form: Path(scratch) / form for form in paths}
         joined = {form: released.join_folders(paths[form], places[form], base, tokenizers[form]) for form in paths}
         contract = (told or Contract()).over(released.read_contract(joined["document"][0]))
@@ -86,7 +86,7 @@ def import_model(
         about = {"name": name or folder.resolve().name, "licence": licence, "notes": f"imported as {layout or 'it is'}"}
         manifest = _write(_of_one_width(built, contract), asked, contract, stage, source, about)
         # As it will be loaded: what cannot encode is not published.
-        DocumentEncoder.of_tier(stage, manifest, TIER).encode(["a", "血压"], form="query")
+        DocumentEncoder.of_tier(stage, manifest, TIER, trust_remote_code).encode(["a", "血压"], form="query")
     return manifest
 
 
@@ -152,8 +152,10 @@ def _of_one_width(towers: Mapping[Form, list[Any]], contract: Contract) -> Mappi
 
     if type(towers["document"][0]).__name__ == "Router":
         return towers
-    models = {form: SentenceTransformer(modules=modules, device="cpu") for form, modules in towers.items()}
-    widths = {form: int(model.get_embedding_dimension() or 0) for form, model in models.items()}
+    widths = {
+        form: int(SentenceTransformer(modules=modules, device="cpu").get_embedding_dimension() or 0)
+        for form, modules in towers.items()
+    }
     dimension = contract.dimension or (min if contract.unit_before_cut else max)(widths.values())
     if dimension > min(widths.values()):
         raise ImportProblem(f"vectors have {widths} dimensions: give --dimension, the width to cut them to")
@@ -181,15 +183,16 @@ def _write(
 
     modules = towers["document"]
     if "query" in towers:
-        modules = [Router(dict(towers), default_route=None, allow_empty_key=False)]
+        modules = [
+            Router({str(form): each for form, each in towers.items()}, default_route=None, allow_empty_key=False)
+        ]
     model: Any = SentenceTransformer(
         modules=modules,
         device="cpu",
         prompts={"query": prompts.query, "document": prompts.document},
         similarity_fn_name=contract.similarity,
     )
-    with no_progress_bar():
-        model.save(str(stage))
+    model.save(str(stage))
     hub_id = None if Path(source).is_dir() else str(source)
     space, side = mint_space(model, stage, hub_id=hub_id, prompts=prompts), Side(model, "query")
     router = type(modules[0]).__name__ == "Router"
@@ -208,7 +211,9 @@ def _write(
         aligned_to=space.id,
     )
     manifest = Manifest(
-        **about,
+        name=about["name"],
+        licence=about["licence"],
+        notes=about["notes"],
         form="full",
         space=space,
         tiers={TIER: tier},

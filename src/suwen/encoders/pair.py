@@ -134,8 +134,9 @@ class Pair:
         tier = self.manifest.tiers[name]
         folder = self.path / tier.path
         if tier.kind == "static":
-            space = self.space
-            return StaticEncoder(folder, tier, name=name, dimension=space.dimension, normalise=space.normalise)
+            return StaticEncoder(
+                folder, tier, name=name, dimension=self.space.dimension, normalise=self.space.normalise
+            )
         if tier.kind == "torch":
             from suwen.encoders.document import DocumentEncoder
 

@@ -113,8 +113,8 @@ def join_folders(folder: Path, scratch: Path, base: str | None, tokenizer: str |
     scratch.mkdir()
     for layer in layers:
         for entry in layer.iterdir():
-            of_tokenizer = bool(_OF_TOKENIZER.fullmatch(entry.name))
-            if not entry.name.startswith("adapter_") and (of_tokenizer or layer is not layers[-1] or not tokenizer):
+            whole = layer is not layers[-1] or not tokenizer
+            if not entry.name.startswith("adapter_") and (whole or _OF_TOKENIZER.fullmatch(entry.name)):
                 (scratch / entry.name).unlink(missing_ok=True)
                 (scratch / entry.name).symlink_to(entry.resolve())
     return scratch, folder if said else None
@@ -132,16 +132,16 @@ def check_folder(folder: Path, form: Form, trust_remote_code: bool) -> None:
     config = read_json(inner / "config.json")
     kind, coded = config.get("model_type"), "auto_map" in config
     weights, pickled = (any(map(list, map(inner.glob, names))) for names in (["*.safetensors"], PICKLES))
-    option = "--query-tokenizer" if form == "query" else "--tokenizer"
     problems = {
         "has no config.json: name the folder of a model, as transformers saves one": not config,
         "has weights as a pickle, which may run code when it is read, and is not read here. If you trust it, convert "
         f'it with: python -c "{_CONVERT.format(inner)}"': pickled and not weights,
         "has no weights (*.safetensors): download the model whole": not weights,
-        f"has no tokenizer: give that of the model it was trained from with {option}": not any(
+        f"has no tokenizer: give its base's with --{'query-' * (form == 'query')}tokenizer": not any(
             (inner / name).is_file() for name in _TOKENIZERS
         ),
-        f"is a {kind!r}, whose code comes with the model and is not run unasked: give --trust-remote-code": coded
+        f"is a {kind!r}, whose code comes with the model and is not run unasked. If you trust it, give "
+        "--trust-remote-code, and use the pair with SUWEN_TRUST_REMOTE_CODE=1": coded
         and kind not in CONFIG_MAPPING
         and not trust_remote_code,
         f"is a {kind!r}, an architecture this transformers does not know: upgrade it": not coded

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -53,7 +54,8 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
     folder = local_folder(path)
     _refuse_pickles(folder)
     try:
-        trust_remote_code = trust_remote_code or _is_own(folder)
+        # The environment says so where no option reaches: to search and serve.
+        trust_remote_code |= _is_own(folder) or os.environ.get("SUWEN_TRUST_REMOTE_CODE") == "1"
         with no_progress_bar():
             model = SentenceTransformer(
                 str(folder), device=device, trust_remote_code=trust_remote_code, local_files_only=True
@@ -113,7 +115,8 @@ def local_folder(path: str | Path, wanted: list[str] | None = None) -> Path:
         return Path(snapshot_download(str(path), allow_patterns=wanted))
     except Exception as error:  # the hub client has many kinds; all of them mean that the model is not here
         raise ModelError(
-            f"{path} is neither a folder nor a model the hub could give ({type(error).__name__}): check the name, or "
+            f"{path} is neither a folder nor a model the hub could give ({type(error).__name__}): offline, no hub is "
+            f"asked; else check the name, or "
             f"download it and give the folder"
         ) from error
 
@@ -203,11 +206,16 @@ class Side:
         id_ = self.backend.token_to_id(token)
         if id_ is None:
             raise ModelError(f"the end token {token!r} of the space is not in the tokenizer: this is another model")
+        # What stands before a text, as Gemma's and Mistral's <bos>, is part of the template: one after another, each
+        # template would take the other's token for a text.
+        first, before = self.tokenizer("")["input_ids"], self.backend.post_processor
+        names = self.tokenizer.convert_ids_to_tokens(first)
         template = TemplateProcessing(
-            single=f"$A {token}", pair=f"$A {token} $B {token}", special_tokens=[(token, id_)]
+            single=[*names, "$A", token],
+            pair=[*names, "$A", token, "$B", token],
+            special_tokens=list({**dict(zip(names, first, strict=True)), token: id_}.items()),
         )
-        before = self.backend.post_processor
-        self.backend.post_processor = Chain([before, template]) if before else template
+        self.backend.post_processor = Chain([before, template]) if before and not first else template
 
     def ids(self, texts: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
         """Token ids of each text as it stands (put the prompt before it yourself), cut to the length, never empty."""

@@ -13,7 +13,7 @@ import numpy as np
 from suwen.durable import sync
 from suwen.index.engine import Progress, Vectors
 from suwen.index.lexical import Lexical
-from suwen.index.truth import Truth, decode_vectors, similarity_of
+from suwen.index.truth import Truth, decode_vectors
 from suwen.index.vectors import Block, VectorFiles
 
 
@@ -32,7 +32,7 @@ def derive(
         rows ``gone`` whose tombstones are folded in.
     """
     meta = Truth.meta(connection)
-    generation, similarity = int(meta["generation"]) + 1, similarity_of(meta)
+    generation, similarity = int(meta["generation"]) + 1, meta["similarity"]
     last, gone = Truth.last_row(connection), Truth.deleted(connection)
     made, final = folder / (generation_name(generation) + ".new"), folder / generation_name(generation)
     for stale in (made, final):

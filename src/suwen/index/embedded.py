@@ -41,7 +41,7 @@ from suwen.index.engine import (
     check_documents,
 )
 from suwen.index.snapshot import EmbeddedSnapshot
-from suwen.index.truth import FILE, DamagedVector, Truth, not_written, similarity_of
+from suwen.index.truth import FILE, DamagedVector, Truth, not_written
 from suwen.index.vectors import Block
 from suwen.index.view import Views
 
@@ -66,7 +66,7 @@ class EmbeddedEngine(Engine):
         self._lexical_ahead = False
         meta = truth.meta(truth.reader())
         self.index_id, self.dimension, self.space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
-        self.similarity = similarity_of(meta)
+        self.similarity: Similarity = meta["similarity"]
         self._views = Views(folder, self.index_id, self.dimension)
         self._backlogs, self._counts = PerMoment(waiting.backlog), PerMoment(count_all)
         self.healed = ""

@@ -255,8 +255,8 @@ class Truth:
 
     @staticmethod
     def meta(connection: sqlite3.Connection) -> dict[str, Any]:
-        """Settings and watermarks, as of the connection's moment."""
-        return dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        """Settings and watermarks, as of the connection's moment; an index that does not say so has cosines."""
+        return {"similarity": "cosine", **dict(connection.execute("SELECT key, value FROM meta").fetchall())}
 
     @staticmethod
     def deleted(connection: sqlite3.Connection) -> Rows:
@@ -378,11 +378,6 @@ def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
     """The reverse of :func:`encode_vectors`."""
     joined: npt.NDArray[np.float16] = np.frombuffer(b"".join(blobs), dtype="<f2")
     return joined.reshape(-1, dimension).astype(np.float32)
-
-
-def similarity_of(meta: dict[str, Any]) -> Similarity:
-    """How an index compares vectors; one that does not say so, by cosine."""
-    return "dot" if meta.get("similarity") == "dot" else "cosine"
 
 
 def _foreign(row: int) -> str:

@@ -19,7 +19,7 @@ from suwen.index.filters import Where, unknown_field
 from suwen.index.filters_sql import compile_where
 from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
-from suwen.index.truth import Truth, rows_of, similarity_of
+from suwen.index.truth import Truth, rows_of
 from suwen.index.vectors import VectorFiles
 
 
@@ -104,7 +104,7 @@ class Views:
         """The vector files of a moment, up to its watermark."""
         mean = np.frombuffer(meta["mean"], dtype="<f4") if "mean" in meta else np.zeros(self._dimension, np.float32)
         folder = self._folder / generation_name(int(meta["generation"]))
-        count, similarity = int(meta["sealed"]), similarity_of(meta)
+        count, similarity = int(meta["sealed"]), meta["similarity"]
         return VectorFiles(folder, self._index_id, self._dimension, count, mean, similarity)
 
     def rest(self) -> None:

@@ -105,8 +105,8 @@ def judge(legs: Mapping[str, Ranking], null: Null, length: float = 1.0) -> tuple
         null: What off-topic questions find.
         length: Of the query's vector, see :func:`query_length`.
     """
-    tops = {name: _top(ranking) for name, ranking in legs.items()}
-    scored = {name: top / (length * null.unit) if name == "dense" else top for name, top in tops.items()}
+    units = {"dense": length * null.unit, "lexical": 1.0}
+    scored = {name: _top(ranking) / units[name] for name, ranking in legs.items()}
     heights = {name: round(null.height(name, score), 2) for name, score in scored.items()}
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights

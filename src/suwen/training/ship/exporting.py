@@ -214,8 +214,9 @@ def _write_query_tiers(
         has_forms = hasattr(side.modules[0], "form")
         prompts = Prompts() if has_forms else origin.prompts
         tier = _write_table(folder, side, rows, form, origin, length, prompts)
-        space = origin.space
-        encoder = StaticEncoder(folder, tier, name="", dimension=space.dimension, normalise=space.normalise)
+        encoder = StaticEncoder(
+            folder, tier, name="", dimension=origin.space.dimension, normalise=origin.space.normalise
+        )
         parity = _parity("torch", encoder, measured, _torch_vectors(side, origin, measured, length + has_forms))
         return {folder.name: tier.model_copy(update={"parity": parity})}
     config = side.modules[0].model.config
