@@ -98,6 +98,39 @@ def build_base(folder: Path, *, kind: str = "qwen2", seed: int = SEED) -> Path:
     return folder
 
 
+def save_bert(folder: Path, *, width: int = 32, seed: int = SEED) -> Path:
+    """A BERT with its tokenizer as transformers saves them: no word of pooling or prompts."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(seed)
+    settings = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.1}
+    vocabulary = _save_wordpiece(folder)
+    BertModel(
+        BertConfig(vocab_size=vocabulary, hidden_size=width, max_position_embeddings=64, **settings)
+    ).save_pretrained(folder)
+    return folder
+
+
+def save_decoder(folder: Path, kind: str = "GPTNeoX") -> Path:
+    """A language model as transformers saves it, head and all; its tokenizer adds no end token.
+
+    ``GPTNeoX`` is Pythia's; of ``Mistral`` and ``Gemma`` the tokenizer puts a token before every text.
+    """
+    import torch
+    import transformers
+
+    torch.manual_seed(SEED)
+    vocabulary = _save_byte_bpe(folder, end_token=False, longest=2048, first_token=kind != "GPTNeoX")
+    settings = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.2}
+    heads = {} if kind == "GPTNeoX" else {"num_key_value_heads": 2, "head_dim": 8}
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=vocabulary, hidden_size=32, max_position_embeddings=2048, **settings, **heads
+    )
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
+    return folder
+
+
 def build_lookup(folder: Path, texts: list[str], vectors: object) -> Path:
     """A token lookup (a row a character, averaged) that gives each text about its vector: a tier aligned to them."""
     import numpy as np
@@ -282,7 +315,7 @@ def _save_wordpiece(folder: Path) -> int:
     return _save_tokenizer(folder, tokenizer, {**names, "mask_token": "[MASK]", "model_max_length": 64})
 
 
-def _save_byte_bpe(folder: Path, end_token: bool) -> int:
+def _save_byte_bpe(folder: Path, end_token: bool, longest: int = 128, first_token: bool = False) -> int:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -295,7 +328,10 @@ def _save_byte_bpe(folder: Path, end_token: bool) -> int:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="$A <|end|>", pair="$A <|end|> $B <|end|>", special_tokens=[("<|end|>", 0)]
         )
-    return _save_tokenizer(folder, tokenizer, {"eos_token": "<|end|>", "pad_token": "<|pad|>", "model_max_length": 128})
+    if first_token:
+        tokenizer.post_processor = processors.TemplateProcessing(single="<|pad|> $A", special_tokens=[("<|pad|>", 1)])
+    names = {"eos_token": "<|end|>", "pad_token": "<|pad|>"}
+    return _save_tokenizer(folder, tokenizer, {**names, "model_max_length": longest})
 
 
 def _save_tokenizer(folder: Path, tokenizer: object, settings: dict) -> int:

@@ -15,7 +15,7 @@ import suwen as package
 from suwen.cli.main import app
 
 Suwen = Callable[..., Any]
-VERBS = [*(command.callback.__name__ for command in app.registered_commands if command.callback), "mask"]
+VERBS = [*(str(command.name) for command in app.registered_commands if command.callback), "mask"]
 
 
 def test_every_verb_is_there() -> None:

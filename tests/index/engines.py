@@ -8,13 +8,13 @@ from typing import Protocol
 from naive import SPACE, NaiveEngine, some_documents
 
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import Engine
+from suwen.index.engine import Engine, Similarity
 
 
 class Kind(Protocol):
     """How the tests get hold of an engine."""
 
-    def create(self, dimension: int) -> Engine:
+    def create(self, dimension: int, similarity: Similarity = "cosine") -> Engine:
         """A new and empty index, open for writing."""
 
     def reopen(self, engine: Engine, *, write: bool) -> Engine:
@@ -25,18 +25,19 @@ class Embedded:
     def __init__(self, folder: Path) -> None:
         self._folder, self._count = folder, 0
 
-    def create(self, dimension: int) -> Engine:
+    def create(self, dimension: int, similarity: Similarity = "cosine") -> Engine:
         self._count += 1
+        folder, settings = self._folder / f"index{self._count}", {"dimension": dimension, "similarity": similarity}
         # Few passages wait in memory, so that the tests meet both sealed ones and those that wait.
-        return EmbeddedEngine.create(self._folder / f"index{self._count}", space=SPACE, dimension=dimension, seal=8)
+        return EmbeddedEngine.create(folder, space=SPACE, **settings, seal=8)
 
     def reopen(self, engine: Engine, *, write: bool) -> Engine:
         return EmbeddedEngine.open(engine.address, write=write, seal=8)
 
 
 class InMemory:
-    def create(self, dimension: int) -> Engine:
-        return NaiveEngine(SPACE, dimension)
+    def create(self, dimension: int, similarity: Similarity = "cosine") -> Engine:
+        return NaiveEngine(SPACE, dimension, similarity=similarity)
 
     def reopen(self, engine: Engine, *, write: bool) -> Engine:
         assert isinstance(engine, NaiveEngine)
@@ -50,9 +51,9 @@ class Making:
         self._kind = kind
         self._engines: list[Engine] = []
 
-    def __call__(self, documents: int = 12, *, dimension: int = 16) -> Engine:
+    def __call__(self, documents: int = 12, *, dimension: int = 16, similarity: Similarity = "cosine") -> Engine:
         """An index with so many documents of two passages each, open for writing."""
-        engine = self._kind.create(dimension)
+        engine = self._kind.create(dimension, similarity)
         self._engines.append(engine)
         for batch in some_documents(documents, dimension):
             engine.add(batch)

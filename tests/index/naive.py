@@ -27,6 +27,7 @@ from suwen.index.engine import (
     Reencoded,
     Rows,
     Scale,
+    Similarity,
     Snapshot,
     Stats,
     StoredDocument,
@@ -185,13 +186,21 @@ class NaiveEngine(Engine):
 
     abilities = Abilities(consistent=True, exact=True)
 
-    def __init__(self, space: str, dimension: int, store: Naive | None = None, *, write: bool = True) -> None:
-        self.address, self.space, self.dimension = "memory", space, dimension
+    def __init__(
+        self,
+        space: str,
+        dimension: int,
+        store: Naive | None = None,
+        *,
+        similarity: Similarity = "cosine",
+        write: bool = True,
+    ) -> None:
+        self.address, self.space, self.dimension, self.similarity = "memory", space, dimension, similarity
         self.store = Naive() if store is None else store
         self._write, self._closed = write, False
 
     def reopened(self, *, write: bool) -> NaiveEngine:
-        return NaiveEngine(self.space, self.dimension, self.store, write=write)
+        return NaiveEngine(self.space, self.dimension, self.store, similarity=self.similarity, write=write)
 
     @contextmanager
     def _writing(self) -> Iterator[Naive]:

@@ -159,3 +159,22 @@ def test_best_sorts_by_score_then_row(scores: list[float], k: int, random: objec
     wanted = sorted(range(len(scores)), key=lambda row: (-scores[row], row))[:k]
     assert got.rows.tolist() == wanted
     assert got.scores.tolist() == [scores[row] for row in wanted]
+
+
+def test_lengths_count_where_vectors_are_compared_by_inner_product(tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    folder = tmp_path / "gen-000001"
+    folder.mkdir()
+    vectors = clustered(rng, COUNT, 60) * np.exp(0.5 * rng.standard_normal((COUNT, 1))).astype(np.float32)
+    VectorFiles.create(folder, "i", DIMENSION, "dot")
+    empty = VectorFiles(folder, "i", DIMENSION, 0, vectors.mean(axis=0), "dot")
+    block = empty.append(2 * np.arange(COUNT) + 1, vectors)
+    files = VectorFiles(folder, "i", DIMENSION, COUNT, empty.mean, "dot")
+    assert files.check_block(block) == [] and files.check_block(block._replace(size=5)) == list(block.checksums)
+    assert recall(files, vectors, None, None) >= 0.99
+    assert recall(files, vectors, None, rng.random(COUNT) < 0.6) >= 0.99
+    # Without the lengths, by sign bits alone, most of the best are missed.
+    assert recall(VectorFiles(folder, "i", DIMENSION, COUNT, empty.mean), vectors, None, None) < 0.5
+    (folder / "lengths").unlink()
+    with pytest.raises(DamagedIndex, match="lengths is missing"):
+        VectorFiles(folder, "i", DIMENSION, COUNT, empty.mean, "dot")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suwen.corpora.records import Document
+from suwen.encoders.importing import import_model
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SearchAnswer
 from suwen.service.search_api import json_answer
@@ -133,3 +135,14 @@ def test_an_instruction_is_taken_where_the_pairs_prompt_has_a_place_for_one(serv
     expected = holder.index.pair.encoder().encode_queries([own["query"]], own["instruction"])[0]
     assert vector == pytest.approx(expected.tolist(), abs=1e-6)
     assert client.post("/v1/rerank", json=reranked).status_code == 200
+
+
+def test_a_pair_of_released_weights_serves_several_at_once(served, models, tmp_path: Path) -> None:
+    import_model(models.save_decoder(tmp_path / "BMRetriever-tiny"), tmp_path / "pair")
+    with Index.create(tmp_path / "index", pair=tmp_path / "pair") as index:
+        index.add([Document(f"d{number}", text) for number, text in enumerate(models.TEXTS)])
+    client = served(tmp_path / "index").client
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda query: ask(client, query=query, k=3, mode="dense"), ["血压"] * 12))
+    assert len({str(answer["hits"]) for answer in answers}) == 1
+    assert len(answers[0]["hits"]) == 3 and answers[0]["tier"] == "model"

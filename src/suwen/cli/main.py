@@ -39,7 +39,8 @@ app = typer.Typer(
 )
 for family in (demo, indexing, searching, serving, worker, maintaining, models, training):
     for verb in family.VERBS:
-        app.command()(verb)
+        # Of a verb that is a word of Python, such as import, the name ends in an underscore.
+        app.command(verb.__name__.rstrip("_").replace("_", "-"))(verb)
 app.add_typer(serving.key_app)
 
 

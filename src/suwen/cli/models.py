@@ -1,4 +1,4 @@
-"""Verbs about models: ``export`` and ``assemble``."""
+"""Verbs about models: ``import``, ``export`` and ``assemble``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,87 @@ import typer
 from suwen.cli.options import Dtype, Json
 from suwen.cli.output import say, show
 from suwen.corpora.readers import read_documents
+from suwen.encoders.released import Contract, Pooling
+
+
+def import_(
+    source: Annotated[str, typer.Argument(help="A folder or hub id: a model, an adapter, or two towers in a folder.")],
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="The pair to write.")],
+    like: Annotated[
+        str | None, typer.Option("--like", help="The layout: care, medcpt, bmretriever; else by its name.")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", help="The query tower, where SOURCE is the document tower.")
+    ] = None,
+    base: Annotated[str | None, typer.Option("--base", help="An adapter's base, where it is not as named.")] = None,
+    tokenizer: Annotated[str | None, typer.Option("--tokenizer", help="The tokenizer, where SOURCE has none.")] = None,
+    query_tokenizer: Annotated[
+        str | None, typer.Option("--query-tokenizer", help="That of the query tower, likewise.")
+    ] = None,
+    pooling: Annotated[Pooling | None, typer.Option("--pooling", help="How tokens become a vector.")] = None,
+    query_pooling: Annotated[Pooling | None, typer.Option("--query-pooling", help="Of the query tower.")] = None,
+    query_prompt: Annotated[
+        str | None, typer.Option("--query-prompt", help="Before a query; {instruction} is an instruction's place.")
+    ] = None,
+    document_prompt: Annotated[str | None, typer.Option("--document-prompt", help="Before a document.")] = None,
+    instruction: Annotated[str | None, typer.Option("--instruction", help="Of queries that bring none.")] = None,
+    similarity: Annotated[
+        Literal["cosine", "dot"] | None, typer.Option("--similarity", help="How vectors are compared.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", help="Tokens of a text, end token included.")
+    ] = None,
+    query_max_length: Annotated[int | None, typer.Option("--query-max-length", help="Of the query tower.")] = None,
+    end_token: Annotated[
+        str | None, typer.Option("--end-token", help="After every text: eos is the tokenizer's own, '' is none.")
+    ] = None,
+    dimension: Annotated[int | None, typer.Option("--dimension", help="Cut vectors to this width.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The pair's name.")] = None,
+    licence: Annotated[str, typer.Option("--licence", help="The licence of the weights.")] = "",
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run code of the model.")] = False,
+    json: Json = False,
+) -> None:
+    """Bring released weights into a pair that index, search, serve and bench take (needs suwen[train]).
+
+    Prompts, pooling, lengths, end token and similarity are read from the files; what they do not say is asked for.
+
+    Example: `suwen import BMRetriever/BMRetriever-410M my-pair`
+    """
+    from suwen.encoders.importing import import_model
+
+    told = Contract(
+        pooling=pooling,
+        query_pooling=query_pooling,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
+        instruction=instruction,
+        similarity=similarity,
+        max_length=max_length,
+        query_max_length=query_max_length,
+        end_token=end_token,
+        dimension=dimension,
+    )
+    made = import_model(
+        source,
+        to,
+        told=told,
+        like=like,
+        query=query,
+        base=base,
+        tokenizer=tokenizer,
+        query_tokenizer=query_tokenizer,
+        name=name,
+        licence=licence,
+        trust_remote_code=trust_remote_code,
+    )
+    space = made.space
+    show(
+        {"out": str(to), "notes": made.notes, "space": space.model_dump(mode="json")},
+        f"{to}: full pair '{made.name}' of space {space.id}, {made.notes}",
+        f"  {space.pooling} pooling, {space.similarity}, at most {space.max_length} tokens, end token "
+        f"{space.end_token or 'none'}; `suwen info {to}` shows all of it",
+        json=json,
+    )
 
 
 def export(
@@ -106,4 +187,4 @@ def assemble(
     )
 
 
-VERBS = (export, assemble)
+VERBS = (import_, export, assemble)

@@ -153,7 +153,8 @@ def load_adapted(
     folder = root / document.path
     if space.adapter is None or adapter_sha256(folder) != space.adapter.sha256:
         raise DamagedPair(f"{folder} is not the adapter {space.id} was minted with: copy the pair again")
-    model = load_base(base, device=device, dtype=dtype, max_length=space.max_length, end_token=space.end_token)
+    contract: Any = {"max_length": space.max_length, "end_token": space.end_token, "normalise": space.normalise}
+    model = load_base(base, device=device, dtype=dtype, **contract)
     model.prompts.update(query=space.prompts.query, document=space.prompts.document)
     return apply_adapter(model, folder)
 
@@ -272,6 +273,9 @@ def transformer_of(model: Any) -> Any:
 
 
 def _target(root: Any, name: str, factors: Factors) -> Any:
+    body = getattr(root, "base_model_prefix", "model")
+    if not hasattr(root, body):  # of an adapter that was trained on the model with its head
+        name = name.removeprefix(f"{body}.")
     try:
         module = root.get_submodule(name)
         shape = tuple(module.weight.shape)

@@ -1,6 +1,6 @@
 """A decoder-only language model as the body of a document encoder: from the hub, a folder, or a GGUF file.
 
-Last-token pooling, a real end token, unit length, no language-model head. What is trained on top lives in
+Last-token pooling, a real end token, unit length (or not), no language-model head. What is trained on top lives in
 ``adapter.py``. Needs the ``train`` extra.
 """
 
@@ -30,6 +30,7 @@ def load_base(
     dtype: NumberFormat = "auto",
     max_length: int = 512,
     end_token: str | None = None,
+    normalise: bool = True,
 ) -> Any:
     """Load a decoder as a ``SentenceTransformer``: transformer, last-token pooling, normalisation.
 
@@ -40,6 +41,7 @@ def load_base(
         max_length: Tokens a text may have, the end token among them.
         end_token: The token put after every text and kept when a text is cut. By default the one the tokenizer adds by
             itself, else its end-of-text token.
+        normalise: Whether vectors get length one; without it they are compared by their inner product.
 
     Raises:
         ModelError: The source is not there, or is not a decoder this project reads.
@@ -51,13 +53,14 @@ def load_base(
         raise ModelError("encoding with torch needs the train extra: pip install 'suwen[train]'") from error
     device = device or _best_device()
     weights_dtype = torch_dtype(dtype, device)
-    with _quietly():
+    with quietly():
         if is_gguf(source):
             transformer = _from_gguf(Path(source), weights_dtype, max_length)
         else:
-            transformer = _from_folder(local_folder(source, _WANTED), weights_dtype, max_length)
+            transformer = open_transformer(local_folder(source, _WANTED), weights_dtype, max_length)
     pooling = Pooling(transformer.get_embedding_dimension(), "lasttoken")
-    model = SentenceTransformer(modules=[transformer, pooling, Normalize()], device=device)
+    modules = [transformer, pooling, *([Normalize()] if normalise else [])]
+    model = SentenceTransformer(modules=modules, device=device, similarity_fn_name=None if normalise else "dot")
     _set_end_token(model, end_token, source)
     return model.eval()
 
@@ -98,19 +101,28 @@ def _best_device() -> str:
     return str(get_device_name())
 
 
-def _from_folder(folder: Path, dtype: Any, max_length: int) -> Any:
+def open_transformer(folder: Path, dtype: Any, max_length: int | None, *, trust_remote_code: bool = False) -> Any:
+    """The transformer module of a folder of safetensors, checked to have all of its weights.
+
+    Args:
+        folder: The transformer's, or a sentence-transformers model's.
+        dtype: A torch type, or ``auto`` for that of the files.
+        max_length: Tokens a text may have; None for what the tokenizer says.
+        trust_remote_code: Run Python code that comes with the model.
+    """
     from sentence_transformers.sentence_transformer.modules import Transformer
 
-    folder = _transformer_folder(folder)
+    folder = transformer_folder(folder)
     if not list(folder.glob("*.safetensors")):
         raise ModelError(f"{folder} has no *.safetensors: name the folder of the weights, saved as safetensors")
-    kwargs = {"dtype": dtype, "local_files_only": True, "use_safetensors": True}
+    here = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+    length = {"model_max_length": max_length} if max_length else {}
     try:
         transformer = Transformer(
             str(folder),
-            model_kwargs=kwargs,
-            processor_kwargs={"model_max_length": max_length, "local_files_only": True},
-            config_kwargs={"local_files_only": True},
+            model_kwargs={"dtype": dtype, "use_safetensors": True, **here},
+            processor_kwargs={**length, **here},
+            config_kwargs=here,
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(f"{folder} cannot be loaded by transformers ({error}): name a decoder's folder") from error
@@ -130,13 +142,16 @@ def _stored_names(folder: Path) -> set[str]:
 
 def _refuse_missing(model: Any, stored: Collection[str], source: Path) -> None:
     """What is not stored, transformers fills with random numbers and a warning."""
-    names = {name.removeprefix("model.") for name in stored}
-    if missing := sorted(name for name, _ in model.named_parameters() if name not in names):
+    # A language model keeps its body under the architecture's own name: ``model``, or ``gpt_neox``.
+    names = {name.removeprefix(model.base_model_prefix + ".").removeprefix("model.") for name in stored}
+    # An encoder's pooler is read by none of our poolings, and often not stored.
+    wanted = (name for name, _ in model.named_parameters() if not name.startswith("pooler."))
+    if missing := sorted(name for name in wanted if name not in names):
         raise ModelError(f"{source} lacks {len(missing)} weights, such as {missing[0]}: download it again")
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without transformers' report of the head that is left out; what is missing is checked here."""
     from transformers.utils import logging as switch
 
@@ -149,7 +164,7 @@ def _quietly() -> Iterator[None]:
         switch.set_verbosity(before)
 
 
-def _transformer_folder(folder: Path) -> Path:
+def transformer_folder(folder: Path) -> Path:
     """Where the transformer of a sentence-transformers folder lies: its first module, mostly the folder itself."""
     listed = folder / "modules.json"
     if not listed.is_file():

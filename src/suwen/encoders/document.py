@@ -125,6 +125,18 @@ class DocumentEncoder(Encoder):
             _check_base(encoder, root, base)
         return encoder
 
+    @classmethod
+    def of_tier(cls, root: Path, manifest: Manifest, name: str, trust_remote_code: bool = False) -> DocumentEncoder:
+        """A tier of kind ``torch``: the query side of the model in a pair's folder, by the tier's own contract."""
+        tier, document = manifest.tiers[name], manifest.document
+        model, _ = load_model(root / tier.path, trust_remote_code=trust_remote_code)
+        cast(model, torch_dtype("auto", model.device.type))
+        # Where there are two towers, the space's end token is the other one's.
+        end_token = manifest.space.end_token if isinstance(document, TierDocument) else None
+        theirs = {"prompts": tier.prompts, "max_length": tier.max_length, "end_token": end_token}
+        contract = manifest.space.model_copy(update=theirs)
+        return cls(Side(model, "query"), contract, name=name, settings=EncoderSettings(str(root), None, "auto", False))
+
     def in_form(
         self, form: Form, *, instruction: str | None = None, token_budget: int | None = None
     ) -> DocumentEncoder:
@@ -273,6 +285,8 @@ def _model_folder(path: Path, manifest: Manifest) -> Path:
     if isinstance(document, ElsewhereDocument):
         raise ModelError(f"{path} is a light pair; its document encoder is the full pair {document.name}: name that")
     if isinstance(document, TierDocument):
+        if manifest.tiers[document.tier].kind == "torch":
+            return root / manifest.tiers[document.tier].path
         raise ModelError(
             f"{path} is a light pair whose tier {document.tier!r} encodes its documents: use Pair.load and "
             f"encode_documents, or name the model it was exported from"

@@ -1,4 +1,4 @@
-"""A pair on disk: where it is found, what it holds, and its encoders for the base install. Torch is not known here."""
+"""A pair on disk: where it is found, what it holds, and its encoders; only a tier of kind ``torch`` knows torch."""
 
 from __future__ import annotations
 
@@ -134,7 +134,13 @@ class Pair:
         tier = self.manifest.tiers[name]
         folder = self.path / tier.path
         if tier.kind == "static":
-            return StaticEncoder(folder, tier, name=name, dimension=self.space.dimension)
+            return StaticEncoder(
+                folder, tier, name=name, dimension=self.space.dimension, normalise=self.space.normalise
+            )
+        if tier.kind == "torch":
+            from suwen.encoders.document import DocumentEncoder
+
+            return DocumentEncoder.of_tier(self.path, self.manifest, name)
         return OnnxEncoder(folder, tier, name=name, dimension=self.space.dimension, threads=threads)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from suwen.encoders.fused import FusedDecoder
 
 _POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _STATIC_STUDENT = "suwen.training.students.static_student.StaticStudent"
 #: What a length may be when neither the tokenizer nor the configuration sets one.
 _LONGEST = 8192
@@ -52,7 +54,8 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
     folder = local_folder(path)
     _refuse_pickles(folder)
     try:
-        trust_remote_code = trust_remote_code or _is_own(folder)
+        # The environment says so where no option reaches: to search and serve.
+        trust_remote_code |= _is_own(folder) or os.environ.get("SUWEN_TRUST_REMOTE_CODE") == "1"
         with no_progress_bar():
             model = SentenceTransformer(
                 str(folder), device=device, trust_remote_code=trust_remote_code, local_files_only=True
@@ -112,14 +115,15 @@ def local_folder(path: str | Path, wanted: list[str] | None = None) -> Path:
         return Path(snapshot_download(str(path), allow_patterns=wanted))
     except Exception as error:  # the hub client has many kinds; all of them mean that the model is not here
         raise ModelError(
-            f"{path} is neither a folder nor a model the hub could give ({type(error).__name__}): check the name, or "
+            f"{path} is neither a folder nor a model the hub could give ({type(error).__name__}): offline, no hub is "
+            f"asked; else check the name, or "
             f"download it and give the folder"
         ) from error
 
 
 def _refuse_pickles(folder: Path) -> None:
     """Weights come as safetensors: a pickle runs code when it is opened."""
-    for pattern in _PICKLES:
+    for pattern in PICKLES:
         for file in sorted(folder.rglob(pattern)):
             if file.name == "training_args.bin" or list(file.parent.glob("*.safetensors")):
                 continue
@@ -150,6 +154,7 @@ class Side:
             self.modules: list[Any] = [*first.sub_modules[form], *rest]
         else:
             self.modules = [first, *rest]
+        self._cutting = threading.Lock()
         self.prompt = _prompt(model, form)
         self.tokenizer = self.modules[0].tokenizer
         self.is_static = "StaticEmbedding" in {kind.__name__ for kind in type(self.modules[0]).__mro__}
@@ -179,6 +184,11 @@ class Side:
         return _POOLING[poolings[0].pooling_mode]
 
     @property
+    def normalises(self) -> bool:
+        """Whether the modules themselves give vectors of length one."""
+        return type(self.modules[-1]).__name__ == "Normalize"
+
+    @property
     def end_token(self) -> str | None:
         """The token the tokenizer itself puts after every text, where it does."""
         if self.is_static:
@@ -196,11 +206,16 @@ class Side:
         id_ = self.backend.token_to_id(token)
         if id_ is None:
             raise ModelError(f"the end token {token!r} of the space is not in the tokenizer: this is another model")
+        # What stands before a text, as Gemma's and Mistral's <bos>, is part of the template: one after another, each
+        # template would take the other's token for a text.
+        first, before = self.tokenizer("")["input_ids"], self.backend.post_processor
+        names = self.tokenizer.convert_ids_to_tokens(first)
         template = TemplateProcessing(
-            single=f"$A {token}", pair=f"$A {token} $B {token}", special_tokens=[(token, id_)]
+            single=[*names, "$A", token],
+            pair=[*names, "$A", token, "$B", token],
+            special_tokens=list({**dict(zip(names, first, strict=True)), token: id_}.items()),
         )
-        before = self.backend.post_processor
-        self.backend.post_processor = Chain([before, template]) if before else template
+        self.backend.post_processor = Chain([before, template]) if before and not first else template
 
     def ids(self, texts: Sequence[str], *, max_length: int | None = None) -> list[list[int]]:
         """Token ids of each text as it stands (put the prompt before it yourself), cut to the length, never empty."""
@@ -209,10 +224,11 @@ class Side:
         if self.is_static:
             rows = [encoding.ids[:limit] for encoding in self.backend.encode_batch(texts, add_special_tokens=False)]
         else:
-            self.backend.no_padding()
-            self.backend.enable_truncation(limit)
-            # Not by the tokenizer's own call, which spends twice the time on masks and offsets nobody reads.
-            rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
+            with self._cutting:  # the tokenizer refuses to be set while another thread reads by it
+                self.backend.no_padding()
+                self.backend.enable_truncation(limit)
+                # Not by the tokenizer's own call, which spends twice the time on masks and offsets nobody reads.
+                rows = [encoding.ids for encoding in self.backend.encode_batch_fast(texts)]
         return [ids or [stand_in(self.backend, getattr(self.tokenizer, "pad_token", None))] for ids in rows]
 
     def embed(self, rows: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -317,7 +333,14 @@ def cast(model: Any, dtype: torch.dtype) -> None:
         setattr(model.get_submodule(owner), last, buffer)
 
 
-def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id: str | None = None) -> Space:
+def mint_space(
+    model: Any,
+    folder: Path,
+    *,
+    dimension: int | None = None,
+    hub_id: str | None = None,
+    prompts: Prompts | None = None,
+) -> Space:
     """The space a sentence-transformers model fixes by its document side, where no manifest states it.
 
     Args:
@@ -325,16 +348,17 @@ def mint_space(model: Any, folder: Path, *, dimension: int | None = None, hub_id
         folder: Where it was loaded from; its document weights and tokenizer are hashed.
         dimension: Cut vectors to this width; the model's own by default.
         hub_id: Where the weights may be found.
+        prompts: With the place of an instruction, which a model cannot state; the model's own by default.
     """
     import torch
 
     side = Side(model, "document")
     with torch.inference_mode():
         full = int(side.embed(side.ids(["a"])).shape[1])
-    unit = type(side.modules[-1]).__name__ == "Normalize" or model.similarity_fn_name != "dot"
+    unit = side.normalises or model.similarity_fn_name != "dot"
     return Space.mint(
         base={"hub_id": hub_id, "sha256": sha256_of_files(folder, document_files(folder))},
-        prompts=Prompts(query=_prompt(model, "query"), document=_prompt(model, "document")),
+        prompts=prompts or Prompts(query=_prompt(model, "query"), document=_prompt(model, "document")),
         pooling=side.pooling,
         end_token=side.end_token,
         max_length=side.max_length,

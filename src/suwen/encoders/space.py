@@ -215,9 +215,9 @@ class _SpaceDraft(Space):
 
 
 class Tier(_Frozen):
-    """One query encoder aligned to the space: a folder of files without torch."""
+    """One query encoder aligned to the space: a folder of files without torch, or, as ``torch``, the model itself."""
 
-    kind: Literal["onnx", "static"]
+    kind: Literal["onnx", "static", "torch"]
     path: Inside
     files: dict[Inside, Sha256]
     prompts: Prompts = Prompts()
@@ -251,8 +251,8 @@ class Tier(_Frozen):
 
     @model_validator(mode="after")
     def _has_its_files(self) -> Self:
-        needed = {"tokenizer.json", "embeddings.npy", "scales.npy"} if self.kind == "static" else {"tokenizer.json"}
-        if missing := sorted(needed - set(self.files)):
+        needed = {"static": {"tokenizer.json", "embeddings.npy", "scales.npy"}, "onnx": {"tokenizer.json"}}
+        if missing := sorted(needed.get(self.kind, set()) - set(self.files)):
             raise ValueError(f"files lacks {', '.join(missing)}, which a tier of kind {self.kind!r} needs")
         if self.kind == "onnx" and sum(name.endswith(".onnx") for name in self.files) != 1:
             raise ValueError("files must name exactly one .onnx file")
@@ -309,6 +309,8 @@ class Manifest(_Frozen):
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
         known = ", ".join(self.tiers) or "none"
+        if self.space.similarity == "cosine" and not self.space.normalise:
+            raise ValueError("the space compares by cosine what it does not normalise: mint it with similarity dot")
         if self.form == "light" and self.default_tier is None:
             raise ValueError("a light pair needs a default_tier")
         if self.default_tier is not None and self.default_tier not in self.tiers:

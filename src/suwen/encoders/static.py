@@ -25,10 +25,11 @@ class StaticEncoder(Encoder):
         tier: What the manifest says of it.
         name: The tier's name.
         dimension: The space's dimension.
+        normalise: Whether the space's vectors have length one.
     """
 
-    def __init__(self, folder: Path, tier: Tier, *, name: str, dimension: int) -> None:
-        self.name, self.dimension = name, dimension
+    def __init__(self, folder: Path, tier: Tier, *, name: str, dimension: int, normalise: bool = True) -> None:
+        self.name, self.dimension, self._normalise = name, dimension, normalise
         self._prompts = tier.prompts
         self._tokens = Tokens(folder / "tokenizer.json", tier.max_length, special=False)
         self._rows = _array(folder / "embeddings.npy", mapped=True)
@@ -53,7 +54,7 @@ class StaticEncoder(Encoder):
         for position, text in enumerate(texts):
             ids = self._tokens.ids(prompt + text)
             vectors[position] = self._scales[ids] @ self._rows[ids].astype(np.float32) / len(ids) + added
-        return unit(vectors)
+        return unit(vectors) if self._normalise else vectors
 
 
 def unit(vectors: Vectors) -> Vectors:

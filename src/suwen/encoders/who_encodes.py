@@ -156,8 +156,9 @@ def load_document_encoder(
     if pair is None and document_encoder is not None:
         return DocumentEncoder.load(document_encoder, dtype=dtype, base=base)
     pair = pair if isinstance(pair, Pair) else Pair.load(pair)
-    own = document_encoder in (None, OWN)
-    if own and isinstance(pair.manifest.document, TierDocument | ElsewhereDocument):
+    own, side = document_encoder in (None, OWN), pair.manifest.document
+    without_torch = isinstance(side, TierDocument) and pair.manifest.tiers[side.tier].kind != "torch"
+    if own and (without_torch or isinstance(side, ElsewhereDocument)):
         raise SuwenError(
             f"pair {pair.name} holds no document encoder: give --document-encoder, or --pair with one that does"
         )

@@ -31,7 +31,8 @@ def derive(
         What the truth must say once the new files count: the watermarks and the mean, the ``blocks`` written, and the
         rows ``gone`` whose tombstones are folded in.
     """
-    generation = int(Truth.meta(connection)["generation"]) + 1
+    meta = Truth.meta(connection)
+    generation, similarity = int(meta["generation"]) + 1, meta["similarity"]
     last, gone = Truth.last_row(connection), Truth.deleted(connection)
     made, final = folder / (generation_name(generation) + ".new"), folder / generation_name(generation)
     for stale in (made, final):
@@ -39,8 +40,8 @@ def derive(
     made.mkdir()
     total = int(connection.execute("SELECT count(*) FROM passages").fetchone()[0])
     mean = _mean(connection, last, dimension)
-    VectorFiles.create(made, index_id, dimension)
-    files = VectorFiles(made, index_id, dimension, 0, mean)
+    VectorFiles.create(made, index_id, dimension, similarity)
+    files = VectorFiles(made, index_id, dimension, 0, mean, similarity)
     blocks = _write_vectors(connection, files, total, progress)
     lexical = Lexical(made / "lexical", create=True)
     lexical.add(_counted(Truth.contents(connection, 0), total, progress))

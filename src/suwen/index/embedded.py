@@ -34,6 +34,7 @@ from suwen.index.engine import (
     Outcome,
     Progress,
     Reencoded,
+    Similarity,
     Stats,
     Vectors,
     Waiting,
@@ -65,6 +66,7 @@ class EmbeddedEngine(Engine):
         self._lexical_ahead = False
         meta = truth.meta(truth.reader())
         self.index_id, self.dimension, self.space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
+        self.similarity: Similarity = meta["similarity"]
         self._views = Views(folder, self.index_id, self.dimension)
         self._backlogs, self._counts = PerMoment(waiting.backlog), PerMoment(count_all)
         self.healed = ""
@@ -72,13 +74,15 @@ class EmbeddedEngine(Engine):
     # -- opening and closing ------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, folder: Path | str, *, space: str, dimension: int, seal: int = SEAL) -> EmbeddedEngine:
+    def create(
+        cls, folder: Path | str, *, space: str, dimension: int, similarity: Similarity = "cosine", seal: int = SEAL
+    ) -> EmbeddedEngine:
         """Make an empty index and open it for writing. The folder may exist, but must not hold anything foreign."""
         folder = Path(folder)
         upkeep.make_ready(folder)
         lock = FileLock(folder / "lock")
         _take(lock)
-        engine = cls(folder, Truth.create(folder, space, dimension), lock, seal)
+        engine = cls(folder, Truth.create(folder, space, dimension, similarity), lock, seal)
         engine._repair()
         return engine
 

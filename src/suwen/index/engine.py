@@ -5,8 +5,6 @@ in ``tests/index/contract`` holds every one of them to this page. Where what is 
 
 * Several vectors of a passage: :class:`EncodedDocument` gets the passage of each vector. Rows number passages, not
   vectors, so a passage stays one hit of a :class:`Ranking`, by its best vector.
-* Spaces of inner product: the similarity is given when an index is created, as the space's id is. No caller takes
-  scores for cosines.
 * Page and position: fields of :class:`~suwen.corpora.records.Passage`, which engines store and give back whole.
 * Facets and sorting: questions to a :class:`Snapshot`, under the same ``where`` as a search.
 """
@@ -27,6 +25,8 @@ from suwen.errors import SuwenError
 from suwen.index.filters import Where
 
 Vectors = npt.NDArray[np.float32]
+#: What scores are: the inner product of vectors of length one, or of vectors as they are.
+Similarity = Literal["cosine", "dot"]
 Rows = npt.NDArray[np.int64]
 #: Called with how much of a long job is done: ``progress(done, total)``.
 Progress = Callable[[int, int], None]
@@ -234,6 +234,8 @@ class Engine(Protocol):
     abilities: Abilities
     #: The id of the space whose vectors it holds.
     space: str
+    #: How these are compared; no caller takes scores for cosines.
+    similarity: Similarity
 
     def add(self, documents: Sequence[EncodedDocument]) -> None:
         """Insert or replace whole documents. On return they are durable and searchable."""

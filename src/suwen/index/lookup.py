@@ -14,7 +14,7 @@ from suwen.index.truth import Truth
 
 #: Of the settings those that are the engine's own.
 _OWN = {
-    *("format", "uuid", "space", "dimension", "sequence", "generation"),
+    *("format", "uuid", "space", "dimension", "similarity", "sequence", "generation"),
     *("sealed", "sealed_row", "lexical_row", "deletions", "mean"),
 }
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import faiss
 
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import Engine, IndexProblem
+from suwen.index.engine import Engine, IndexProblem, Similarity
 
 Address = str | Path
 
@@ -17,7 +17,7 @@ Address = str | Path
 class _Kind(Protocol):
     """How the indexes of one kind of engine are made, found and opened."""
 
-    def create(self, address: Address, *, space: str, dimension: int) -> Engine: ...
+    def create(self, address: Address, *, space: str, dimension: int, similarity: Similarity) -> Engine: ...
 
     def open(self, address: Address, *, write: bool = False, repair: bool = True) -> Engine: ...
 
@@ -30,15 +30,16 @@ class _Kind(Protocol):
 _KINDS: Mapping[str, _Kind] = {"": EmbeddedEngine}
 
 
-def create_engine(address: Address, *, space: str, dimension: int) -> Engine:
+def create_engine(address: Address, *, space: str, dimension: int, similarity: Similarity = "cosine") -> Engine:
     """Make an empty index and open it for writing.
 
     Args:
         address: A folder, which may exist but must not hold anything foreign.
         space: The id of the space whose vectors it will hold.
         dimension: Of these vectors.
+        similarity: How they are compared.
     """
-    return _kind(address).create(address, space=space, dimension=dimension)
+    return _kind(address).create(address, space=space, dimension=dimension, similarity=similarity)
 
 
 def open_engine(address: Address, *, write: bool = False, repair: bool = True) -> Engine:

@@ -32,6 +32,8 @@ def recall(snapshot: Snapshot, queries: Vectors, k: int = 10, progress: Progress
     for query, exact in zip(queries, snapshot.exact(queries, k, progress), strict=True):
         ours = snapshot.dense(query, k)
         if len(exact.scores):
-            hits += min(int((ours.scores >= exact.scores[-1] - 1e-6).sum()), len(exact.rows))
+            # A millionth: of an inner product, which may be large, of itself.
+            least = exact.scores[-1] - 1e-6 * max(1.0, abs(float(exact.scores[-1])))
+            hits += min(int((ours.scores >= least).sum()), len(exact.rows))
             wanted += len(exact.rows)
     return hits / wanted if wanted else 1.0

@@ -49,13 +49,12 @@ class EmbeddedSnapshot(Snapshot):
         scores = np.concatenate([part.scores for part in parts])
         if scales:
             scores = view.groups.scaled(rows, scores, scales)
-        # Rounded, so that equal vectors tie whatever block of a matrix product they were in; ties go by row.
-        return best(rows, np.round(scores, 6), k)
+        return best(rows, self._rounded(scores), k)
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
         for rows, stored in Truth.all_vectors(self._connection, self._view.dimension):
-            for number, scores in enumerate(np.round(np.asarray(vectors, dtype=np.float32) @ stored.T, 6)):
+            for number, scores in enumerate(self._rounded(np.asarray(vectors, dtype=np.float32) @ stored.T)):
                 old = kept[number]
                 kept[number] = best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
             if progress:
@@ -87,6 +86,11 @@ class EmbeddedSnapshot(Snapshot):
         steps = (self._connection.execute(query, (*given, start)).fetchone() for start in starts)
         rows = np.asarray(sorted({step[0] for step in steps if step is not None}), dtype=np.int64)
         return rows, Truth.vectors_of(self._connection, rows, self._view.dimension)
+
+    def _rounded(self, scores: Vectors) -> Vectors:
+        """Scores by which equal vectors tie, whatever block of a matrix product they were in; ties go by row."""
+        # Inner products may all lie below a millionth.
+        return np.round(scores, 6) if self._view.files.lengths is None else scores
 
     def _exact(self, query: Vectors, admitted: Rows | None) -> Ranking:
         view = self._view

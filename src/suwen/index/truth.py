@@ -30,12 +30,14 @@ from suwen.index.engine import (
     IndexProblem,
     NotAnIndex,
     Rows,
+    Similarity,
     StoredPassage,
     Vectors,
 )
 from suwen.index.filters_sql import storable
 
-FORMAT = 1
+#: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; all others stay 1.
+FORMAT = 2
 FILE = "truth.db"
 #: Vectors read at a time: bounds the memory of a rebuild, whatever the size of the index.
 _CHUNK = 8192
@@ -106,7 +108,7 @@ class Truth:
         self._check_format(folder)
 
     @classmethod
-    def create(cls, folder: Path, space: str, dimension: int) -> Truth:
+    def create(cls, folder: Path, space: str, dimension: int, similarity: Similarity = "cosine") -> Truth:
         """Make an empty truth; the folder must not hold one."""
         path = folder / FILE
         if path.exists():
@@ -119,7 +121,8 @@ class Truth:
         try:
             # Page size and vacuum mode only take effect before the first table. 8 KiB holds five 768-wide fp16 vectors.
             settings = "page_size = 8192", "auto_vacuum = INCREMENTAL", "journal_mode = WAL", "synchronous = FULL"
-            own = {"format": FORMAT, "uuid": uuid.uuid4().hex, "space": space, "dimension": dimension}
+            own = {"format": 1, "uuid": uuid.uuid4().hex, "space": space, "dimension": dimension}
+            own |= {} if similarity == "cosine" else {"format": 2, "similarity": similarity}
             state = {"sequence": 0, "generation": 0, "sealed": 0, "sealed_row": 0, "lexical_row": 0, "deletions": 0}
             connection.executescript(
                 "".join(f"PRAGMA {setting};" for setting in settings)
@@ -252,8 +255,8 @@ class Truth:
 
     @staticmethod
     def meta(connection: sqlite3.Connection) -> dict[str, Any]:
-        """Settings and watermarks, as of the connection's moment."""
-        return dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        """Settings and watermarks, as of the connection's moment; an index that does not say so has cosines."""
+        return {"similarity": "cosine", **dict(connection.execute("SELECT key, value FROM meta").fetchall())}
 
     @staticmethod
     def deleted(connection: sqlite3.Connection) -> Rows:

@@ -104,7 +104,8 @@ class Views:
         """The vector files of a moment, up to its watermark."""
         mean = np.frombuffer(meta["mean"], dtype="<f4") if "mean" in meta else np.zeros(self._dimension, np.float32)
         folder = self._folder / generation_name(int(meta["generation"]))
-        return VectorFiles(folder, self._index_id, self._dimension, int(meta["sealed"]), mean)
+        count, similarity = int(meta["sealed"]), meta["similarity"]
+        return VectorFiles(folder, self._index_id, self._dimension, count, mean, similarity)
 
     def rest(self) -> None:
         """Give up tantivy's writer; reading goes on."""

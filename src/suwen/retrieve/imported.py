@@ -16,6 +16,7 @@ from suwen.corpora.records import Passage
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import SpaceMismatch
+from suwen.encoders.static import unit
 from suwen.retrieve.ingest import IngestError
 
 _PROBES = 64
@@ -114,7 +115,8 @@ class ImportedVectors:
         query = "SELECT position FROM ids WHERE id = ?"
         rows = [self._ids.execute(query, (chosen[text],)).fetchone()[0] for text in texts]
         given = np.asarray(self._matrix[rows], dtype=np.float32)
-        scores = self._pair.encoder().encode_documents(texts) @ given.T
+        # By directions: the longest vector would be nearest to every text.
+        scores = self._pair.encoder().encode_documents(texts) @ (given if self._pair.space.normalise else unit(given)).T
         nearest = float((scores.argmax(axis=1) == np.arange(len(texts))).mean())
         if nearest < 0.5:
             raise IngestError(

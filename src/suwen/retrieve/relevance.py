@@ -1,7 +1,8 @@
 """Whether anything relevant was found. Nearest neighbours always exist; this says when they are no answer.
 
 A score alone says nothing: its level depends on the encoder and on the collection. So each index is asked a few dozen
-questions from outside medicine (``off_topic.txt``), and a query's best scores are held against what those found.
+questions from outside medicine (``off_topic.txt``), and a query's best scores are held against what those found. Where
+vectors have lengths of their own, scores also grow with the query's, which says nothing either: it is divided out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from suwen.encoders.query import Encoder
+from suwen.encoders.space import Space
 from suwen.index.engine import Ranking, Vectors
 
 #: How far above the off-topic questions the best hits must stand, in deviations, mean over the legs that were searched:
@@ -39,6 +41,8 @@ class Null:
     rows: int
     #: Whose scores the dense ones were: a tier's documents score higher than the document encoder's.
     scale: str = MIXED
+    #: In what dense scores are counted, by a query of length one: 1 for cosines, else what the questions mostly find.
+    unit: float = 1.0
 
     def fits(self, rows: int, scale: str = MIXED) -> bool:
         """Whether it still fits an index of this size, whose dense scores are on this scale."""
@@ -58,7 +62,8 @@ class Null:
         """The reverse of :meth:`to_json`."""
         fields = json.loads(text)
         scale = str(fields.get("scale", MIXED))
-        return cls(tuple(fields["dense"]), tuple(fields["lexical"]), int(fields["rows"]), scale)
+        unit = float(fields.get("unit", 1.0))
+        return cls(tuple(fields["dense"]), tuple(fields["lexical"]), int(fields["rows"]), scale, unit)
 
 
 def measure_null(
@@ -67,6 +72,7 @@ def measure_null(
     encoder: Encoder,
     rows: int,
     scale: str,
+    space: Space,
 ) -> Null:
     """Ask both legs the off-topic questions, and take the best score of each.
 
@@ -76,17 +82,32 @@ def measure_null(
         encoder: Of the questions.
         rows: The index's highest row.
         scale: Whose scores the dense ones are like.
+        space: Of the vectors.
     """
     probes = off_topic()
     vectors = encoder.encode_queries(probes)
-    nearest = [_top(dense(vector, 1)) for vector in vectors]
+    nearest = [_top(dense(vector, 1)) / query_length(vector, space) for vector in vectors]
     best = [_top(lexical(probe, 1)) for probe in probes]
-    return Null(_summary(nearest), _summary(best), rows, scale)
+    unit = 1.0 if space.normalise else float(np.median(np.abs(nearest))) or 1.0
+    return Null(_summary([score / unit for score in nearest]), _summary(best), rows, scale, unit)
 
 
-def judge(legs: Mapping[str, Ranking], null: Null) -> tuple[bool, dict[str, float]]:
-    """Decide, and say on what: how far each leg's best hit stands above what off-topic questions find."""
-    heights = {name: round(null.height(name, _top(ranking)), 2) for name, ranking in legs.items()}
+def query_length(vector: Vectors | None, space: Space) -> float:
+    """How much a query's dense scores owe to its vector's length: nothing in a space of unit vectors."""
+    return 1.0 if space.normalise or vector is None else float(np.linalg.norm(vector)) or 1.0
+
+
+def judge(legs: Mapping[str, Ranking], null: Null, length: float = 1.0) -> tuple[bool, dict[str, float]]:
+    """Decide, and say on what: how far each leg's best hit stands above what off-topic questions find.
+
+    Args:
+        legs: What was found.
+        null: What off-topic questions find.
+        length: Of the query's vector, see :func:`query_length`.
+    """
+    units = {"dense": length * null.unit, "lexical": 1.0}
+    scored = {name: _top(ranking) / units[name] for name, ranking in legs.items()}
+    heights = {name: round(null.height(name, score), 2) for name, score in scored.items()}
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights
     return float(np.mean(list(heights.values()))) >= STANDS_OUT, heights

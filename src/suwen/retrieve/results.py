@@ -28,7 +28,8 @@ class Leg:
     """Where one way of searching put a hit."""
 
     rank: int
-    #: Cosine (of a fresh passage on the scale of encoded ones: see :mod:`suwen.retrieve.freshness`), or BM25.
+    #: Cosine or inner product, as the space has it (of a fresh passage on the scale of encoded ones: see
+    #: :mod:`suwen.retrieve.freshness`), or BM25.
     score: float
     #: What the fusion made of it: by scores 1 for the query's best and 0 for its 200th, by ranks 1 / (60 + rank).
     value: float

@@ -24,6 +24,7 @@ from suwen.index.engine import (
     Engine,
     Outcome,
     Reencoded,
+    Similarity,
     Snapshot,
     Stats,
     StoredDocument,
@@ -43,7 +44,7 @@ from suwen.retrieve.ingest import (
     ReadyVectors,
 )
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
-from suwen.retrieve.relevance import Null, judge, measure_null
+from suwen.retrieve.relevance import Null, judge, measure_null, query_length
 from suwen.retrieve.results import Results
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
@@ -83,7 +84,10 @@ class Index(AbstractContextManager["Index"]):
     def create(cls, address: Address, *, pair: str | Path | Pair | None = None) -> Index:
         """Make an empty index in a pair's space and open it for writing."""
         pair = pair if isinstance(pair, Pair) else Pair.load(pair)
-        engine = create_engine(address, space=pair.space.id, dimension=pair.space.dimension)
+        space = pair.space
+        # Of unit vectors the product is the cosine, whatever the space calls it.
+        similarity: Similarity = "cosine" if space.normalise else "dot"
+        engine = create_engine(address, space=space.id, dimension=space.dimension, similarity=similarity)
         engine.remember(pair=str(pair.path.resolve()), pair_name=pair.name)
         return cls(engine, pair)
 
@@ -237,7 +241,8 @@ class Index(AbstractContextManager["Index"]):
             read = cache(lambda depth: search_legs(snapshot, self.freshness, text, vector, mode, depth, where))
             page = cut_page(snapshot, ranked(read, weights, fusion), offset, k, per_document)
             searched = time.perf_counter()
-            relevant, evidence = judge(read(STEPS[0]), self._null(snapshot, tier or self.pair.default_tier))
+            null = self._null(snapshot, tier or self.pair.default_tier)
+            relevant, evidence = judge(read(STEPS[0]), null, query_length(vector, self.pair.space))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
         hits = tuple(
             as_hit(item, place.score, highlight(text, item.passage.text, reader) if highlights else ())
@@ -272,7 +277,8 @@ class Index(AbstractContextManager["Index"]):
 
     def _measured(self, snapshot: Snapshot, tier: str) -> Null:
         dense = partial(self.freshness.dense, snapshot)
-        return measure_null(dense, snapshot.lexical, self.pair.encoder(tier), *self._measure_of(snapshot))
+        encoder, of = self.pair.encoder(tier), self._measure_of(snapshot)
+        return measure_null(dense, snapshot.lexical, encoder, *of, self.pair.space)
 
     def _known_null(self, tier: str) -> Null | None:
         null = self._nulls.get(tier)

@@ -142,3 +142,20 @@ def test_a_failure_leaves_nothing_and_a_taken_folder_is_refused(
     with pytest.raises(ModelError):
         freeze(read_factors(trained), decoder_folder, tmp_path / "out", name="tiny", device="cpu")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_space_of_inner_product_keeps_lengths(trained, base, models, tmp_path):
+    out, options = tmp_path / "pair", {"dimension": 24, "max_length": 32, "bits": 16}
+    space = freeze(read_factors(trained), base, out, name="dot", device="cpu", normalise=False, **options).space
+    assert (space.normalise, space.similarity, load_manifest(out).space.id) == (False, "dot", space.id)
+    encoder = DocumentEncoder.load(out, base=base, device="cpu")
+    bare = apply_adapter(load_base(base, device="cpu", max_length=32, normalise=False), out / "adapter")
+    wanted = bare.encode(list(models.TEXTS))
+    np.testing.assert_allclose(encoder.encode(list(models.TEXTS)), wanted[:, :24], rtol=1e-4, atol=1e-4)
+    assert np.linalg.norm(wanted, axis=1).std() > 0.01
+    dress(bare, space).save(str(tmp_path / "merged"))
+    from sentence_transformers import SentenceTransformer
+
+    merged = SentenceTransformer(str(tmp_path / "merged"), device="cpu")
+    assert merged.similarity_fn_name == "dot"
+    np.testing.assert_allclose(merged.encode_document(list(models.TEXTS)), wanted[:, :24], rtol=1e-4, atol=1e-4)

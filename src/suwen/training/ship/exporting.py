@@ -214,7 +214,9 @@ def _write_query_tiers(
         has_forms = hasattr(side.modules[0], "form")
         prompts = Prompts() if has_forms else origin.prompts
         tier = _write_table(folder, side, rows, form, origin, length, prompts)
-        encoder = StaticEncoder(folder, tier, name="", dimension=origin.space.dimension)
+        encoder = StaticEncoder(
+            folder, tier, name="", dimension=origin.space.dimension, normalise=origin.space.normalise
+        )
         parity = _parity("torch", encoder, measured, _torch_vectors(side, origin, measured, length + has_forms))
         return {folder.name: tier.model_copy(update={"parity": parity})}
     config = side.modules[0].model.config
@@ -279,6 +281,11 @@ def _distil_static(origin: _Source, stage: Path, texts: Sequence[str], max_lengt
     if origin.is_student:
         raise ExportError(
             f"{origin.folder} holds no document encoder to fit a static tier to: export it from the full pair"
+        )
+    if not origin.space.normalise:
+        raise ExportError(
+            f"vectors of {origin.space.id} have lengths of their own, and a static tier is fitted to directions alone: "
+            f"leave out static"
         )
     side = Side(origin.model, "query")
     table = distil_table(side, origin.teacher(), texts)

@@ -14,6 +14,7 @@ from suwen.durable import new_folder
 from suwen.encoders.adapter import Bits, Factors, adapter_sha256, apply_adapter, save_adapter
 from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
+from suwen.encoders.importing import cut
 from suwen.encoders.probe import probe_texts, write_probe
 from suwen.encoders.side import Side
 from suwen.encoders.space import AdapterDocument, Manifest, Prompts, Space, save_manifest
@@ -41,6 +42,7 @@ def freeze(
     hub_id: str | None = None,
     device: str | None = None,
     body: Any | None = None,
+    normalise: bool = True,
 ) -> DocumentEncoder:
     """Write a trained document encoder as adapter, contract and probe; whole or not at all.
 
@@ -61,6 +63,7 @@ def freeze(
         device: Where to run the probe.
         body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder. Loaded by
             default.
+        normalise: Where ``body`` is loaded: whether vectors get length one, or the space is one of inner product.
 
     Returns:
         The frozen encoder, ready to be used; its ``space`` is the minted one.
@@ -72,7 +75,7 @@ def freeze(
     base_name = hub_id or (Path(base).name if Path(base).exists() else str(base))
     with staged(Path(out)) as stage:
         if body is None:
-            body = load_base(base, device=device, max_length=max_length)
+            body = load_base(base, device=device, max_length=max_length, normalise=normalise)
         digest = base_hash(base)
         save_adapter(factors, stage / ADAPTER, bits=bits, rank=rank, base=base_name, base_sha256=digest)
         apply_adapter(body, stage / ADAPTER)
@@ -91,18 +94,11 @@ def dress(model: Any, space: Space) -> Any:
 
     The cut is a frozen identity matrix before the normalisation: no custom code in the saved model.
     """
-    import torch
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
 
     modules = list(model)
     if space.dimension < space.full_dimension and not any(type(module).__name__ == "Dense" for module in modules):
-        cut = Dense(space.full_dimension, space.dimension, bias=False, activation_function=torch.nn.Identity())
-        weight = next(modules[0].parameters())
-        with torch.no_grad():
-            cut.linear.weight.copy_(torch.eye(space.dimension, space.full_dimension))
-        cut.requires_grad_(False).to(device=weight.device, dtype=weight.dtype)
-        modules.insert(2, cut)
+        modules.insert(2, cut(next(modules[0].parameters()), space.full_dimension, space.dimension))
     prompts = {"query": space.prompts.query, "document": space.prompts.document}
     device = str(next(modules[0].parameters()).device)
     return SentenceTransformer(modules=modules, device=device, prompts=prompts, similarity_fn_name=space.similarity)
@@ -141,6 +137,6 @@ def mint_adapted(
         max_length=max_length,
         dimension=dimension or full,
         full_dimension=full,
-        normalise=True,
-        similarity="cosine",
+        normalise=side.normalises,
+        similarity="cosine" if side.normalises else "dot",
     )

@@ -1,0 +1,103 @@
+"""A space of inner product from end to end: a token table that keeps its lengths, over the bundled sample."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from in_memory import folder_in_memory
+from suwen.corpora.collection import Collection
+from suwen.corpora.sample_collection import sample_path
+from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.space import Manifest, Space, TierDocument, save_manifest
+from suwen.index import snapshot as snapshots
+from suwen.retrieve.imported import ImportedVectors
+from suwen.retrieve.ingest import IngestError
+from suwen.retrieve.relevance import off_topic
+from suwen.retrieve.retriever import Index
+from suwen.retrieve.sample import index_sample
+
+#: Not among the questions an index is calibrated with.
+OFF_TOPIC = (
+    "周末去杭州怎么坐高铁",
+    "新买的手机充不进电",
+    "如何申请护照",
+    "who won the world cup in 1998",
+    "股票开户流程",
+)
+
+
+def dot_pair(folder: Path, factor: float = 1.0) -> Pair:
+    """The default pair's ``static`` tier as a pair of its own, whose vectors are not normalised."""
+    default = Pair.load(default_pair_path()).manifest
+    tier = default.tiers["static"]
+    shutil.copytree(default_pair_path() / tier.path, folder / tier.path)
+    for name in ("scales.npy", "form.npy"):
+        np.save(folder / tier.path / name, np.float32(factor) * np.load(folder / tier.path / name))
+    fields = default.space.model_dump(exclude={"id", "adapter"}) | {"normalise": False, "similarity": "dot"}
+    space = Space.mint(**fields)
+    files = {name: hashlib.sha256((folder / tier.path / name).read_bytes()).hexdigest() for name in tier.files}
+    tier = tier.model_copy(update={"aligned_to": space.id, "files": files})
+    document = TierDocument(kind="tier", tier="static")
+    tiers = {"static": tier}
+    save_manifest(
+        folder, Manifest(name="dot", form="light", space=space, tiers=tiers, default_tier="static", document=document)
+    )
+    return Pair.load(folder)
+
+
+@pytest.fixture(scope="module")
+def sample() -> Iterator[Index]:
+    with folder_in_memory() as folder, Index.create(folder / "i", pair=dot_pair(folder / "pair")) as index:
+        index_sample(index)
+        yield index
+
+
+def test_scores_are_products_of_vectors_that_keep_their_lengths(sample: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sample.engine.similarity == "dot"
+    encoder = sample.pair.encoder()
+    query = encoder.encode_queries(["高血压吃什么药"])[0]
+    with sample.engine.snapshot() as view:
+        rows, stored = view.sample(10_000)
+        contents = [item.passage.content for item in view.fetch(rows.tolist())]
+    assert np.log(np.linalg.norm(stored, axis=1)).std() > 0.05
+    wanted = np.sort(encoder.encode_documents(contents) @ query)[::-1][:5]
+    for limit in (20_000, 0):
+        monkeypatch.setattr(snapshots, "EXACT_LIMIT", limit)
+        hits = sample.search("高血压吃什么药", 5, mode="dense")
+        assert [hit.score for hit in hits] == pytest.approx(wanted.tolist(), rel=2e-3)
+
+
+def test_the_signal_that_nothing_is_relevant(sample: Index, tmp_path: Path) -> None:
+    queries = [query.text for query in Collection.open(sample_path()).queries()]
+    asked = [*queries[:30], *OFF_TOPIC]
+    said = [sample.search(query).relevant for query in asked]
+    assert np.mean(said[:30]) >= 0.8
+    assert sum(said[30:]) <= 2
+    assert not set(OFF_TOPIC) & set(off_topic())
+    # A space whose vectors are all a hundred times shorter says the same.
+    with Index.create(tmp_path / "i", pair=dot_pair(tmp_path / "pair", 0.01)) as small:
+        index_sample(small)
+        assert np.mean(np.array(said) == [small.search(query).relevant for query in asked]) >= 0.95
+
+
+def test_vectors_made_elsewhere_keep_their_lengths(sample: Index, tmp_path: Path) -> None:
+    with sample.engine.snapshot() as view:
+        rows, stored = view.sample(40)
+        passages = [item.passage for item in view.fetch(rows.tolist())]
+    (tmp_path / "ids.txt").write_text("".join(f"{passage.id}\n" for passage in passages), encoding="utf-8")
+    stored[0] *= 50  # what is longest is not nearest to every text
+    np.save(tmp_path / "v.npy", stored.astype(np.float16))
+    given = ImportedVectors(tmp_path / "v.npy", tmp_path / "ids.txt", sample.pair, sample.pair.space.id)
+    np.testing.assert_allclose(given.take(passages), stored, rtol=1e-3, atol=1e-4)
+    given.close()
+    np.save(tmp_path / "v.npy", np.roll(stored, 7, axis=0).astype(np.float16))
+    other = ImportedVectors(tmp_path / "v.npy", tmp_path / "ids.txt", sample.pair, sample.pair.space.id)
+    with pytest.raises(IngestError, match="nearest to their own vector"):
+        other.take(passages)
+    other.close()
