@@ -193,10 +193,10 @@ def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
 
 def _joined(shards: Sequence[Path]) -> Arrays:
     """The rows of several shards, their texts numbered in the order in which the rows name them first."""
-    arrays = [opened(shard) for shard in shards]
 
     def column(name: str) -> list[npt.NDArray[Any]]:
-        return [own[name] for own in arrays]
+        # Copies: a mapped array keeps its file open, and there may be more shards than files may be.
+        return [np.array(opened(shard)[name]) for shard in shards]
 
     made: Arrays = {"instructions": np.unique(np.concatenate(column("instructions")))}
     recoded = [np.append(np.searchsorted(made["instructions"], own), -1) for own in column("instructions")]
