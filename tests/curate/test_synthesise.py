@@ -32,7 +32,7 @@ from suwen.retrieve.retriever import Index
 
 DRUGS = ("ibuprofen", "aspirin", "metformin", "warfarin", "amoxicillin", "omeprazole")
 TEXTS = {drug: f"The tablet {drug} is taken after a meal. Its dose is lowered in renal failure." for drug in DRUGS}
-WORDS = ("heart", "lung", "liver", "kidney", "blood", "bone", "skin", "brain", "nerve", "virus", "fever", "cough")
+WORDS = ("heart", "lung", "liver", "kidney", "blood", "bone", "skin", "brain", "nerve", "virus", "fever", "rash")
 
 
 def query(body: dict[str, Any]) -> str:
@@ -49,16 +49,18 @@ def query(body: dict[str, Any]) -> str:
 
 
 def example(body: dict[str, Any]) -> str:
-    """A model that thinks of tasks, the last of them twice, and writes their examples."""
+    """A model that thinks of tasks, one of the prompt's and one twice, and writes their examples."""
     content = body["messages"][1]["content"]
     if "Search task:" not in content:
         drawn = re.search(r"above all of (.+?) and of\s+(.+?), though", content)[0]
         tasks = [f"Given a {word}, find {hashlib.sha1((drawn + word).encode()).hexdigest()}" for word in WORDS]
-        return json.dumps({"tasks": [*tasks, tasks[-1].upper()]})
+        own = next(line for line in content.splitlines() if line.startswith("Given a patient"))
+        return json.dumps({"tasks": [own, *tasks, f"{tasks[-1]} !"]})
     task = re.search("Search task: (.+)", content)[1]
     passage = f"A passage that serves the search: {task}"
     other = passage if "lung" in task else "Another passage, that does not."
-    return json.dumps({"query": f"a search {task[-30:]}", "positive": passage, "negative": other})
+    query = "the words this person would really type" if "Given a rash" in task else f"a search {task[-30:]}"
+    return json.dumps({"query": query, "positive": passage, "negative": other})
 
 
 @pytest.fixture
@@ -110,12 +112,14 @@ def test_tasks_are_thought_of_and_get_an_example_each(ask: Any, tmp_path: Path) 
         asker = ask(server.url, language="en")
         counts = synthesise_rows(tmp_path / "rows.jsonl", asker, tasks=30, seed=2)
     rows = rows_of(tmp_path / "rows.jsonl")
-    assert counts["tasks"] == len({row.prompt for row in rows}) == 30 and counts["tasks_repeated"] >= 2
+    assert counts["tasks"] == 30 == len({row.prompt for row in rows}) + counts["copied_from_the_prompt"]
+    assert counts["tasks_repeated"] >= 4 and 1 <= counts["copied_from_the_prompt"] <= 3
+    assert not any(row.prompt.startswith("Given a patient") or "really type" in row.query for row in rows)
     assert all(row.prompt.startswith("Given a ") and row.prompt in row.pos[0] for row in rows)
     without = [row for row in rows if not row.neg]
     assert counts["negative_is_a_positive"] == len(without) > 0 and all("lung" in row.prompt for row in without)
     examples = [body["messages"][1]["content"] for _, body, _ in server.log if "Search task:" in str(body)]
-    assert len({re.search(r"It is (.+?), has (.+?) and", text).groups() for text in examples}) > 3
+    assert len({re.search(r"let them be (.+?), with (.+?), and", text).groups() for text in examples}) > 3
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])

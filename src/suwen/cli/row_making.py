@@ -74,10 +74,16 @@ def pairs(
 
     Example: `suwen curate pairs mix.toml rows/pretraining.jsonl.gz --count 1000000`
     """
-    kept_out = HeldOut.read(held_out) if held_out else None
     with measuring("rows") as progress:
         counts = make_pairs(
-            read_mix(mix), to, count=count, size=size, longest=longest, seed=seed, held_out=kept_out, progress=progress
+            read_mix(mix),
+            to,
+            count=count,
+            size=size,
+            longest=longest,
+            seed=seed,
+            held_out=HeldOut.read(held_out) if held_out else None,
+            progress=progress,
         )
     show_counts(counts, to, json)
 
@@ -102,7 +108,6 @@ def synthesise(
 
     Example: `suwen curate synthesise rows.jsonl.gz --from pubmed.jsonl --dataset pubmed -m large --dry-run`
     """
-    kept_out = HeldOut.read(held_out) if held_out else None
     with asking(session, "requests") as asker:
         counts = synthesise_rows(
             to,
@@ -114,7 +119,7 @@ def synthesise(
             count=count,
             size=size,
             seed=seed,
-            held_out=kept_out,
+            held_out=HeldOut.read(held_out) if held_out else None,
         )
     show_outcome(asker, counts, json, out=to)
 

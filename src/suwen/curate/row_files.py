@@ -110,8 +110,8 @@ def round_trip_file(
         stream = read_training_rows(source)
         while part := list(islice(stream, 256)):
             for row, hits in zip(part, search(part, top), strict=True):
-                pieces, texts = ([comparable(text) for text in some] for some in ((hit.text for hit in hits), row.pos))
-                again = any(piece and piece in text for piece in pieces for text in texts)
+                pieces = filter(None, (comparable(hit.text) for hit in hits))
+                again = any(piece in comparable(text) for piece in pieces for text in row.pos)
                 counts.update(read=1, **{"kept" if again else "passage_not_found": 1})
                 yield from [row] if again else []
 

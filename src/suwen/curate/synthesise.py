@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import tomllib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from suwen.corpora.passages import split_document
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate import CurateError
-from suwen.curate.leakage import HeldOut
+from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.near_duplicates import Near
 from suwen.curate.screening import Screen, draw
 from suwen.llm.asker import Asker
@@ -30,10 +30,10 @@ INSTRUCTIONS = {
     "pubmed": "Given a question, retrieve Pubmed passages that answer the question",
     "meadow": "Given a query on COVID-19, retrieve COVID-19 related articles that answer the query",
 }
-ATTRIBUTES = Path(__file__).parent / "synthetic_attributes.toml"
 #: Estimated tokens of a passage that a query is written for.
 PASSAGE_SIZE = 400
 _AT_ONCE, _WINDOW = 20, 500
+_COUNTED = ("passages", "tasks", "tasks_repeated", "unanswered", "copied_from_the_prompt")
 
 
 def synthesise_rows(
@@ -63,12 +63,13 @@ def synthesise_rows(
         seed: Of every draw.
         held_out: What must not be trained on.
     """
-    told = instruction or INSTRUCTIONS.get(dataset.lower(), "")
     if (source is None) == (tasks < 1):
         raise CurateError("name a source of passages, or how many tasks to think of: one of the two")
-    if source is not None and not (dataset and told):
+    if source is not None and not (dataset and (told := instruction or INSTRUCTIONS.get(dataset.lower(), ""))):
         raise CurateError(f"no instruction for the data set {dataset!r}: name it and give its instruction")
-    screen = Screen("passages", "tasks", "tasks_repeated", "unanswered", held_out=held_out, by_model=True)
+    screen = Screen(
+        "passages", "tasks", "tasks_repeated", "unanswered", "copied_from_the_prompt", held_out=held_out, by_model=True
+    )
     counts, made = screen.counts, examples(tasks, asker, screen.counts, seed)
     if source is not None:
         passages = (
@@ -76,7 +77,7 @@ def synthesise_rows(
             for document in read_documents(source)
             for part in split_document(document, lambda texts: [estimate_tokens(text) for text in texts], size, 0)
         )
-        made = queries(passages if count is None else draw(passages, count, seed), asker, counts, dataset, told)
+        made = queries(passages if count is None else iter(draw(passages, count, seed)), asker, counts, dataset, told)
     if asker.dry_run:
         deque(made, 0)
     else:
@@ -85,11 +86,10 @@ def synthesise_rows(
 
 
 def queries(
-    passages: Iterable[str], asker: Asker, counts: Counter[str], dataset: str, instruction: str
+    passages: Iterator[str], asker: Asker, counts: Counter[str], dataset: str, instruction: str
 ) -> Iterator[TrainingRow]:
     """A query for each passage, a window of them at a time."""
-    stream = iter(passages)
-    while window := list(islice(stream, _WINDOW)):
+    while window := list(islice(passages, _WINDOW)):
         requests = (
             asker.request("synthetic-query", {"dataset": dataset, "passage": text}, key=str(number), long=("passage",))
             for number, text in enumerate(window)
@@ -101,21 +101,26 @@ def queries(
 
 def examples(tasks: int, asker: Asker, counts: Counter[str], seed: int = 0) -> Iterator[TrainingRow]:
     """An example of each of so many tasks, with the task as the row's instruction."""
-    attributes = tomllib.loads(ATTRIBUTES.read_text(encoding="utf-8"))[asker.language]
+    file = Path(__file__).with_name("synthetic_attributes.toml")
+    attributes = tomllib.loads(file.read_text(encoding="utf-8"))[asker.language]
     stream = think_of_tasks(tasks, asker, counts, attributes["tasks"], seed)
     while window := list(islice(stream, _WINDOW)):
-        requests = (
+        requests = [
             asker.request(
                 "synthetic-example", {"task": task, **_one_each(attributes["example"], seed, task)}, key=str(at)
             )
             for at, task in enumerate(window)
-        )
+        ]
         written = asker.ask(
             "examples", requests, dict[str, str], lambda _: dict.fromkeys(("query", "positive", "negative"), "")
         )
         counts.update(tasks=len(window), unanswered=len(window) - len(written))
         for key, said in written.items():
-            yield TrainingRow(said["query"], (said["positive"],), (said["negative"],), window[int(key)])
+            # Small models give the directions back where they should follow them.
+            if comparable(said["query"]) in comparable(requests[int(key)].messages[-1].content):
+                counts["copied_from_the_prompt"] += 1
+            else:
+                yield TrainingRow(said["query"], (said["positive"],), (said["negative"],), window[int(key)])
 
 
 def _one_each(attributes: Mapping[str, list[str]], seed: int, about: str) -> dict[str, str]:
@@ -126,9 +131,14 @@ def think_of_tasks(
     wanted: int, asker: Asker, counts: Counter[str], attributes: Mapping[str, list[str]], seed: int
 ) -> Iterator[str]:
     """Tasks that are not nearly the same, until there are as many as wanted or the model has no new ones."""
-    near, calls = Near(), 0
-    while (missing := wanted - len(near)) > 0:
-        numbers = range(calls, calls - (-missing // _AT_ONCE))
+    near, calls, before = Near(), 0, -1
+    # The examples of the prompt come back as tasks, too.
+    for line in asker.prompt("synthetic-tasks").user.splitlines():
+        near.add(line, line)
+    wanted += len(near)
+    while before < len(near) < wanted:
+        numbers = range(calls, calls - ((len(near) - wanted) // _AT_ONCE))
+        calls, before = numbers.stop, len(near)
         requests = [
             asker.request(
                 "synthetic-tasks", {"count": _AT_ONCE, **_one_each(attributes, seed, str(at))}, key=str(at), sample=at
@@ -142,12 +152,9 @@ def think_of_tasks(
             lambda data: list(data["tasks"]),
             lambda one: [random.Random(f"{one.key}:{number}").randbytes(16).hex() for number in range(_AT_ONCE)],
         )
-        calls, before = numbers.stop, len(near)
         for task in map(clean, chain.from_iterable(said.values())):
             if near.find(task):
                 counts["tasks_repeated"] += 1
             elif len(near) < wanted:
                 near.add(task, task)
                 yield task
-        if len(near) == before:
-            return
