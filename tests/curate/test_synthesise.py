@@ -58,7 +58,7 @@ def example(body: dict[str, Any]) -> str:
         return json.dumps({"tasks": [own, *tasks, f"{tasks[-1]} !"]})
     task = re.search("Search task: (.+)", content)[1]
     passage = f"A passage that serves the search: {task}"
-    other = passage if "lung" in task else "Another passage, that does not."
+    other = f"{passage}, again" if "lung" in task else "Another passage, that does not."
     query = "the words this person would really type" if "Given a rash" in task else f"a search {task[-30:]}"
     return json.dumps({"query": query, "positive": passage, "negative": other})
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
+from suwen.curate.near_duplicates import shingles, similarity
 from suwen.text.split import sentences
 
 #: Characters of the longest text that is kept whole: in any language more than the 512 tokens a row is trained with.
@@ -49,7 +50,8 @@ class Screen:
             longest: The most characters of a text; of a longer one the whole sentences of its beginning are kept.
             repeats: Let copies of a row pass, and so remember nothing.
             by_model: A model wrote the queries. One that stands in its passage word for word teaches to match words
-                and nothing else, and one that was written before has other answers: both are left out.
+                and nothing else, and one that was written before has other answers: both are left out, and so is a
+                negative that is nearly the positive.
             progress: Called with the rows that passed and 0 (their end is not known), every thousand.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys((*counted, *COUNTED), 0))
@@ -61,7 +63,12 @@ class Screen:
         """The row as it is kept, without empty and repeated texts; None where it is left out."""
         asked = comparable(row.query)
         right, wrong = ({comparable(text): text for text in texts} for texts in (row.pos, row.neg))
-        copies = wrong.keys() & {*right, asked}
+        copies = {
+            one
+            for one, text in wrong.items()
+            if one in (*right, asked)
+            or (self._by_model and any(similarity(shingles(text), shingles(other)) >= 0.8 for other in row.pos))
+        }
         pos = tuple(text for compared, text in right.items() if compared not in ("", asked))
         neg = tuple(text for compared, text in wrong.items() if compared and compared not in copies)
         own = TrainingRow(row.query, pos, neg, *row[3:5])

@@ -28,7 +28,6 @@ from suwen.text.split import Span, sentences
 INSTRUCTION = "Given a query, retrieve passages that are relevant to the query"
 #: Characters of a drawn passage: at most, and at least.
 SIZE, SHORTEST = 1200, 40
-_COUNTED = ("documents", "unreadable", "too_short")
 
 
 class Corpus(BaseModel):
@@ -81,7 +80,13 @@ def make_pairs(
         held_out: What must not be trained on.
         progress: See :class:`~suwen.curate.screening.Screen`.
     """
-    screen = Screen(*_COUNTED, held_out=held_out, longest=longest, repeats=True, progress=progress)
+    screen = Screen(
+        *("documents", "unreadable", "too_short"),
+        held_out=held_out,
+        longest=longest,
+        repeats=True,
+        progress=progress,
+    )
     counts, dice = screen.counts, random.Random(f"{seed}:pairs")
 
     def made() -> Iterator[TrainingRow]:
