@@ -326,7 +326,7 @@ def test_the_paper_s_recipe_runs_dry_from_end_to_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("recipe", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_recipe_trains_or_serves_with_a_brace(recipe: Path) -> None:
-    if recipe.stem == "care-variants":  # not a recipe by itself
+    if recipe.stem.endswith("-variants"):  # not a recipe by itself
         return
     for variant in [None, *load_recipe(recipe).variants]:
         loaded = load_recipe(recipe, (), variant)
@@ -341,16 +341,25 @@ def test_a_stage_with_another_prompt_than_serves_is_refused() -> None:
         load_recipe(SHIPPED / "care.yaml", [other])
 
 
-@pytest.mark.parametrize("name", ["care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations"])
-def test_every_shipped_recipe_has_a_stand_in(tmp_path: Path, name: str) -> None:
-    recipe = load_recipe(SHIPPED / f"{name}.yaml")
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [
+        ("care", "qwen3"),
+        *((name, "qwen2") for name in ("care-mini", "care-mini-l3", "care-tiny", "care-ablations")),
+        *(("bmretriever", "gpt_neox"), ("bmretriever:2b", "gemma"), ("bmretriever:7b", "mistral")),
+        ("bmretriever-light", "qwen2"),
+    ],
+)
+def test_every_shipped_recipe_has_a_stand_in(tmp_path: Path, name: str, architecture: str) -> None:
+    file, _, variant = name.partition(":")
+    recipe = load_recipe(SHIPPED / f"{file}.yaml", variant=variant or None)
     small = stand_in(recipe, tmp_path)
     assert [(one.name, one.stage) for one in small.stages] == [(one.name, one.stage) for one in recipe.stages]
     wanted = {source for one in small.stages if getattr(one, "rows", None) for source in one.rows.sources or ()}
     assert all((Path(small.data.rows) / f"{source}.jsonl.gz").is_file() for source in wanted)
     document = next(one for one in small.stages if isinstance(one, DocumentStage))
     config = json.loads((Path(document.base) / "config.json").read_text(encoding="utf-8"))
-    assert config["model_type"] == ("qwen3" if name == "care" else "qwen2")
+    assert config["model_type"] == architecture
 
 
 def test_the_paper_s_query_encoder_stands_in_as_its_own_architecture(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def apply_lora(
     return model
 
 
-def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool = True) -> Any:
+def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool = True, scale: float = 1.0) -> Any:
     """Put a stored adapter on a base as a LoRA of peft that stays apart, in place.
 
     Args:
@@ -191,6 +191,8 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
         folder: The adapter.
         dropout: Of the adapter's input, while it is trained.
         trainable: Whether its matrices take gradients; nothing else of the model does.
+        scale: What its upper matrices are multiplied by in the model, and so divided by here: the alpha over rank of a
+            training that goes on as it began.
     """
     import torch
     from peft import LoraConfig, inject_adapter_in_model
@@ -202,17 +204,17 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
     others = {f"^{re.escape(name)}$": each.rank for name, each in factors.items() if each.rank != most}
     config = LoraConfig(
         r=most,
-        lora_alpha=most,
+        lora_alpha=most * scale,
         lora_dropout=dropout,
         target_modules=list(factors),
         rank_pattern=others,
-        alpha_pattern=others,
+        alpha_pattern={name: rank * scale for name, rank in others.items()},
     )
     inject_adapter_in_model(config, root)
     with torch.no_grad():
         for name, (down, up) in factors.items():
             layer = root.get_submodule(name)
-            for half, values in ((layer.lora_A, down), (layer.lora_B, up)):
+            for half, values in ((layer.lora_A, down), (layer.lora_B, up / scale)):
                 matrix = half["default"].weight
                 matrix.copy_(values)
                 matrix.requires_grad_(trainable)

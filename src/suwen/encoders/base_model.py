@@ -210,7 +210,10 @@ def _set_end_token(model: Any, end_token: str | None, source: str | Path) -> Non
     tokenizer.padding_side = "right"
     token = end_token or side.end_token or tokenizer.eos_token
     if token is None:
-        raise ModelError(f"the tokenizer of {source} names no end-of-text token: name one with end_token=")
+        raise ModelError(
+            f"the tokenizer of {source} names no end-of-text token, and a text's vector is that of its last token: say "
+            f"`eos_token` in its tokenizer_config.json (end_token= in Python), or take another base"
+        )
     side.require_end_token(token)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = token

@@ -193,8 +193,9 @@ class Side:
         """The token the tokenizer itself puts after every text, where it does."""
         if self.is_static:
             return None
-        ids = self.tokenizer("")["input_ids"]
-        return str(self.tokenizer.convert_ids_to_tokens(ids[-1])) if ids else None
+        # Not of an empty text: where a token is put before every text and none after it, that one would be its last.
+        last, bare = (self.tokenizer("a", add_special_tokens=special)["input_ids"][-1:] for special in (True, False))
+        return str(self.tokenizer.convert_ids_to_tokens(last[0])) if last != bare else None
 
     def require_end_token(self, token: str) -> None:
         """Make the tokenizer put ``token`` after every text, and keep it when it cuts, unless it does so already."""

@@ -20,7 +20,6 @@ from suwen.training.run_context import RunContext
 from suwen.training.students.student_models import init_from_vectors
 from suwen.training.students.student_tokenizer import DOCUMENT, QUERY
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
-from suwen.training.tasks.towers import FrozenTower
 from suwen.training.teacher_vectors import TOKENS, TeacherVectors
 from suwen.training.trained_student import StudentModel
 
@@ -55,13 +54,13 @@ def text_parts(
             wanted = np.sort(np.random.default_rng((seed, 13)).choice(wanted, stage.limit, replace=False))
         chosen: Ints = encoded[wanted]
         tower = student.tower(form, [texts.texts[place] for place in chosen], training)
-        parts.append(Part(form, tower, FrozenTower(vectors.array(target), context.device), wanted, chosen, share))
+        parts.append(Part(form, tower, vectors.targets(vectors.array(target), context.device), wanted, chosen, share))
     # The documents of the rows: whole answers and articles, which are rare among unlabelled texts.
     documents = read_table(context, stored).bare if stage.document_share > 0 and stored.rows is not None else []
     if documents:
         places = np.arange(len(documents))
         tower = student.tower("document", documents, training)
-        targets = FrozenTower(vectors.array("rows-document"), context.device)
+        targets = vectors.targets(vectors.array("rows-document"), context.device)
         # Numbered apart from the texts: the few that are both only lose a mask.
         parts.append(Part("document", tower, targets, places, places + (1 << 40), stage.document_share))
     return parts
@@ -79,7 +78,7 @@ def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVector
         queries=Lazy(len(queries), lambda row: table.queries[queries[row]]),
         instructions=Lazy(len(queries), lambda row: table.instructions[queries[row]]),
     )
-    targets = FrozenTower(vectors.of_documents(table), context.device)
+    targets = vectors.targets(vectors.of_documents(table), context.device)
     return [Part("query", student.queries(asked, stage.training), targets, documents, documents, 1.0)]
 
 
@@ -114,7 +113,7 @@ def alignment_task(
     bank = None
     if stage.ranking:
         # Each text in query form knows its nearest documents: their order is learnt.
-        bank = FrozenTower(vectors.documents(), context.device)
+        bank = vectors.candidates(vectors.documents(), context.device)
         near: Form = "document" if stage.target == "bare" else "query"
         parts = [
             replace(part, neighbours=vectors.nearest(near, part.places, stage.neighbours, device=context.device))

@@ -12,30 +12,30 @@ from suwen.training.run_context import RunContext
 from suwen.training.tasks.align_task import AlignTask
 from suwen.training.tasks.pair_task import PairLosses, PairTask, Teacher
 from suwen.training.tasks.row_negatives import mine_rows
-from suwen.training.tasks.row_tables import PairTable, table_of
-from suwen.training.tasks.towers import FrozenTower, Tower
+from suwen.training.tasks.row_tables import PairTable, drawn_rows, table_of
+from suwen.training.tasks.towers import Tower
 from suwen.training.teacher_vectors import TeacherVectors
 
 
 def read_table(context: RunContext, stage: Any) -> PairTable:
     """The rows of a stage, by text ids."""
     rows: Rows = stage.rows
-    return table_of(
+    table = table_of(
         context.sources(rows.sources, unsupervised=stage.unsupervised and rows.sources is None, prompts=rows.prompts)
     )
+    return table if rows.share == 1 else drawn_rows(table, rows.share)
 
 
 def mined(context: RunContext, settings: Mine, table: PairTable, vectors: TeacherVectors, seed: int) -> PairTable:
     """The rows with hard negatives from the document encoder's own ranking."""
-    return mine_rows(
-        table, vectors.of_queries(table), vectors.of_documents(table), settings, device=context.device, seed=seed
-    )
+    asked, given = vectors.of_queries(table), vectors.of_documents(table)
+    return mine_rows(table, asked, given, settings, device=context.device, seed=seed, by_dot=vectors.by_dot)
 
 
 def stored_teacher(context: RunContext, vectors: TeacherVectors, table: PairTable) -> Teacher:
     """Stored vectors whose scores are distilled (Ren et al., 2021)."""
-    queries = FrozenTower(vectors.of_queries(table), context.device)
-    return Teacher(queries, FrozenTower(vectors.of_documents(table), context.device))
+    queries = vectors.targets(vectors.of_queries(table), context.device)
+    return Teacher(queries, vectors.candidates(vectors.of_documents(table), context.device))
 
 
 def train_pairs(

@@ -24,12 +24,15 @@ from suwen.training.loop.processes import in_first, wait_for_all, world
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.row_negatives import nearest_documents
 from suwen.training.tasks.row_tables import DataError, PairTable
+from suwen.training.tasks.towers import FrozenTower
 
 if TYPE_CHECKING:
     from suwen.training.stages.vectors import VectorsStage
 
 #: Texts per shard: large, so that texts of one length fill a batch, and still little to lose in a crash.
 _SHARD = 50_000
+#: Documents whose mean length is that of all.
+_MEAN_OF = 20_000
 #: The folder of the vectors of every token of the students' vocabulary, in the order of their ids.
 TOKENS = "tokens"
 
@@ -96,7 +99,8 @@ def finish_vectors(context: RunContext, encoder: DocumentEncoder, folder: Path, 
         np.save(_stored(out, task, "queries"), queries)
         np.save(_stored(out, task, "documents"), documents)
         scores[task.name] = ndcg(task, queries.astype(np.float32), documents.astype(np.float32))
-    (folder / "space.json").write_text(json.dumps({"space": encoder.space.id}), encoding="utf-8")
+    said = {"space": encoder.space.id, "similarity": encoder.space.similarity}
+    (folder / "space.json").write_text(json.dumps(said), encoding="utf-8")
     return {f"both sides.{name}": value for name, value in with_mean(scores).items()}
 
 
@@ -140,7 +144,10 @@ class TeacherVectors:
         self.folder = folder
         if not (folder / "space.json").is_file():
             raise DataError(f"{folder} holds no teacher vectors: run its vectors stage first")
-        self.space: str = json.loads((folder / "space.json").read_text(encoding="utf-8"))["space"]
+        said = json.loads((folder / "space.json").read_text(encoding="utf-8"))
+        self.space: str = said["space"]
+        #: Whether vectors keep their lengths; students have length one all the same, as a query's changes no order.
+        self.by_dot = said.get("similarity") == "dot"
 
     def has(self, name: str) -> bool:
         """Whether there are vectors of that name (query, document, rows-query, rows-document, tokens)."""
@@ -177,6 +184,20 @@ class TeacherVectors:
         """All that has a document form: the documents of the rows, then the texts."""
         names = [name for name in ("rows-document", "document") if self.has(name)]
         return np.concatenate([self.array(name) for name in names or ["rows-document"]])
+
+    def targets(self, stored: Any, device: str) -> FrozenTower:
+        """Vectors for students to land on: of length one, as students are."""
+        return FrozenTower(stored, device, length="own" if self.by_dot else 1.0)
+
+    def candidates(self, stored: Any, device: str) -> FrozenTower:
+        """Documents for students to choose from: where they keep their lengths, of length one on the average.
+
+        So a temperature means the same in every space.
+        """
+        if not self.by_dot:
+            return FrozenTower(stored, device)
+        some = np.asarray(stored[np.arange(0, len(stored), max(1, len(stored) // _MEAN_OF))], np.float32)
+        return FrozenTower(stored, device, length=float(np.linalg.norm(some, axis=1).mean()))
 
     def nearest(
         self, form: Form, places: npt.NDArray[np.integer[Any]], count: int, *, device: str

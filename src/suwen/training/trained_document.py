@@ -54,7 +54,13 @@ class TrainedDocument:
 
     @classmethod
     def create(cls, context: RunContext, stage: DocumentStage) -> TrainedDocument:
-        """Load the base and put a fresh adapter on it; the same seed, the same adapter."""
+        """Load the base, and put a fresh adapter on it (the same seed, the same adapter) or that of its ``start``."""
+        if stage.start is not None:
+            # From the folder, and not what may be in memory: a resumed run has that alone, and is to give the same.
+            context.loaded.pop(f"document:{stage.start}", None)
+            model, scale = _base(context, stage), stage.lora.alpha / stage.lora.rank
+            load_lora(model, context.model_of(stage.start) / ADAPTER, dropout=stage.lora.dropout, scale=scale)
+            return cls._of(context, model, stage)
         model = _base(context, stage)
         torch.manual_seed(context.seed_of(stage))
         apply_lora(
@@ -99,6 +105,7 @@ class TrainedDocument:
             "token_budget": training.token_budget,
             "rows_budget": training.chunk,
             "dimension": self.dimension if cut else None,
+            "normalise": self.stage.similarity == "cosine",
         }
         asked, given = (
             put(table.queries, "query", table.instructions, prompts),
@@ -193,4 +200,10 @@ def document_folder(context: RunContext, name: str) -> Path:
 
 
 def _base(context: RunContext, stage: DocumentStage) -> Any:
-    return load_base(stage.base, device=context.device, dtype=stage.training.precision, max_length=stage.max_length)
+    return load_base(
+        stage.base,
+        device=context.device,
+        dtype=stage.training.precision,
+        max_length=stage.max_length,
+        normalise=stage.similarity == "cosine",
+    )

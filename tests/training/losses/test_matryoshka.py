@@ -69,3 +69,12 @@ def test_wrong_widths_name_the_fix() -> None:
     for dimensions in ((), (4, 4), (0,)):
         with pytest.raises(LossError, match="at least one width"):
             Matryoshka(dimensions)
+
+
+def test_vectors_that_keep_their_lengths_are_only_cut():
+    queries, documents = torch.randn(3, 8), 5 * torch.randn(3, 8)
+    places = torch.arange(3)
+    loss = Matryoshka((4, 8), normalise=False)(InfoNCE(1.0), queries, documents, positives=places)
+    alone = [InfoNCE(1.0)(queries[:, :m], documents[:, :m], places) for m in (4, 8)]
+    torch.testing.assert_close(loss, sum(alone) / 2)
+    assert not torch.allclose(loss, Matryoshka((4, 8))(InfoNCE(1.0), queries, documents, positives=places))

@@ -23,7 +23,10 @@ from suwen.training.stages.joint import JointStage
 from suwen.training.sweep import TABLES
 
 SHIPPED = Path(__file__).parents[3] / "recipes"
-RECIPES = ("care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations")
+RECIPES = (
+    *("care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations"),
+    *("bmretriever", "bmretriever-mini", "bmretriever-light", "bmretriever-tiny"),
+)
 Raw = dict[str, Any]
 
 
@@ -86,6 +89,43 @@ def test_a_symmetric_model_is_one_encoder_and_sees_the_rows_twice(
 def test_the_light_symmetric_model_starts_as_the_query_encoder_does() -> None:
     whole, alone = (load_recipe(SHIPPED / "care.yaml", variant=variant) for variant in (None, "symmetric"))
     assert [whole.stage(name) for name in ("retromae", "contrastive")] == list(alone.stages[:2])
+
+
+@pytest.mark.parametrize(
+    ("variant", "base", "rates", "batch", "share"),
+    [
+        (None, "EleutherAI/pythia-410m", (5e-5, 5e-5), 256, 1.0),
+        ("1b", "EleutherAI/pythia-1b", (5e-5, 5e-5), 256, 1.0),
+        ("2b", "google/gemma-2b", (4e-5, 2e-5), 128, 1.0),
+        ("7b", "BioMistral/BioMistral-7B", (2e-5, 1e-5), 64, 0.1),
+    ],
+)
+def test_bmretriever_has_the_paper_s_numbers(
+    variant: str | None, base: str, rates: tuple[float, float], batch: int, share: float
+) -> None:
+    recipe = load_recipe(SHIPPED / "bmretriever.yaml", variant=variant)
+    pretrain, finetune = recipe.stage("pretrain"), recipe.stage("finetune")
+    for one, rate, epochs in ((pretrain, rates[0], 2), (finetune, rates[1], 1)):
+        assert (one.base, one.similarity, one.temperature, one.max_length) == (base, "dot", 1.0, 512)
+        assert (one.lora.rank, one.lora.alpha) == (16, 32)
+        training = one.training
+        assert (training.learning_rate, training.batch, training.epochs) == (rate, batch, epochs)
+        assert (training.warmup_steps, training.precision, training.gradient_checkpointing) == (100, "bf16", True)
+    assert finetune.start == "pretrain" and finetune.rows.negatives == 1 and pretrain.rows.share == share
+    assert not {"pubmedqa", "icliniq"} & set(finetune.rows.sources)
+
+
+@pytest.mark.parametrize(
+    ("faithful", "query", "passage"),
+    [
+        ("paper", "{instruction}. Query: ", "Represent this passage. Passage: "),
+        ("code", "{instruction}\nQuery: ", "Represent this passage\npassage: "),
+    ],
+)
+def test_bmretriever_s_template_is_the_paper_s_or_the_code_s(faithful: str, query: str, passage: str) -> None:
+    recipe = load_recipe(SHIPPED / "bmretriever.yaml", [f"faithful={faithful}"])
+    for name in ("pretrain", "finetune"):
+        assert (recipe.stage(name).prompts.query, recipe.stage(name).prompts.document) == (query, passage)
 
 
 def test_the_paper_s_recipe_has_the_paper_s_numbers() -> None:

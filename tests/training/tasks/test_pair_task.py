@@ -176,3 +176,11 @@ def test_frozen_vectors_are_handed_out_as_they_are_stored():
         tower._resident = resident
         vectors = tower.vectors(np.array([3, 0]))
         assert vectors.numpy().tolist() == stored[[3, 0]].astype(np.float32).tolist()
+
+
+def test_equal_texts_in_a_batch_are_no_negatives_of_each_other():
+    """Two queries with one passage: each sees it twice, and once as its own; nothing is left to tell apart."""
+    table = table_of({"a": [TrainingRow("q0", ("the same",)), TrainingRow("q1", ("the same",))]})
+    assert float(task(table, losses=PairLosses(0.1)).step(0)["loss"]) == 0
+    other = table_of({"a": [TrainingRow("q0", ("the same",)), TrainingRow("q1", ("another",))]})
+    assert float(task(other, losses=PairLosses(0.1)).step(0)["loss"]) > 0

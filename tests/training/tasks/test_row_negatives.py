@@ -59,6 +59,14 @@ def test_a_copy_of_the_positive_is_no_negative():
     assert 1 not in mined.sources["a"].negatives[0]
 
 
+def test_a_copy_is_one_by_its_cosine_where_vectors_keep_their_lengths():
+    table = table_of({"a": [TrainingRow("q0", ("d0",)), TrainingRow("q1", ("d1",)), TrainingRow("q2", ("d2",))]})
+    documents = np.array([[9, 0], [8, 0.01], [5, 3]], np.float16)
+    queries = np.array([[5, 1], [0, 1], [0, 1]], np.float16)
+    mined = mine_rows(table, queries, documents, Mine(first_rank=1, margin=1.0), device="cpu", by_dot=True)
+    assert mined.sources["a"].negatives[0].tolist() == [2]
+
+
 def test_nearest_documents_are_those_of_a_plain_sort(monkeypatch):
     monkeypatch.setattr("suwen.training.tasks.row_negatives._AT_ONCE", 4)
     rng = np.random.default_rng(3)

@@ -20,7 +20,7 @@ from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate.leakage import HeldOut, LeakageError
 from suwen.training.loop.batches import OneSourceBatches
 from suwen.training.tasks.pair_task import PairLosses, PairTask, right_columns
-from suwen.training.tasks.row_tables import read_source
+from suwen.training.tasks.row_tables import drawn_rows, read_source
 
 TEXTS = st.sampled_from(["头疼", "头痛", "发烧", "咳嗽", "牙痛", "多喝水", "看医生", "a", "b c", "𠮷"])
 ROWS = st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3).map(tuple), st.lists(TEXTS, max_size=4).map(tuple)).map(
@@ -129,3 +129,18 @@ def test_no_rows_at_all_are_refused_with_the_reason(tmp_path: Path):
     (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
     with pytest.raises(row_tables.DataError, match="there are no rows in empty"):
         row_tables.table_of({"empty": read_source(tmp_path / "empty.jsonl", None, tmp_path / "shards")})
+
+
+def test_a_share_of_rows_is_the_same_in_every_run_and_part_of_a_larger_one():
+    rows = {"a": [TrainingRow(f"q{n}", (f"d{n}", f"e{n}"), (f"x{n}",)) for n in range(40)]}
+    table = written_table(rows)
+
+    def drawn(share: float) -> list[tuple[int, ...]]:
+        some = drawn_rows(table, share).sources["a"]
+        return [(query, *some.positives[row], *some.negatives[row]) for row, query in enumerate(some.queries.tolist())]
+
+    whole = drawn(1.0)
+    assert drawn(0.25) == drawn(0.25) and len(drawn(0.25)) == 10
+    assert set(drawn(0.25)) < set(drawn(0.5)) < set(whole) and len(whole) == 40
+    assert [row[0] for row in drawn(0.25)] == sorted(row[0] for row in drawn(0.25)) != list(range(10))
+    assert len(drawn(0.001)) == 2

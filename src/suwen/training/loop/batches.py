@@ -51,6 +51,11 @@ class Ragged:
         lengths = self.lengths(rows)
         return self.ids[spans(self.offsets[rows], lengths)], lengths
 
+    def of(self, rows: Ints) -> Ragged:
+        """These lists alone."""
+        ids, lengths = self.take(rows)
+        return Ragged(ids, np.append(0, np.cumsum(lengths)))
+
 
 def spans(starts: Ints, lengths: Ints) -> Ints:
     """The numbers of several ranges, one after the other.

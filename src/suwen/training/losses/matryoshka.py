@@ -24,6 +24,7 @@ class Matryoshka:
 
     Args:
         dimensions: the widths, such as 896, 768, 512, 256, 128; the full one is not added by itself.
+        normalise: false where vectors are compared by their inner product, and keep their lengths at every width.
 
     Example:
         >>> import torch
@@ -37,6 +38,7 @@ class Matryoshka:
     """
 
     dimensions: tuple[int, ...]
+    normalise: bool = True
 
     def __post_init__(self) -> None:
         """Refuse an empty or doubtful list of widths."""
@@ -55,7 +57,8 @@ class Matryoshka:
         widest, width = max(self.dimensions), min(queries.shape[-1], documents.shape[-1])
         if widest > width:
             raise LossError(f"vectors have {width} dimensions: take {widest} out of the Matryoshka dimensions")
-        losses = [loss(cut(queries, m), cut(documents, m), **others) for m in self.dimensions]
+        piece = cut if self.normalise else lambda vectors, m: vectors[..., :m]
+        losses = [loss(piece(queries, m), piece(documents, m), **others) for m in self.dimensions]
         return sum(losses[1:], start=losses[0]) / len(losses)
 
 

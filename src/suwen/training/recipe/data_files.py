@@ -42,7 +42,8 @@ def count_examples(recipe: Recipe, stage: Stage) -> int | None:
         return None
     counts = {name: _lines(file) or 0 for name, file in row_files(recipe, stage).items()}
     most = rows.limit_per_source or max(counts.values(), default=0)
-    return round(sum(min(count, most) * rows.weights.get(name, 1.0) for name, count in counts.items()))
+    shares = {name: rows.share * count for name, count in counts.items()}
+    return round(sum(min(count, most) * rows.weights.get(name, 1.0) for name, count in shares.items()))
 
 
 def count_kinds(recipe: Recipe) -> Counter[str] | None:

@@ -132,6 +132,7 @@ class Rows(KeyGroup):
     prompts: bool = Field(
         default=True, description="put each row's own instruction into the query prompt, where it has a place"
     )
+    share: float = later(1.0, "share of each source's rows that is used, the same ones in every run", gt=0, le=1)
 
     @model_validator(mode="after")
     def _weights_are_of_sources(self) -> Rows:
@@ -144,8 +145,8 @@ class Rows(KeyGroup):
 
     def require_whole(self) -> None:
         """Refuse keys without effect where every row is taken as it is."""
-        for key in ("weights", "limit_per_source", "negatives"):
-            if getattr(self, key):
+        for key, no_effect in (("weights", {}), ("limit_per_source", None), ("negatives", 0), ("share", 1.0)):
+            if getattr(self, key) != no_effect:
                 raise ValueError(f"`rows.{key}` has no effect here, every row of `sources` is taken: take it out")
 
 

@@ -182,5 +182,5 @@ class Recipe(KeyGroup):
 
     @property
     def decoder_stage(self) -> Any:
-        """The first stage in which a decoder becomes the document encoder; None without one."""
-        return next(iter(self.giving("decoder")), None)
+        """The last stage in which a decoder becomes the document encoder; None without one."""
+        return next(reversed(self.giving("decoder")), None)

@@ -151,7 +151,8 @@ def _decoder(family: str, folder: Path) -> None:
 
     torch.manual_seed(_SEED)
     sizes = {
-        "vocab_size": _save_byte_pairs(folder),
+        # Gemma's and Mistral's tokenizers put a token before every text.
+        "vocab_size": _save_byte_pairs(folder, first_token=family in ("Gemma", "Mistral")),
         "hidden_size": _DECODER,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
@@ -164,8 +165,10 @@ def _decoder(family: str, folder: Path) -> None:
         "pad_token_id": 1,
         "bos_token_id": None,
     }
-    if family == "Qwen3":
+    if family in ("Qwen3", "Gemma"):
         sizes["head_dim"] = 16
+    if family == "GPTNeoX":
+        del sizes["num_key_value_heads"]
     config = getattr(transformers, f"{family}Config")(**sizes)
     getattr(transformers, f"{family}ForCausalLM")(config).save_pretrained(folder)
 
@@ -208,9 +211,9 @@ def _pair(folder: Path) -> None:
     freeze(read_factors(model), folder / "base", folder / "pair", **settings)
 
 
-def _save_byte_pairs(folder: Path) -> int:
+def _save_byte_pairs(folder: Path, *, first_token: bool = False) -> int:
     """A tokenizer like the Qwens': byte pairs, an end token that it does not add by itself."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -220,6 +223,10 @@ def _save_byte_pairs(folder: Path) -> int:
         vocab_size=800, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(_texts(), trainer)
+    if first_token:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{special[1]} $A", pair=f"{special[1]} $A $B", special_tokens=[(special[1], 1)]
+        )
     _save_tokenizer(folder, tokenizer, eos_token=special[0], pad_token=special[1], model_max_length=256)
     return int(tokenizer.get_vocab_size())
 
@@ -256,6 +263,9 @@ def _save_tokenizer(folder: Path, tokenizer: Any, **names: Any) -> None:
 _MODELS: dict[str, Callable[[Path], None]] = {
     "qwen2-tiny": partial(_decoder, "Qwen2"),
     "qwen3-tiny": partial(_decoder, "Qwen3"),
+    "neox-tiny": partial(_decoder, "GPTNeoX"),
+    "gemma-tiny": partial(_decoder, "Gemma"),
+    "mistral-tiny": partial(_decoder, "Mistral"),
     "pair-tiny": _pair,
     "gte-tiny": partial(_encoder, "Gte"),
     "bert-tiny": partial(_encoder, "Bert"),

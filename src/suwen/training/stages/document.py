@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from suwen.training.recipe.data_files import model_files
-from suwen.training.recipe.key_groups import Lora, Prompts, Rows
+from suwen.training.recipe.key_groups import Lora, Name, Prompts, Rows, later
 from suwen.training.recipe.model_shapes import Shape
 from suwen.training.recipe.recipe_model import Recipe
-from suwen.training.recipe.stage_base import TrainingStage
+from suwen.training.recipe.stage_base import Needs, TrainingStage
 from suwen.training.recipe.stage_cost import BYTES, DOCUMENT_TOKENS, QUERY_TOKENS
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
+
+#: The tiny model of the same architecture, by a part of a base's name.
+_TINY = {
+    "pythia": "neox-tiny",
+    "neox": "neox-tiny",
+    "gemma": "gemma-tiny",
+    "mistral": "mistral-tiny",
+    "qwen2": "qwen2-tiny",
+}
 
 
 class DocumentStage(TrainingStage):
@@ -37,6 +46,12 @@ class DocumentStage(TrainingStage):
     temperature: float = Field(default=0.02, gt=0, description="of the contrastive loss")
     backward_weight: float = Field(default=0.0, ge=0, description="weight of the document-to-query loss")
     rows: Rows = Field(default_factory=Rows, description="the rows it is trained on")
+    start: Annotated[Name | None, Needs("decoder")] = later(
+        None, "the document stage whose adapter it goes on with; null = a fresh one"
+    )
+    similarity: Literal["cosine", "dot"] = later(
+        "cosine", "how vectors are compared; by dot they keep their lengths, in training and in the space"
+    )
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
@@ -47,7 +62,12 @@ class DocumentStage(TrainingStage):
         table = read_table(context, self)
         document = TrainedDocument.create(context, self)
         queries, documents = document.towers(table, self.training)
-        losses = PairLosses(self.temperature, dimensions=self.dimensions, backward_weight=self.backward_weight)
+        losses = PairLosses(
+            self.temperature,
+            dimensions=self.dimensions,
+            backward_weight=self.backward_weight,
+            normalise=self.similarity == "cosine",
+        )
         document.model.train()
         train_pairs(context, self, folder, table, queries, documents, [(document.trained, 1.0)], losses)
         return document.leave(context, folder)
@@ -64,6 +84,10 @@ class DocumentStage(TrainingStage):
                 f"stages.{self.name}.dimensions: vectors are cut to {cut}, which is not among the trained widths "
                 f"{list(self.dimensions)}; add it"
             )
+        before = self if self.start is None else recipe.stage(self.start)
+        for key in ("base", "lora", "similarity"):
+            if getattr(self, key) != getattr(before, key):
+                yield f"stages.{self.name}.{key}: not that of '{self.start}', whose adapter goes on here; say the same"
 
     @override
     def tokens_per_row(self, recipe: Recipe) -> int:
@@ -77,7 +101,8 @@ class DocumentStage(TrainingStage):
 
     @override
     def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
-        base = builtin("qwen2-tiny" if "qwen2" in f"{self.base} {self.hub_id}".lower() else "qwen3-tiny")
+        named = f"{self.base} {self.hub_id}".lower()
+        base = builtin(next((tiny for part, tiny in _TINY.items() if part in named), "qwen3-tiny"))
         # In fp32: it encodes much, and halves are slow on a CPU.
         lora = small["lora"] | {"rank": min(self.lora.rank, 4)}
         return small | {"base": base, "lora": lora, "training": small["training"] | {"precision": "fp32"}}

@@ -94,6 +94,7 @@ class FreezeStage(Stage):
             hub_id=first.hub_id,
             device=context.device,
             body=document.base_alone(),
+            normalise=first.similarity == "cosine",
         )
         del document
         context.loaded[f"encoder:{self.name}"] = encoder

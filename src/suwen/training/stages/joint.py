@@ -60,7 +60,7 @@ class JointStage(AlignedStage):
         from suwen.training.pair_rows import mined, read_table, stored_teacher, train_pairs
         from suwen.training.students.student_models import with_projection
         from suwen.training.tasks.pair_task import PairLosses
-        from suwen.training.tasks.towers import FrozenTower, Tower
+        from suwen.training.tasks.towers import Tower
         from suwen.training.teacher_vectors import vectors_of
         from suwen.training.trained_document import TrainedDocument
         from suwen.training.trained_student import StudentModel, open_student
@@ -90,7 +90,7 @@ class JointStage(AlignedStage):
             modules.append((document.trained, rate / self.training.learning_rate))
             document.model.train()
         else:
-            documents = FrozenTower(vectors.of_documents(table), context.device)
+            documents = vectors.candidates(vectors.of_documents(table), context.device)
         losses = PairLosses(self.temperature, distil=self.distil, keep_alignment=self.keep_alignment)
         student.model.train()
         train_pairs(

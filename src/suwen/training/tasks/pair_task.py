@@ -34,6 +34,7 @@ class PairLosses:
         backward_weight: Weight of the document-to-query direction.
         distil: Weight of the KL divergence towards the teacher's scores of the same candidates.
         keep_alignment: Weight of the Stage-I loss, where an alignment is given.
+        normalise: Whether vectors cut to a nested width get length one again.
     """
 
     temperature: float = 0.02
@@ -42,6 +43,7 @@ class PairLosses:
     backward_weight: float = 0.0
     distil: float = 0.0
     keep_alignment: float = 0.0
+    normalise: bool = True
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,8 @@ class PairTask(ModuleTask):
     ) -> torch.Tensor:
         if not self.losses.dimensions:
             return loss(queries, documents, positives, same)
-        return Matryoshka(self.losses.dimensions)(loss, queries, documents, positives=positives, same_text=same)
+        nested = Matryoshka(self.losses.dimensions, self.losses.normalise)
+        return nested(loss, queries, documents, positives=positives, same_text=same)
 
     def _backward(
         self, nce: InfoNCE, queries: torch.Tensor, documents: torch.Tensor, positives: Any, same: Any

@@ -28,6 +28,7 @@ def mine_rows(
     *,
     device: str,
     seed: int = 0,
+    by_dot: bool = False,
 ) -> PairTable:
     """Give every row negatives from the teacher's ranking of its source's documents; labelled ones stay.
 
@@ -41,6 +42,7 @@ def mine_rows(
         settings: Window, margin and count.
         device: Where to multiply.
         seed: Of the draw where more are left than wanted.
+        by_dot: Vectors keep their lengths.
     """
     window = Window(settings.first_rank, settings.last_rank, settings.margin, settings.count, _NEAR_DUPLICATE)
     mined = replace(table, sources={})
@@ -49,7 +51,7 @@ def mine_rows(
         pool = np.unique(np.concatenate([rows.positives.take(every)[0], rows.negatives.take(every)[0]]))
         matrix = torch.from_numpy(np.asarray(documents[pool])).to(device).float()
         rng = np.random.default_rng((seed, number, 5))
-        for row, ids in _candidates(rows, queries, documents, pool, matrix, window):
+        for row, ids in _candidates(rows, queries, documents, pool, matrix, window, by_dot):
             fresh = ids[~np.isin(table.words[ids], table.right[rows.queries[row]])]
             if len(fresh) > window.count:
                 fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
@@ -88,6 +90,7 @@ def _candidates(
     pool: Ints,
     matrix: torch.Tensor,
     window: Window,
+    by_dot: bool,
 ) -> Iterator[tuple[int, Ints]]:
     """Each row with the pool's documents within the window that are neither too near the query nor the positive."""
     for start in range(0, len(rows.queries), _AT_ONCE):
@@ -97,8 +100,10 @@ def _candidates(
             matrix
         )
         best = torch.topk(asked @ matrix.T, min(window.last_rank, len(pool)), dim=1)
-        near = torch.gather(right @ matrix.T, 1, best.indices).cpu().numpy()
+        near = torch.gather(right @ matrix.T, 1, best.indices)
+        if by_dot:  # a copy is one by its cosine
+            near = near / (right.norm(dim=1, keepdim=True) * matrix.norm(dim=1)[best.indices])
         positive = (asked * right).sum(1, keepdim=True).cpu().numpy()
-        usable = window.allows(best.values.cpu().numpy(), positive) & ~window.is_copy(near)
+        usable = window.allows(best.values.cpu().numpy(), positive) & ~window.is_copy(near.cpu().numpy())
         for row, (places, may) in enumerate(zip(best.indices.cpu().numpy(), usable, strict=True), start):
             yield row, pool[places[may]]

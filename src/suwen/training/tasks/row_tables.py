@@ -6,7 +6,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -282,6 +282,16 @@ def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
             for name, start, end in zip(shards, ends, ends[1:], strict=False)
         },
     )
+
+
+def drawn_rows(table: PairTable, share: float) -> PairTable:
+    """A share of each source's rows; those of a smaller share are among those of a larger one."""
+    sources = {}
+    for number, (name, rows) in enumerate(sorted(table.sources.items())):
+        order = np.random.default_rng((number, 17)).permutation(len(rows.queries))
+        chosen = np.sort(order[: max(2, round(share * len(order)))])
+        sources[name] = SourceRows(rows.queries[chosen], rows.positives.of(chosen), rows.negatives.of(chosen))
+    return replace(table, sources=sources)
 
 
 def read_texts(path: Path, held_out: HeldOut | None) -> Texts:

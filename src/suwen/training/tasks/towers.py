@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from suwen.training.recipe.key_groups import Precision
 
 
 class Tower(Protocol):
-    """Vectors of texts by their ids, normalised, in fp32."""
+    """Vectors of texts by their ids, in fp32: of length one, but in a space of inner product."""
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts."""
@@ -40,6 +40,7 @@ class TrainedTower:
         token_budget: The most tokens in one piece, for gradient caching.
         rows_budget: The most texts in one piece.
         dimension: Cut vectors to this width, then normalise them again.
+        normalise: Give vectors length one, after the cut.
         blend: Towers over the same texts that stay as they are, each with its share of every vector; the rest is the
             side's own, which so learns to be right together with them.
     """
@@ -53,10 +54,12 @@ class TrainedTower:
         token_budget: int | None = None,
         rows_budget: int | None = None,
         dimension: int | None = None,
+        normalise: bool = True,
         blend: Sequence[tuple[Tower, float]] = (),
     ) -> None:
         self.side, self.tokens, self.precision, self.dimension = side, tokens, precision, dimension
         self.token_budget, self.rows_budget, self.blend = token_budget, rows_budget, tuple(blend)
+        self.normalise = normalise
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts, with the gradients of the side."""
@@ -67,7 +70,10 @@ class TrainedTower:
         return self._blended(embedded, others)
 
     def _blended(self, embedded: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
-        own = torch.nn.functional.normalize(embedded.float()[:, : self.dimension], dim=-1)
+        own = embedded.float()[:, : self.dimension]
+        if not self.normalise:
+            return own
+        own = torch.nn.functional.normalize(own, dim=-1)
         if not self.blend:
             return own
         shares = [share for _, share in self.blend]
@@ -143,10 +149,11 @@ class FrozenTower:
     Args:
         vectors: A row per text; an array, or what gives one for some rows and knows its length: it may be on disk.
         device: Where to hand them out; all of them are kept there where they fit.
+        length: They are handed out divided by it; ``own`` gives each length one.
     """
 
-    def __init__(self, vectors: Any, device: Any) -> None:
-        self._device, self._stored = torch.device(device), vectors
+    def __init__(self, vectors: Any, device: Any, *, length: float | Literal["own"] = 1.0) -> None:
+        self._device, self._stored, self._length = torch.device(device), vectors, length
         size = len(vectors) * vectors[np.arange(min(len(vectors), 1))].nbytes
         # A CPU reads the file itself; on a GPU they may take a quarter of what is free.
         fits = self._device.type == "cuda" and size * 4 < torch.cuda.mem_get_info(self._device)[0]
@@ -155,8 +162,12 @@ class FrozenTower:
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts; no gradient."""
         if self._resident is not None:
-            return self._resident[to_device(rows, self._device)].float()
-        return torch.from_numpy(np.ascontiguousarray(self._stored[rows])).to(self._device).float()
+            taken = self._resident[to_device(rows, self._device)].float()
+        else:
+            taken = torch.from_numpy(np.ascontiguousarray(self._stored[rows])).to(self._device).float()
+        if self._length == "own":
+            return torch.nn.functional.normalize(taken, dim=-1)
+        return taken if self._length == 1 else taken / self._length
 
     def pieces(self, rows: Ints) -> list[Callable[[], torch.Tensor]]:
         """One piece: they cost no memory to make again."""
