@@ -20,6 +20,9 @@ def test_an_estimate_is_told_and_nothing_is_run(suwen: Suwen, tmp_path: Path) ->
     assert stages["document"]["parameters"] == 4_022_000_000
     shown = suwen("train", TINY, "--estimate", "--out", tmp_path / "runs")
     assert shown.code == 0 and "align-static" in shown.out and "of memory" in shown.err
+    assert max(map(len, shown.out.splitlines())) <= 80
+    paper = suwen("train", RECIPES / "care.yaml", "--estimate", "--gpus", "8", "--device", "cuda")
+    assert "Table 19" in paper.out and "316" in paper.out and "machines differ" in paper.err
     assert not (tmp_path / "runs").exists()
     one = suwen("train", TINY, "--estimate", "--only", "align", "--json")
     assert [stage["name"] for stage in one.json["stages"]] == ["align"]

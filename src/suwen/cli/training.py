@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from suwen.training.loop.journal import StageReport
     from suwen.training.recipe.cost_estimate import Estimate
     from suwen.training.recipe.recipe_model import Recipe
+    from suwen.training.recipe.stage_cost import StageEstimate
     from suwen.training.run_context import StageProgress
     from suwen.training.sweep import Outcome
 
@@ -50,6 +51,7 @@ def train(
         bool, typer.Option("--dry-run", help="Build everything on tiny stand-ins of the models, two steps a stage.")
     ] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Only say what time, memory and disk it takes.")] = False,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="With --estimate: for so many GPUs.")] = 1,
     json: Json = False,
 ) -> None:
     """Train by a recipe (needs suwen[train]). Finished stages are kept; interrupt it and go on with --resume.
@@ -67,10 +69,10 @@ def train(
     rank, size = (int(os.environ.get(name, least)) for name, least in (("RANK", "0"), ("WORLD_SIZE", "1")))
     first = rank == 0 or size == 1  # of several processes, only the first prints
     if estimate:
-        _show_cost(loaded, only, device, lambda cost: _show_estimate(cost, json))
+        _show_cost(loaded, only, device, gpus, lambda loaded, cost: _show_estimate(loaded, cost, json))
         return
     if first and not dry_run:
-        _show_cost(loaded, only, device, _say_estimate)
+        _show_cost(loaded, only, device, size, _say_estimate)
     with _steps() as progress:
         report = run(
             loaded,
@@ -171,44 +173,61 @@ def _outcome(outcome: Outcome) -> str:
     return f"{name}: " + ", ".join(f"{key} {value:.2f}" for key, value in outcome.metrics.items())
 
 
-def _show_cost(recipe: Recipe, only: list[str] | None, device: str | None, show: Callable[[Estimate], None]) -> None:
+def _show_cost(
+    recipe: Recipe, only: list[str] | None, device: str | None, gpus: int, show: Callable[[Recipe, Estimate], None]
+) -> None:
     import torch
 
     from suwen.training.recipe.cost_estimate import estimate, memory_of, tight
     from suwen.training.recipe.recipe_file import wanted_stages
 
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    cost = estimate(recipe, where, wanted_stages(recipe, only))
-    show(cost)
+    where = device or ("cuda" if torch.cuda.is_available() or gpus > 1 else "cpu")
+    cost = estimate(recipe, where, wanted_stages(recipe, only), gpus=gpus)
+    show(recipe, cost)
     if (room := memory_of(where)) is not None:
         for line in tight(recipe, cost, room):
             say(f"warning: {line}")
 
 
-def _say_estimate(cost: Estimate) -> None:
+def _say_estimate(_: Recipe, cost: Estimate) -> None:
     unknown = sum(stage.unknown for stage in cost.stages)
     left_out = f" ({unknown} stages not counted: size or data unknown)" if unknown else ""
-    say(f"about {_time(cost.seconds)}, {_size(cost.memory)} of memory, {_size(cost.disk)} of disk{left_out}")
+    say(
+        f"about {_time(cost.seconds)}, {_size(cost.memory)} GB of memory, {_size(cost.host)} GB of RAM, "
+        f"{_size(cost.disk)} GB of disk{left_out}"
+    )
 
 
-def _show_estimate(cost: Estimate, json: bool) -> None:
+def _show_estimate(recipe: Recipe, cost: Estimate, json: bool) -> None:
+    from suwen.training.recipe.cost_estimate import TABLE_19, beside_paper
+
+    paper, each = beside_paper(recipe, cost), cost.gpus / 3600
     if json:
-        totals: dict[str, Any] = {"seconds": cost.seconds, "memory": cost.memory, "disk": cost.disk}
-        print_json({"stages": [vars(stage) for stage in cost.stages], **totals})
+        totals = {name: getattr(cost, name) for name in ("seconds", "memory", "host", "disk", "gpus")}
+        print_json({"stages": [vars(stage) for stage in cost.stages], **totals, "table 19": paper})
         return
-    rows = []
-    for stage in cost.stages:
-        numbers = (stage.parameters, stage.trained, stage.steps, stage.tokens_per_step)
-        memory = "-" if stage.memory is None else _size(stage.memory)
-        took = "-" if stage.seconds is None else _time(stage.seconds)
-        shown = ("-" if n is None else f"{n:,}" for n in numbers)
-        rows.append((stage.name, *shown, memory, took, _size(stage.disk)))
-    headings = ("stage", "parameters", "trained", "steps", "tokens a step", "memory", "time", "disk")
-    print_table("Estimate: rough, from shapes alone", headings, rows)
-    _say_estimate(cost)
+
+    def row(name: str, steps: int | None, some: StageEstimate | Estimate) -> tuple[str, ...]:
+        sizes = map(_size, (some.memory, some.host, some.disk))
+        hours = "-" if some.seconds is None else f"{some.seconds * each:,.2f}"
+        return name, "-" if steps is None else f"{steps:,}", _time(some.seconds), hours, *sizes
+
+    headings = ("stage", "steps", "time", "GPU hours", "GB of GPU", "GB of RAM", "GB of disk")
+    stages = [row(stage.name, stage.steps, stage) for stage in cost.stages]
+    print_table(f"Estimate for {cost.gpus} {cost.device}", headings, stages, [row("in all", None, cost)])
+    if paper:
+        rows = [
+            (f"{name}: {', '.join(TABLE_19[name])}", f"{own:,.0f}", f"{said:,.0f}")
+            for name, (own, said) in paper.items()
+        ]
+        print_table("GPU hours beside the paper's Table 19", ("stages", "here, H200", "paper, A100-40G"), rows)
+        say("the machines differ: an H200 multiplies about three times as fast as an A100 (bf16) and has more memory")
+    _say_estimate(recipe, cost)
 
 
-def _time(seconds: float) -> str:
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
     return (
         f"{seconds:.0f} s"
         if seconds < 120
@@ -218,8 +237,8 @@ def _time(seconds: float) -> str:
     )
 
 
-def _size(size: int) -> str:
-    return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+def _size(size: int | None) -> str:
+    return "-" if size is None else f"{size / 1e9:,.2f}"
 
 
 VERBS = (train, sweep)

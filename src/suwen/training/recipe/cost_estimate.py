@@ -8,17 +8,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from suwen.bench.published_tables import published
 from suwen.errors import SuwenError
+from suwen.training.recipe.data_files import COST
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
 
-#: Two CPU cores, and one large GPU in bf16.
-_MACHINES = {"cpu": Machine(3e10, 0.15), "cuda": Machine(1.5e14, 0.03)}
 _SPARE = 0.05
+_DEVICES = {"cuda": "H200", "cpu": "CPU of two cores"}
+#: The stages of the recipe `care` behind the columns of the paper's Table 19.
+TABLE_19 = {"Stage-1": ("vectors", "align"), "Stage-2": ("joint",), "Finetune baseline": ("document",)}
 
 
 class EstimateError(SuwenError):
-    """Too little room for what the recipe will write."""
+    """Data that were named and are not there, or too little room for what the recipe will write."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Estimate:
     """The cost of a recipe."""
 
     stages: tuple[StageEstimate, ...]
+    gpus: int = 1
+    device: str = _DEVICES["cpu"]
 
     @property
     def seconds(self) -> float:
@@ -38,16 +43,38 @@ class Estimate:
         return max((stage.memory or 0 for stage in self.stages), default=0)
 
     @property
+    def host(self) -> int:
+        """RAM of the largest stage, of all processes together."""
+        return max((stage.host for stage in self.stages), default=0)
+
+    @property
     def disk(self) -> int:
         """What is written in all."""
         return sum(stage.disk for stage in self.stages)
 
 
-def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None = None) -> Estimate:
-    """The cost of these stages, or of all, from shapes, numbers of rows and settings."""
-    machine = _MACHINES["cuda" if device.startswith("cuda") else "cpu"]
+def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None = None, *, gpus: int = 1) -> Estimate:
+    """The cost of these stages, or of all, from shapes, the data and settings.
+
+    Raises:
+        EstimateError: the data folder that was named is not there.
+    """
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    machine = Machine(**COST[kind], gpus=gpus)
+    root = recipe.data.root
+    if root is not None and not root.startswith("builtin:") and not Path(root).is_dir():
+        raise EstimateError(f"data.root: {root} is not a folder; correct the path, or leave data.root out")
     stages = [stage for stage in recipe.stages if names is None or stage.name in names]
-    return Estimate(tuple(stage.cost(recipe, machine) for stage in stages))
+    return Estimate(tuple(stage.cost(recipe, machine) for stage in stages), gpus, _DEVICES[kind])
+
+
+def beside_paper(recipe: Recipe, cost: Estimate) -> dict[str, tuple[float, float]]:
+    """GPU-hours by column of the paper's Table 19, as estimated and as printed; empty for recipes other than `care`."""
+    row = f"CARE-0.3B-{getattr(recipe.decoder_stage, 'base', '')[-2:]}"
+    printed = [one for one in published("care", 19) if one.row == row and recipe.name.split(".")[0] == "care"]
+    hours = {stage.name: cost.gpus * (stage.seconds or 0.0) / 3600 for stage in cost.stages}
+    own = {column: sum(hours.get(name, 0.0) for name in names) for column, names in TABLE_19.items()}
+    return {one.column: (own[one.column], one.number or 0.0) for one in printed if own[one.column]}
 
 
 def tight(recipe: Recipe, cost: Estimate, room: int) -> list[str]:

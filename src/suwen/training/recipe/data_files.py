@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.encoders.space import sha256_of
 from suwen.training.recipe.key_groups import Rows
 from suwen.training.tasks.row_tables import UNSUPERVISED, DataError, read_texts, rows_folder_sources
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 #: Stands for the hash of a file that is not there.
 _MISSING = "missing"
+#: The numbers behind an estimate, each with where it was measured.
+COST = tomllib.loads(Path(__file__).with_name("cost_constants.toml").read_text("utf-8"))
+#: What mean lengths are taken of: so many rows of a source, and every so many of the texts.
+_SAMPLED, _EVERY = 200, 50
 
 
 def row_files(recipe: Recipe, stage: Stage) -> dict[str, Path]:
@@ -33,23 +39,62 @@ def row_files(recipe: Recipe, stage: Stage) -> dict[str, Path]:
 
 
 def count_examples(recipe: Recipe, stage: Stage) -> int | None:
-    """Rows or texts of an epoch; None when the data are not there yet."""
+    """Rows or texts of an epoch; None when the data are not there yet, and no number is expected."""
+    expected = recipe.data.expected
     if stage.learns_from_texts:
-        texts, limit = _lines(Path(stage.texts_file(recipe))), getattr(stage, "limit", None)
-        return min(texts, limit) if texts is not None and limit is not None else texts
-    rows = stage.rows_read
-    if rows is None or not Path(recipe.data.rows).is_dir():
+        texts = _lines(Path(stage.texts_file(recipe))) or expected.get("texts")
+        return None if texts is None else int(min(texts, getattr(stage, "limit", None) or texts))
+    if stage.rows_read is None:
         return None
-    counts = {name: _lines(file) or 0 for name, file in row_files(recipe, stage).items()}
-    most = rows.limit_per_source or max(counts.values(), default=0)
-    shares = {name: rows.share * count for name, count in counts.items()}
-    return round(sum(min(count, most) * rows.weights.get(name, 1.0) for name, count in shares.items()))
+    rows = sum(_drawn(recipe, stage).values()) or expected.get("pairs" if stage.unsupervised else "rows")
+    return None if rows is None else round(rows)
 
 
 def count_kinds(recipe: Recipe) -> Counter[str] | None:
-    """How many texts there are of each kind; None when the file is not there yet."""
-    file = Path(recipe.data.texts)
-    return _kinds_in(file, *_state(file)) if file.is_file() else None
+    """How many texts there are of each kind; None when the file is not there yet, and no number is expected."""
+    file, texts = Path(recipe.data.texts), recipe.data.expected.get("texts")
+    if file.is_file():
+        return _texts_in(file, *_state(file))[0]
+    return None if texts is None else Counter(text=int(texts))
+
+
+def mean_tokens(recipe: Recipe, stage: Stage, side: str, most: int, kinds: Collection[str] | None = None) -> float:
+    """Tokens of a usual text, with what stands around it: of a sample of the data, where they are there.
+
+    Args:
+        recipe: Names the data, and what is expected of them.
+        stage: Whose rows or texts.
+        side: The query or the document of a row, or an unlabelled text.
+        most: The length at which texts are cut.
+        kinds: Of unlabelled texts, only these.
+    """
+    tokens, expected, total, weights = COST["tokens"], dict[str, Any](recipe.data.expected), 0.0, 0.0
+    for text, weight in _sample(recipe, stage, side, kinds):
+        wide = sum(character >= "\u2e80" for character in text)
+        length = tokens["around"] + tokens["wide"] * wide + tokens["narrow"] * (len(text) - wide)
+        total, weights = total + weight * min(most, length), weights + weight
+    return total / weights if weights else min(most, expected.get(f"{side}_tokens", tokens[side]))
+
+
+def _sample(recipe: Recipe, stage: Stage, side: str, kinds: Collection[str] | None) -> Iterator[tuple[str, float]]:
+    """Some texts of a side, with the weight of each; none where there are no data."""
+    file = Path(stage.texts_file(recipe))
+    if side == "text" and file.is_file():
+        _, some = _texts_in(file, *_state(file))
+        yield from ((text, 1.0) for text, kind in some if kinds is None or kind in kinds)
+    elif side != "text":
+        for name, drawn in _drawn(recipe, stage).items():
+            file = row_files(recipe, stage)[name]
+            rows = _rows_in(file, *_state(file))
+            yield from ((row.query if side == "query" else row.pos[0], drawn) for row in rows)
+
+
+def _drawn(recipe: Recipe, stage: Stage) -> dict[str, float]:
+    """How many rows of each source an epoch has; empty where there are no data."""
+    rows, files = stage.rows_read or Rows(), row_files(recipe, stage) if Path(recipe.data.rows).is_dir() else {}
+    counts = {name: _lines(file) or 0 for name, file in files.items()}
+    most = rows.limit_per_source or max(counts.values(), default=0)
+    return {name: min(rows.share * count, most) * rows.weights.get(name, 1.0) for name, count in counts.items()}
 
 
 def data_hashes(recipe: Recipe, stage: Stage) -> dict[str, str]:
@@ -119,6 +164,13 @@ def _lines_in(file: Path, size: int, modified: int) -> int:
         return sum(1 for line in stream if line.strip())
 
 
+@lru_cache(maxsize=256)
+def _rows_in(file: Path, size: int, modified: int) -> tuple[TrainingRow, ...]:
+    return tuple(row for _, row in zip(range(_SAMPLED), read_training_rows(file), strict=False))
+
+
 @lru_cache(maxsize=16)
-def _kinds_in(file: Path, size: int, modified: int) -> Counter[str]:
-    return Counter(read_texts(file, None).kinds)
+def _texts_in(file: Path, size: int, modified: int) -> tuple[Counter[str], list[tuple[str, str]]]:
+    """How many texts there are of each kind, and some of them with their kinds."""
+    texts = read_texts(file, None)
+    return Counter(texts.kinds), list(zip(texts.texts[::_EVERY], texts.kinds[::_EVERY], strict=True))

@@ -100,3 +100,8 @@ def student_shape(recipe: Recipe, student: Student) -> Shape | None:
     inner = student.intermediate or 4 * width
     table = vocabulary * width
     return Shape(student.layers, width, student.layers * (4 * width**2 + 2 * width * inner) + table, table, inner)
+
+
+def encoder_shape(recipe: Recipe, student: str | None) -> Shape | None:
+    """The shape of a student by its name, or else of the document encoder."""
+    return student_shape(recipe, recipe.students[student]) if student else document_shape(recipe)

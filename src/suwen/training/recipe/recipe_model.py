@@ -110,6 +110,9 @@ class Data(KeyGroup):
     texts: str = Field(default="${DATA}/texts.jsonl.gz", description="unlabelled texts with their kinds")
     held_out: str | None = Field(default="${DATA}/held-out.jsonl.gz", description="texts that training must not hit")
     measure: str | None = Field(default=None, description="a suite file (.toml) of the development measures")
+    expected: dict[Literal["rows", "pairs", "texts", "query_tokens", "document_tokens", "text_tokens"], float] = Field(
+        default_factory=dict, description="how much there will be: an estimate goes by it where files are not there yet"
+    )
 
 
 class Variant(KeyGroup):

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 from typing_extensions import override
 
+from suwen.training.recipe.data_files import COST, mean_tokens
 from suwen.training.recipe.key_groups import KeyGroup, Name, Rows, Training
-from suwen.training.recipe.model_shapes import Shape
-from suwen.training.recipe.stage_cost import DOCUMENT_TOKENS, QUERY_TOKENS, Machine, StageEstimate, training_cost
+from suwen.training.recipe.model_shapes import Shape, document_shape, encoder_shape
+from suwen.training.recipe.stage_cost import Machine, Reading, StageEstimate, training_cost
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -57,12 +58,14 @@ class Stage(KeyGroup):
         unsupervised: Whether the rows it takes by default are the unlabelled pairs, ``unsup-*``.
         starts_tables: Whether a student of ``init: vectors`` may start in it.
         ships: Whether it writes what is shipped; a variant is measured and leaves it out.
+        padded: Whether its batches are padded to the longest text, which is as long as texts may be.
     """
 
     gives: ClassVar[frozenset[Gift]] = frozenset()
     unsupervised: ClassVar[bool] = False
     starts_tables: ClassVar[bool] = False
     ships: ClassVar[bool] = False
+    padded: ClassVar[bool] = False
 
     stage: str = Field(description="its kind")
     name: Name = Field(description="its folder, and how later stages refer to it")
@@ -162,8 +165,11 @@ class Stage(KeyGroup):
         return ()
 
     def cost(self, recipe: Recipe, machine: Machine) -> StageEstimate:
-        """What it will take; next to nothing where it does not say."""
-        return StageEstimate(self.name, self.stage)
+        """What it will take; where it does not say, little, unless it fixes a space: then it may load the base."""
+        shape = document_shape(recipe) if "space" in self.gives else None
+        parameters = shape.parameters if shape is not None else 0
+        seconds = machine.start_seconds + parameters / COST["making"]["loaded"]
+        return StageEstimate(self.name, self.stage, seconds=seconds, host=int(machine.host + 2 * parameters))
 
     @property
     def less_memory(self) -> str:
@@ -194,11 +200,19 @@ class TrainingStage(Stage):
     def cost(self, recipe: Recipe, machine: Machine) -> StageEstimate:
         return training_cost(recipe, self, machine)
 
-    def tokens_per_row(self, recipe: Recipe) -> int:
-        """Tokens of one row, as the trained encoder sees them; of a short text where it learns from texts."""
-        if self.rows_read is None:
-            return min(recipe.students[str(self.student_trained)].max_length, QUERY_TOKENS)
-        return QUERY_TOKENS + (1 + self.rows_read.negatives) * DOCUMENT_TOKENS
+    def readings(self, recipe: Recipe) -> list[Reading] | None:
+        """What the encoders it trains read of a row, or of a text; None where the size of one is not known."""
+        name, rows = self.student_trained, self.rows_read
+        shape, trained = encoder_shape(recipe, name), recipe.students[name] if name else recipe.decoder_stage
+        if shape is None:
+            return None
+        if rows is None:
+            most = getattr(self, "max_length", None) or trained.max_length
+            return [Reading(shape, most if self.padded else mean_tokens(recipe, self, "text", most))]
+        query = mean_tokens(recipe, self, "query", getattr(trained, "query_length", None) or trained.max_length)
+        length = getattr(trained, "document_length", None) or trained.max_length
+        document = mean_tokens(recipe, self, "document", length)
+        return [Reading(shape, query + (1 + rows.negatives) * document, 2 + rows.negatives, name is None)]
 
     def more_memory(self, shape: Shape) -> int:
         """Bytes beside weights, optimiser and what layers keep."""

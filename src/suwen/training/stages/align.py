@@ -12,7 +12,6 @@ from suwen.training.recipe.key_groups import Blend, Kind, Name, Prompts, Rows, l
 from suwen.training.recipe.model_shapes import Shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
-from suwen.training.recipe.stage_cost import QUERY_TOKENS
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -81,10 +80,6 @@ class AlignedStage(TrainingStage):
                 f"stages.{self.name}: student '{self.student}' gives {own} dimensions, teacher '{teacher}' {wanted}; "
                 f"say `students.{self.student}.projection: true` and `dimension: {wanted}`, or cut the teacher to {own}"
             )
-
-    @override
-    def tokens_per_row(self, recipe: Recipe) -> int:
-        return min(recipe.students[self.student].max_length, QUERY_TOKENS)
 
 
 class AlignStage(AlignedStage):

@@ -13,7 +13,7 @@ from suwen.training.recipe.key_groups import Lora, Name, Prompts, Rows, later
 from suwen.training.recipe.model_shapes import Shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
-from suwen.training.recipe.stage_cost import BYTES, DOCUMENT_TOKENS, QUERY_TOKENS
+from suwen.training.recipe.stage_cost import BYTES
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -88,11 +88,6 @@ class DocumentStage(TrainingStage):
         for key in ("base", "lora", "similarity"):
             if getattr(self, key) != getattr(before, key):
                 yield f"stages.{self.name}.{key}: not that of '{self.start}', whose adapter goes on here; say the same"
-
-    @override
-    def tokens_per_row(self, recipe: Recipe) -> int:
-        query = min(QUERY_TOKENS, self.query_length or self.max_length)
-        return query + (1 + self.rows.negatives) * min(DOCUMENT_TOKENS, self.max_length)
 
     @override
     def more_memory(self, shape: Shape) -> int:

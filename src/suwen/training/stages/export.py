@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismat
 from suwen.training.recipe.key_groups import Blend, Name
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
+from suwen.training.recipe.stage_cost import Machine, StageEstimate
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -57,6 +59,10 @@ class ExportStage(Stage):
     @override
     def reads_texts(self) -> bool:
         return True
+
+    @override
+    def cost(self, recipe: Recipe, machine: Machine) -> StageEstimate:
+        return replace(super().cost(recipe, machine), seconds=machine.start_seconds * len(self.tiers))
 
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from suwen.training.recipe.data_files import mean_tokens
 from suwen.training.recipe.key_groups import Mine, Name, Rows
+from suwen.training.recipe.model_shapes import encoder_shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs
-from suwen.training.recipe.stage_cost import DOCUMENT_TOKENS, QUERY_TOKENS
+from suwen.training.recipe.stage_cost import Reading
 from suwen.training.stages.align import AlignedStage, AlignStage
 
 if TYPE_CHECKING:
@@ -174,7 +176,13 @@ class JointStage(AlignedStage):
         yield from super().problems(recipe)
 
     @override
-    def tokens_per_row(self, recipe: Recipe) -> int:
-        if not self.train_document:
-            return super().tokens_per_row(recipe)
-        return QUERY_TOKENS + (1 + self.negatives) * DOCUMENT_TOKENS
+    def readings(self, recipe: Recipe) -> list[Reading] | None:
+        student, document = encoder_shape(recipe, self.student), encoder_shape(recipe, None)
+        if student is None or (self.train_document and document is None):
+            return None
+        most, sides = recipe.students[self.student].max_length, ["query", "text"][: 1 + (self.keep_alignment > 0)]
+        readings = [Reading(student, mean_tokens(recipe, self, side, most)) for side in sides]
+        if self.train_document and document is not None:
+            tokens = mean_tokens(recipe, self, "document", recipe.decoder_stage.max_length)
+            readings.append(Reading(document, (1 + self.negatives) * tokens, 1 + self.negatives, True))
+        return readings

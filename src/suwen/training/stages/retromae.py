@@ -21,6 +21,7 @@ class RetromaeStage(TrainingStage):
     """Masked auto-encoding of a student through a light decoder."""
 
     gives = frozenset({"student"})
+    padded = True
 
     stage: Literal["retromae"]
     student: Name = Field(description="the student, from its own start")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.training.recipe.data_files import count_examples, count_kinds
+from suwen.training.recipe.data_files import COST, count_examples, count_kinds, mean_tokens
 from suwen.training.recipe.key_groups import Forms, Name, Rows
 from suwen.training.recipe.model_shapes import document_shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
-from suwen.training.recipe.stage_cost import QUERY_TOKENS, Machine, StageEstimate
+from suwen.training.recipe.stage_cost import Machine, StageEstimate
 from suwen.training.recipe.stage_identity import vocabulary_identity
 
 if TYPE_CHECKING:
@@ -103,17 +103,23 @@ class VectorsStage(Stage):
         if kinds is None:
             return StageEstimate(self.name, self.stage, shape.parameters if shape else None, 0, unknown=True)
         whole = max(1, kinds.total())
-        share = min(whole, self.limit or whole) / whole
-        wanted = (kinds if form is None else form for form in (self.forms.query, self.forms.document))
-        texts = round(share * sum(kinds[kind] for form in wanted for kind in form))
+        share, length = min(whole, self.limit or whole) / whole, getattr(recipe.decoder_stage, "max_length", 512)
         # A row brings a query and a document; negatives are mostly documents of other rows.
-        texts += 2 * (count_examples(recipe, self) or 0)
+        texts = 2 * (count_examples(recipe, self) or 0)
+        tokens = texts / 2 * sum(mean_tokens(recipe, self, side, length) for side in ("query", "document"))
+        for form in (self.forms.query, self.forms.document):
+            count = round(share * sum(kinds[kind] for kind in (kinds if form is None else form)))
+            texts, tokens = texts + count, tokens + count * mean_tokens(recipe, self, "text", length, form)
         disk = 2 * texts * recipe.dimension_of(self.start) * 2
         if shape is None:
             return StageEstimate(self.name, self.stage, disk=disk, unknown=True)
-        seconds = 2 * shape.body * texts * QUERY_TOKENS / machine.rate
+        seconds = machine.start_seconds + machine.seconds(2 * shape.body * tokens, shape.width)
         memory = shape.parameters * 2 + self.token_budget * shape.width * 16
-        return StageEstimate(self.name, self.stage, shape.parameters, 0, None, self.token_budget, memory, seconds, disk)
+        # The texts themselves, as Python's strings: two bytes a Chinese character.
+        host = int(machine.gpus * (machine.host + shape.parameters * 2 + whole * COST["bytes"]["text"] + 3 * tokens))
+        return StageEstimate(
+            self.name, self.stage, shape.parameters, 0, None, self.token_budget, memory, seconds, disk, host=host
+        )
 
     @property
     @override
