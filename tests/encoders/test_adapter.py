@@ -156,6 +156,14 @@ def test_a_merged_model_carries_no_adapter(base, trained, tmp_path):
         read_factors(apply_adapter(fresh(base), tmp_path / "adapter"))
 
 
+def test_training_may_go_on_with_the_scale_it_began_with(base, trained, vectors, models, tmp_path):
+    save_adapter(read_factors(trained), tmp_path / "adapter", bits=16)
+    model = load_lora(fresh(base), tmp_path / "adapter", scale=2.0).eval()
+    scales = {module.scaling["default"] for module in model.modules() if hasattr(module, "lora_A")}
+    assert scales == {2.0}
+    assert row_cosines(model.encode(list(models.TEXTS)), vectors).min() > 0.999999
+
+
 def test_training_goes_on_from_a_stored_adapter(base, trained, vectors, models, tmp_path):
     save_adapter(read_factors(trained), tmp_path / "adapter", bits=16)
     model = load_lora(fresh(base), tmp_path / "adapter", dropout=0.1).eval()

@@ -202,9 +202,10 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
         _target(root, name, each)
     most = max(each.rank for each in factors.values())
     others = {f"^{re.escape(name)}$": each.rank for name, each in factors.items() if each.rank != most}
+    alpha: Any = most * scale
     config = LoraConfig(
         r=most,
-        lora_alpha=most * scale,
+        lora_alpha=alpha,
         lora_dropout=dropout,
         target_modules=list(factors),
         rank_pattern=others,
