@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,8 @@ def mean_tokens(recipe: Recipe, stage: Stage, side: str, most: int, kinds: Colle
         most: The length at which texts are cut.
         kinds: Of unlabelled texts, only these.
     """
-    tokens, expected, total, weights = COST["tokens"], dict[str, Any](recipe.data.expected), 0.0, 0.0
+    tokens, total, weights = COST["tokens"], 0.0, 0.0
+    expected: Mapping[Any, float] = recipe.data.expected
     for text, weight in _sample(recipe, stage, side, kinds):
         wide = sum(character >= "\u2e80" for character in text)
         length = tokens["around"] + tokens["wide"] * wide + tokens["narrow"] * (len(text) - wide)
