@@ -15,6 +15,7 @@ import torch
 from tokenizers import Tokenizer
 
 from suwen.encoders.side import load_model
+from suwen.training.loop.batches import opened
 from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
@@ -146,18 +147,18 @@ def test_the_nearest_documents_are_found_once_for_all_stages(
     run: tuple[Recipe, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, folder = run
-    (kept,) = (folder / "vectors" / "nearest").glob("*/near.npy")
+    (kept,) = (opened(path)["near"] for path in (folder / "vectors" / "nearest").iterdir() if path.is_dir())
     teacher = TeacherVectors(folder / "vectors")
     places = np.arange(len(teacher.array("query")))
     scores = teacher.array("query").astype(np.float32) @ teacher.documents().astype(np.float32).T
-    found = np.take_along_axis(scores, np.load(kept), axis=1)
+    found = np.take_along_axis(scores, kept, axis=1)
     np.testing.assert_allclose(found, -np.sort(-scores, axis=1)[:, :4], atol=1e-6)
 
     def again(*_: object, **__: object) -> None:
         pytest.fail("they were looked for again")
 
     monkeypatch.setattr("suwen.training.teacher_vectors.nearest_documents", again)
-    np.testing.assert_array_equal(teacher.nearest("query", places, 4, device="cpu"), np.load(kept))
+    np.testing.assert_array_equal(teacher.nearest("query", places, 4, device="cpu"), kept)
 
 
 def test_a_stage_that_takes_a_table_knows_whose(run: tuple[Recipe, Path]) -> None:
