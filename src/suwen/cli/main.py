@@ -14,7 +14,7 @@ from suwen.cli import demo, indexing, maintaining, models, searching, serving, t
 from suwen.cli.output import FAILED, INTERRUPTED, say
 from suwen.errors import SuwenError
 
-#: Verbs that most calls do without, and their modules: these take a third of the time in which the command starts.
+#: Verbs that most calls do without, and their modules: these take a quarter of the time in which the command starts.
 LATER = {"mask": "mask_command", "bench": "benchmark", "jury": "jury", "curate": "curating"}
 
 

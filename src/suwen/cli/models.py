@@ -12,43 +12,58 @@ from suwen.cli.options import Dtype, Json
 from suwen.cli.output import say, show
 from suwen.corpora.readers import read_documents
 from suwen.encoders.released import Contract, Pooling
+from suwen.encoders.space import Manifest
+
+# What `import` may be told.
+ImportSource = Annotated[
+    str, typer.Argument(help="A folder or hub id: a model, an adapter, or two towers in a folder.")
+]
+ImportOut = Annotated[Path, typer.Argument(metavar="OUT", help="The pair to write.")]
+Layout = Annotated[str | None, typer.Option("--like", help="The layout: care, medcpt, bmretriever; else by its name.")]
+QueryTower = Annotated[str | None, typer.Option("--query", help="The query tower, where SOURCE is the document tower.")]
+AdapterBase = Annotated[str | None, typer.Option("--base", help="An adapter's base, where it is not as named.")]
+TokenizerFrom = Annotated[str | None, typer.Option("--tokenizer", help="The tokenizer, where SOURCE has none.")]
+QueryTokenizerFrom = Annotated[str | None, typer.Option("--query-tokenizer", help="That of the query tower, likewise.")]
+PoolingKind = Annotated[Pooling | None, typer.Option("--pooling", help="How tokens become a vector.")]
+QueryPoolingKind = Annotated[Pooling | None, typer.Option("--query-pooling", help="Of the query tower.")]
+QueryPrompt = Annotated[
+    str | None, typer.Option("--query-prompt", help="Before a query; {instruction} is an instruction's place.")
+]
+DocumentPrompt = Annotated[str | None, typer.Option("--document-prompt", help="Before a document.")]
+DefaultInstruction = Annotated[str | None, typer.Option("--instruction", help="Of queries that bring none.")]
+Compared = Annotated[Literal["cosine", "dot"] | None, typer.Option("--similarity", help="How vectors are compared.")]
+MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens of a text, end token included.")]
+QueryMaxLength = Annotated[int | None, typer.Option("--query-max-length", help="Of the query tower.")]
+EndToken = Annotated[
+    str | None, typer.Option("--end-token", help="After every text: eos is the tokenizer's own, '' is none.")
+]
+CutTo = Annotated[int | None, typer.Option("--dimension", help="Cut vectors to this width.")]
+PairName = Annotated[str | None, typer.Option("--name", help="The pair's name.")]
+Licence = Annotated[str, typer.Option("--licence", help="The licence of the weights.")]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run code of the model.")]
 
 
 def import_(
-    source: Annotated[str, typer.Argument(help="A folder or hub id: a model, an adapter, or two towers in a folder.")],
-    to: Annotated[Path, typer.Argument(metavar="OUT", help="The pair to write.")],
-    like: Annotated[
-        str | None, typer.Option("--like", help="The layout: care, medcpt, bmretriever; else by its name.")
-    ] = None,
-    query: Annotated[
-        str | None, typer.Option("--query", help="The query tower, where SOURCE is the document tower.")
-    ] = None,
-    base: Annotated[str | None, typer.Option("--base", help="An adapter's base, where it is not as named.")] = None,
-    tokenizer: Annotated[str | None, typer.Option("--tokenizer", help="The tokenizer, where SOURCE has none.")] = None,
-    query_tokenizer: Annotated[
-        str | None, typer.Option("--query-tokenizer", help="That of the query tower, likewise.")
-    ] = None,
-    pooling: Annotated[Pooling | None, typer.Option("--pooling", help="How tokens become a vector.")] = None,
-    query_pooling: Annotated[Pooling | None, typer.Option("--query-pooling", help="Of the query tower.")] = None,
-    query_prompt: Annotated[
-        str | None, typer.Option("--query-prompt", help="Before a query; {instruction} is an instruction's place.")
-    ] = None,
-    document_prompt: Annotated[str | None, typer.Option("--document-prompt", help="Before a document.")] = None,
-    instruction: Annotated[str | None, typer.Option("--instruction", help="Of queries that bring none.")] = None,
-    similarity: Annotated[
-        Literal["cosine", "dot"] | None, typer.Option("--similarity", help="How vectors are compared.")
-    ] = None,
-    max_length: Annotated[
-        int | None, typer.Option("--max-length", help="Tokens of a text, end token included.")
-    ] = None,
-    query_max_length: Annotated[int | None, typer.Option("--query-max-length", help="Of the query tower.")] = None,
-    end_token: Annotated[
-        str | None, typer.Option("--end-token", help="After every text: eos is the tokenizer's own, '' is none.")
-    ] = None,
-    dimension: Annotated[int | None, typer.Option("--dimension", help="Cut vectors to this width.")] = None,
-    name: Annotated[str | None, typer.Option("--name", help="The pair's name.")] = None,
-    licence: Annotated[str, typer.Option("--licence", help="The licence of the weights.")] = "",
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run code of the model.")] = False,
+    source: ImportSource,
+    to: ImportOut,
+    like: Layout = None,
+    query: QueryTower = None,
+    base: AdapterBase = None,
+    tokenizer: TokenizerFrom = None,
+    query_tokenizer: QueryTokenizerFrom = None,
+    pooling: PoolingKind = None,
+    query_pooling: QueryPoolingKind = None,
+    query_prompt: QueryPrompt = None,
+    document_prompt: DocumentPrompt = None,
+    instruction: DefaultInstruction = None,
+    similarity: Compared = None,
+    max_length: MaxLength = None,
+    query_max_length: QueryMaxLength = None,
+    end_token: EndToken = None,
+    dimension: CutTo = None,
+    name: PairName = None,
+    licence: Licence = "",
+    trust_remote_code: TrustRemoteCode = False,
     json: Json = False,
 ) -> None:
     """Bring released weights into a pair that index, search, serve and bench take (needs suwen[train]).
@@ -84,6 +99,10 @@ def import_(
         licence=licence,
         trust_remote_code=trust_remote_code,
     )
+    _show_imported(made, to, json)
+
+
+def _show_imported(made: Manifest, to: Path, json: bool) -> None:
     space = made.space
     show(
         {"out": str(to), "notes": made.notes, "space": space.model_dump(mode="json")},
@@ -106,13 +125,13 @@ def export(
         Path | None, typer.Option("--texts", help="Real texts (any source `index` reads) to measure the int8 loss on.")
     ] = None,
     most: Annotated[int, typer.Option("--most", min=32, help="How many of --texts are used.")] = 10_000,
-    name: Annotated[str | None, typer.Option("--name", help="The pair's name.")] = None,
-    dimension: Annotated[int | None, typer.Option("--dimension", help="Cut vectors to this width.")] = None,
+    name: PairName = None,
+    dimension: CutTo = None,
     max_length: Annotated[int | None, typer.Option("--max-length", help="Tokens a query may have.")] = None,
     into: Annotated[bool, typer.Option("--into", help="Add the tier to the pair at OUT, of the same space.")] = False,
     hub_id: Annotated[str | None, typer.Option("--hub-id", help="Where the document encoder's base is found.")] = None,
-    licence: Annotated[str, typer.Option("--licence", help="The licence of the weights.")] = "",
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run code of the model.")] = False,
+    licence: Licence = "",
+    trust_remote_code: TrustRemoteCode = False,
     json: Json = False,
 ) -> None:
     """Turn a model into a light pair that serves without torch (needs suwen[train]).

@@ -66,15 +66,12 @@ def import_model(
         raise ImportProblem(f"{out} exists: name a new folder, or remove it")
     folder, tokenizers = local_folder(source), {"document": tokenizer, "query": query_tokenizer}
     layout, known = released.find_layout(str(source), folder, like)
-    paths: dict[Form, Path] = {"document": folder, **released.towers(folder, known["towers"])}
-    paths |= {"query": local_folder(query)} if query else {}
-    if missing := known["towers"].keys() - paths.keys():
-        raise ImportProblem(
-            f"{folder} has no {known['towers'][missing.pop()]}, one of two towers: give it with --query"
-        )
+    paths = _towers(folder, known["towers"], query)
     with tempfile.TemporaryDirectory() as scratch, new_folder(out) as stage, quietly():
-        places = {form: Path(scratch) / form for form in paths}
-        joined = {form: released.join_folders(paths[form], places[form], base, tokenizers[form]) for form in paths}
+        joined = {
+            form: released.join_folders(path, Path(scratch) / form, base, tokenizers[form])
+            for form, path in paths.items()
+        }
         contract = (told or Contract()).over(released.read_contract(joined["document"][0]))
         contract = contract.over(Contract(**known["contract"]))
         for form, (place, _) in joined.items():
@@ -88,6 +85,15 @@ def import_model(
         # As it will be loaded: what cannot encode is not published.
         DocumentEncoder.of_tier(stage, manifest, TIER, trust_remote_code).encode(["a", "血压"], form="query")
     return manifest
+
+
+def _towers(folder: Path, places: Mapping[Form, str], query: str | None) -> dict[Form, Path]:
+    """The folder of each tower; a model that is one alone is its document tower."""
+    named: dict[Form, Path] = {"query": local_folder(query)} if query else {}
+    paths: dict[Form, Path] = {"document": folder, **released.towers(folder, places), **named}
+    if missing := places.keys() - paths.keys():
+        raise ImportProblem(f"{folder} has no {places[missing.pop()]}, one of two towers: give it with --query")
+    return paths
 
 
 def cut(weight: torch.Tensor, full: int, dimension: int) -> Any:

@@ -69,7 +69,8 @@ class FreezeStage(Stage):
         manifest = load_manifest(source)
         for name in ("probe.json", "probe.npy"):
             shutil.copyfile(source / name, out / name)
-        shutil.copytree(source / str(getattr(manifest.document, "path", "")), out / "adapter")
+        if isinstance(manifest.document, AdapterDocument):
+            shutil.copytree(source / manifest.document.path, out / manifest.document.path)
         save_manifest(out, manifest.model_copy(update={"form": "full", "tiers": {}, "default_tier": None}))
 
     def _freeze(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
