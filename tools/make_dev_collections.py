@@ -2,11 +2,14 @@
 
 One split is used by everything: of a file without a dev part, the rows whose first text has a sha1 divisible by ten are
 held out, and only those are scored here. A pool to search in holds every document of its files, trained on or not.
+``--suite bmretriever`` writes ``bmretriever.toml`` instead: English tasks with that paper's instructions, for pairs that
+take one in their prompt, and all of PubMedQA and iCliniq, which that paper trains on nothing of (other models may have been:
+``icliniq-held-out`` has the few questions that nothing here is trained on).
 
 The files are gzipped JSON lines, ``<name>.jsonl.gz``: zh/cmedir-dev, zh/cmedqa-dev and zh/cmedqq-dev (ChineseBLUE),
 zh/huatuo-qa-a (SupritYoung/Zhongjing), zh/toyhom-qa (Toyhom/Chinese-medical-dialogue-data), en/nfcorpus/ with corpus,
 queries-dev and qrels-dev (NFCorpus), en/medquad-qa (abachaa/MedQuAD), en/pubmedqa (pubmedqa),
-en/medical-question-pairs (curai). Example::
+en/medical-question-pairs (curai), en/consult-qa for bmretriever (icliniq, questionDoctor, eHealthForum). Example::
 
     python tools/make_dev_collections.py DATA dev && suwen bench run dev/dev.toml -s bm25:bigrams
 """
@@ -24,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from suwen.bench.published_tables import instructions
 from suwen.bench.suite_tasks import load_suite
 from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
@@ -45,6 +49,7 @@ class Entry(NamedTuple):
     licence: str
     source: str
     make: Callable[[Path, Path], None]
+    asked: str = ""
 
 
 def rows_of(data: Path, name: str) -> Iterator[Row]:
@@ -82,8 +87,13 @@ def judge(judged: Judged, query: str, document: str, grade: int) -> None:
         grades[document] = max(grade, grades.get(document, grade))
 
 
-def answers(*names: str) -> Callable[[Path, Path], None]:
-    """Questions of the held-out rows against the answers of all rows."""
+def held_out(row: Row) -> bool:
+    """Whether nothing is trained on a row's question."""
+    return is_held_out(row["query"])
+
+
+def answers(*names: str, scored: Callable[[Row], bool] = held_out) -> Callable[[Path, Path], None]:
+    """Questions of the held-out rows, or of others, against the answers of all rows."""
 
     def make(data: Path, folder: Path) -> None:
         pool: list[str] = []
@@ -91,7 +101,7 @@ def answers(*names: str) -> Callable[[Path, Path], None]:
         for name in names:
             for row in rows_of(data, name):
                 pool.append(row["document"])
-                if is_held_out(row["query"]):
+                if scored(row):
                     judge(judged, row["query"], row["document"], 1)
         write(folder, pool, judged)
 
@@ -178,16 +188,50 @@ ENTRIES = (
     ),
 )
 
+#: Tasks of both suites, with the name of each in BMRetriever's tables of instructions.
+NAMED = (("nfcorpus", "NFCorpus"), ("medquad", "MedQuad"), ("question-pairs", "MQP"))
+ASKED = instructions("bmretriever")
+PATIENTS = "icliniq, questionDoctor and eHealthForum"
+#: What BMRetriever's method is measured on here; its own instruction goes before each query of a model that takes one.
+BMRETRIEVER = (
+    *(entry._replace(asked=ASKED[asked]) for entry in ENTRIES for name, asked in NAMED if entry.name == name),
+    Entry(
+        "pubmedqa",
+        "retrieval",
+        "en",
+        "MIT",
+        "pubmedqa, labelled part",
+        answers("en/pubmedqa", scored=lambda row: True),
+        ASKED["PubMedQA"],
+    ),
+    *(
+        Entry(
+            name,
+            "retrieval",
+            "en",
+            "MIT",
+            f"consult-qa: questions of icliniq, answers of {PATIENTS}",
+            answers("en/consult-qa", scored=scored),
+            ASKED["iCliniq"],
+        )
+        for name, scored in (
+            ("icliniq", lambda row: row["source"] == "icliniq"),
+            ("icliniq-held-out", lambda row: row["source"] == "icliniq" and held_out(row)),
+        )
+    ),
+)
+SUITES = {"dev": ENTRIES, "bmretriever": BMRETRIEVER}
+
 HEAD = """\
-# The development suite, written by tools/make_dev_collections.py: only held-out rows are scored.
-name = "dev"
+# Written by tools/make_dev_collections.py: of files that are trained on, only held-out rows are scored.
+name = "{suite}"
 title = "Development measure"
 paper = ""
 reference = ""
 
 [templates]
-query = "{instruction}{text}"
-document = "{instruction}{text}"
+query = "{{text}}"
+document = "{{text}}"
 """
 TASK = """
 [[tasks]]
@@ -201,7 +245,7 @@ licence = "{licence}"
 layouts = ["{layout}"]
 path = "{name}"
 get = "python tools/make_dev_collections.py DATA OUT; source: {source}"
-instruction = {{ query = "", document = "" }}
+instruction = {{ query = "{asked}", document = "" }}
 hub = {{ id = "", revision = "" }}
 counts = {{}}
 """
@@ -213,7 +257,7 @@ metric = "ndcg@10"
 """
 
 
-def suite_text() -> str:
+def suite_text(suite: str) -> str:
     """The suite file."""
     ranking = json.dumps(["ndcg@10", "recall@100", "mrr@10", "map@10", "hole@10"])
     tasks = [
@@ -223,13 +267,19 @@ def suite_text() -> str:
             layout="beir" if entry.kind == "retrieval" else "pairs",
             similarity="contract" if entry.kind == "retrieval" else "cosine",
         )
-        for entry in ENTRIES
+        for entry in SUITES[suite]
     ]
     groups = {
         f"{language} retrieval": [e.name for e in ENTRIES if (e.kind, e.language) == ("retrieval", language)]
         for language in ("zh", "en")
     }
-    return HEAD + "".join(tasks) + "".join(AVERAGE.format(name=n, over=json.dumps(o)) for n, o in groups.items())
+    if suite == "bmretriever":
+        groups = {"NFCorpus, iCliniq, MedQuAD": ["nfcorpus", "icliniq", "medquad"]}
+    return (
+        HEAD.format(suite=suite)
+        + "".join(tasks)
+        + "".join(AVERAGE.format(name=n, over=json.dumps(o)) for n, o in groups.items())
+    )
 
 
 def main() -> None:
@@ -237,6 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the folder of the files named above")
     parser.add_argument("out", type=Path, help="a new folder for the suite")
+    parser.add_argument("--suite", choices=sorted(SUITES), default="dev", help="which tasks")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.out.exists():
@@ -244,11 +295,12 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{options.out.name}-", dir=options.out.parent))
     try:
-        for entry in ENTRIES:
+        for entry in SUITES[options.suite]:
             entry.make(options.data, unfinished / entry.name)
             log.info("%s: from %s", entry.name, entry.source)
-        (unfinished / "dev.toml").write_text(suite_text(), encoding="utf-8")
-        load_suite(unfinished / "dev.toml")
+        file = unfinished / f"{options.suite}.toml"
+        file.write_text(suite_text(options.suite), encoding="utf-8")
+        load_suite(file)
         unfinished.chmod(0o755)
         unfinished.rename(options.out)
     except BaseException:

@@ -20,7 +20,7 @@ from suwen.encoders.space import sha256_of, sha256_of_files
 
 NumberFormat = Literal["auto", "fp32", "bf16", "fp16"]
 #: Of a model on the hub: the weights as safetensors, and what describes them.
-_WANTED = ["*.safetensors", "*.json", "merges.txt", "vocab.txt", "*.model"]
+WANTED = ["*.safetensors", "*.json", "merges.txt", "vocab.txt", "*.model"]
 
 
 def load_base(
@@ -57,7 +57,7 @@ def load_base(
         if is_gguf(source):
             transformer = _from_gguf(Path(source), weights_dtype, max_length)
         else:
-            transformer = open_transformer(local_folder(source, _WANTED), weights_dtype, max_length)
+            transformer = open_transformer(local_folder(source, WANTED), weights_dtype, max_length)
     pooling = Pooling(transformer.get_embedding_dimension(), "lasttoken")
     modules = [transformer, pooling, *([Normalize()] if normalise else [])]
     model = SentenceTransformer(modules=modules, device=device, similarity_fn_name=None if normalise else "dot")
@@ -74,7 +74,7 @@ def base_hash(source: str | Path) -> str:
         if not Path(source).is_file():
             raise ModelError(f"{source} does not exist: download the GGUF file and name it")
         return sha256_of(Path(source))
-    folder = local_folder(source, _WANTED)
+    folder = local_folder(source, WANTED)
     return sha256_of_files(folder, document_files(folder))
 
 

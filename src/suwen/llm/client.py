@@ -15,6 +15,7 @@ from suwen.llm.config import LLMConfig, ModelConfig
 from suwen.llm.crew import Crew, complete, on_interrupt
 from suwen.llm.endpoint import Endpoint
 from suwen.llm.ledger import Budget, BudgetSpent, Meter, ModelPlan, Plan, Progress, Spent, Summary, Tally
+from suwen.llm.local_endpoint import LocalEndpoint
 from suwen.llm.replies import judged
 from suwen.llm.reply_cache import Cache, Call, LedgerRow, Stored
 from suwen.llm.requests import Reply, Request, cache_key, estimate, identity
@@ -51,7 +52,8 @@ class _Loop:
 
     def endpoint(self, name: str) -> Endpoint:
         if name not in self._endpoints:
-            self._endpoints[name] = Endpoint(name, self._config.endpoints[name])
+            config = self._config.endpoints[name]
+            self._endpoints[name] = (LocalEndpoint if config.is_local else Endpoint)(name, config)
         return self._endpoints[name]
 
     async def close(self) -> None:

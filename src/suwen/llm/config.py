@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from suwen.errors import SuwenError
 
 JsonMode = Literal["auto", "schema", "object", "prompt"]
+#: The ``base_url`` of models in this process.
+LOCAL = "local"
 _EXAMPLE = """[llm.endpoints.local]
 base_url = "http://localhost:8080/v1"
 
@@ -37,12 +39,13 @@ class _Section(BaseModel):
 
 
 class EndpointConfig(_Section):
-    """One server that speaks the OpenAI protocol.
+    """One server that speaks the OpenAI protocol, or this process itself.
 
     Attributes:
-        base_url: Its address up to and with ``/v1``.
+        base_url: Its address up to and with ``/v1``; ``local`` for models that are loaded here, by transformers, whose
+            ``model`` is a GGUF file, a folder or a hub id.
         key_env: The environment variable that holds the key; None where no key is needed.
-        concurrency: The most calls on the wire at once.
+        concurrency: The most calls on the wire at once; of ``local``, the requests that are sampled together.
         requests_per_minute: The most calls started in a minute; None for no limit.
         timeout: The seconds one call may take.
         json_mode: How a reply is held to a schema: ``schema`` (response_format json_schema), ``object`` (json_object,
@@ -70,9 +73,18 @@ class EndpointConfig(_Section):
     @classmethod
     def _is_address(cls, value: str) -> str:
         parts = urlsplit(value)
+        if value == LOCAL:
+            return value
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ValueError(f"{value!r} is not an address: write http://HOST:PORT/v1")
+            raise ValueError(
+                f"{value!r} is not an address: write http://HOST:PORT/v1, or {LOCAL} for a model in this process"
+            )
         return value.rstrip("/")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its models are loaded into this process."""
+        return self.base_url == LOCAL
 
     def key(self, name: str) -> str:
         """The key, from the environment.
@@ -104,6 +116,7 @@ class ModelConfig(_Section):
         token_field: What the endpoint calls that limit.
         seed: The sampling seed; a request's ``sample`` is added to it. None sends none.
         extra: More fields of the request's body, such as ``top_p``.
+        adapter: The folder of an adapter trained on the model; for models in this process alone.
     """
 
     endpoint: str
@@ -116,6 +129,7 @@ class ModelConfig(_Section):
     token_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     seed: int | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
+    adapter: str | None = None
 
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """The price of a call."""
@@ -135,6 +149,11 @@ class LLMConfig(_Section):
                 hint = _nearest(model.endpoint, self.endpoints, "[llm.endpoints.…]")
                 raise ConfigProblem(
                     f"model {name!r} is at endpoint {model.endpoint!r}, which is not configured; {hint}"
+                )
+            if model.adapter and not self.endpoints[model.endpoint].is_local:
+                raise ConfigProblem(
+                    f"model {name!r} has an adapter, but its endpoint is a server: load it there, or put the model at "
+                    f'an endpoint with base_url = "{LOCAL}"'
                 )
 
     def model(self, name: str) -> ModelConfig:

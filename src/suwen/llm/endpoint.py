@@ -67,9 +67,12 @@ class Endpoint:
     def __init__(self, name: str, config: EndpointConfig) -> None:
         self.name, self.config = name, config
         self.gate = Gate(config.concurrency, config.requests_per_minute)
-        self._client = _client(name, config)
+        self._client = self._connect()
         self._mode: WireMode = "schema" if config.json_mode == "auto" else config.json_mode
         self._failed_in_a_row = 0
+
+    def _connect(self) -> AsyncOpenAI:
+        return _client(self.name, self.config)
 
     async def close(self) -> None:
         """Let go of its connections."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from suwen.llm.config import EndpointConfig, ModelConfig
 from suwen.llm.prompts import Message, Prompt
@@ -28,6 +28,7 @@ class Request:
         sample: Which draw this is: another number is another call for the same question.
         max_tokens: The most tokens of the reply, if not the model's own.
         temperature: The sampling temperature, if not the model's own.
+        more: More fields of the body for this request alone, such as ``top_p`` and ``top_k``, over the model's own.
         check: What the schema cannot say: given the reply's data, what is wrong with it, or None. Must depend on the
             data alone; no part of the cache key.
     """
@@ -39,6 +40,7 @@ class Request:
     sample: int = 0
     max_tokens: int | None = None
     temperature: float | None = None
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)
     check: Callable[[Any], str | None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +108,24 @@ class Reply:
         return self.error is None
 
 
+class Sampling(NamedTuple):
+    """How tokens are drawn.
+
+    Attributes:
+        room: The most new tokens of a row.
+        temperature: 0 takes the likeliest.
+        top_p: Draw among the likeliest that have this much of the probability together.
+        top_k: Draw among so many of the likeliest; 0 for all.
+        min_p: Draw among those at least this many times as likely as the likeliest.
+    """
+
+    room: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+
+
 def is_chinese(messages: tuple[Message, ...]) -> bool:
     """Whether a conversation is held in Chinese, by its last message."""
     last = messages[-1].content if messages else ""
@@ -126,14 +146,15 @@ def sampling(request: Request, model: ModelConfig) -> dict[str, Any]:
     if model.seed is not None:
         # Otherwise a second draw with the same seed is the first one again.
         fields["seed"] = model.seed + request.sample
-    return fields | model.extra
+    return fields | model.extra | dict(request.more)
 
 
 def identity(request: Request, model: ModelConfig, endpoint: EndpointConfig) -> str:
     """Everything that affects the reply, as canonical JSON: what the cache key is a hash of."""
     whole = {
         "endpoint": endpoint.identity or endpoint.base_url,
-        "model": model.model,
+        # Files of one name may hold other weights tomorrow; a server's models have no better name.
+        "model": _weights(model) if endpoint.is_local else model.model,
         "messages": [[message.role, clean(message.content)] for message in request.messages],
         "sampling": sampling(request, model),
         "schema": request.schema,
@@ -142,6 +163,12 @@ def identity(request: Request, model: ModelConfig, endpoint: EndpointConfig) -> 
         "sample": request.sample,
     }
     return json.dumps(whole, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _weights(model: ModelConfig) -> str:
+    from suwen.llm.local_model import weights_digest
+
+    return weights_digest(model.model, model.adapter)
 
 
 def cache_key(whole: str) -> str:

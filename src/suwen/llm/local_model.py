@@ -1,0 +1,115 @@
+"""A language model in this process, with its head, its chat form and perhaps an adapter: text in, text out.
+
+From a GGUF file, a folder of safetensors or the hub. Needs the ``train`` extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from suwen.encoders.adapter import adapter_sha256, apply_adapter
+from suwen.encoders.base_model import WANTED, base_hash, is_gguf, quietly, torch_dtype
+from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, read_weights
+from suwen.encoders.side import ModelError, local_folder
+from suwen.llm.requests import Sampling
+from suwen.llm.sampler import sample
+
+#: How a conversation is written where the tokenizer does not say, but has these marks.
+_TURN, _END = "<|im_start|>", "<|im_end|>"
+
+
+class Written(NamedTuple):
+    """One reply: the text, whether it came to its end, and tokens read and written."""
+
+    text: str
+    ended: bool
+    tokens_in: int
+    tokens_out: int
+
+
+class LocalModel:
+    """A model that writes. Made by :meth:`load`."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        named = {tokenizer.eos_token, _END, "<|endoftext|>", "<|eot_id|>"}
+        known = tokenizer.get_vocab()
+        self._ends = sorted(known[token] for token in named if token in known)
+        if not self._ends:
+            raise ModelError("the model's tokenizer names no end of text: replies would never end; set its eos_token")
+
+    @classmethod
+    def load(cls, source: str | Path, adapter: Path | None = None, device: str | None = None) -> LocalModel:
+        """Load a model with its head, and an adapter into its weights.
+
+        Args:
+            source: A GGUF file, a folder of safetensors, or a hub id.
+            adapter: An adapter trained on it.
+            device: A GPU where there is one by default.
+        """
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        with quietly():
+            model, tokenizer = (_of_gguf if is_gguf(source) else _of_folder)(source, torch_dtype("auto", device))
+        if adapter is not None:
+            apply_adapter(model.base_model, adapter)
+        return cls(model.to(device).eval(), tokenizer)
+
+    def write(self, conversations: Sequence[Sequence[Mapping[str, str]]], how: Sampling) -> list[Written]:
+        """A reply to each conversation (``role`` and ``content`` of its messages)."""
+        prompts = [self._prompt(messages) for messages in conversations]
+        drawn = sample(self.model, prompts, self._ends, how)
+        texts = self.tokenizer.batch_decode([one.ids for one in drawn], skip_special_tokens=True)
+        return [
+            Written(text.strip(), one.ended, len(prompt), len(one.ids))
+            for text, one, prompt in zip(texts, drawn, prompts, strict=True)
+        ]
+
+    def _prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        if self.tokenizer.chat_template:
+            told = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+        elif _TURN in self.tokenizer.get_vocab():
+            said = "".join(f"{_TURN}{one['role']}\n{one['content']}{_END}\n" for one in messages)
+            told = f"{said}{_TURN}assistant\n"
+        else:
+            told = "\n\n".join(one["content"] for one in messages) + "\n"
+        ids: list[int] = self.tokenizer(told, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+@lru_cache(maxsize=32)
+def weights_digest(source: str, adapter: str | None) -> str:
+    """What stands for the weights in the cache of replies, read once in a process."""
+    return base_hash(source) + (f"+{adapter_sha256(Path(adapter))}" if adapter else "")
+
+
+def _of_gguf(source: str | Path, dtype: Any) -> tuple[Any, Any]:
+    from transformers import Qwen2ForCausalLM, Qwen3ForCausalLM
+
+    file = open_gguf(source)
+    weights = {f"model.{name}": weight for name, weight in read_weights(file, dtype).items()}
+    # The small Qwens share the table of the tokens with the head; the file's copy may be coarser.
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    config = build_config(file)
+    config.tie_word_embeddings = True
+    kind: Any = Qwen2ForCausalLM if file.architecture == "qwen2" else Qwen3ForCausalLM
+    tokenizer = build_tokenizer(file)
+    tokenizer.chat_template = file.metadata.get("tokenizer.chat_template")
+    return kind.from_pretrained(None, config=config, state_dict=weights, dtype=dtype), tokenizer
+
+
+def _of_folder(source: str | Path, dtype: Any) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder, kind, texts = local_folder(source, WANTED), AutoModelForCausalLM, AutoTokenizer
+    here: Any = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        model: Any = kind.from_pretrained(str(folder), dtype=dtype, use_safetensors=True, **here)
+        tokenizer: Any = texts.from_pretrained(str(folder), **here)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder} cannot be loaded as a language model ({error}): name a causal one") from error
+    return model, tokenizer
