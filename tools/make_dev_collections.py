@@ -2,9 +2,9 @@
 
 One split is used by everything: of a file without a dev part, the rows whose first text has a sha1 divisible by ten are
 held out, and only those are scored here. A pool to search in holds every document of its files, trained on or not.
-``--suite bmretriever`` writes ``bmretriever.toml`` instead: English tasks with that paper's instructions, for pairs that
-take one in their prompt, and all of PubMedQA and iCliniq, which that paper trains on nothing of (other models may have been:
-``icliniq-held-out`` has the few questions that nothing here is trained on).
+``--suite bmretriever`` writes ``bmretriever.toml`` instead: English tasks with that paper's instructions, for pairs
+whose prompt has a place for one, and all of PubMedQA and iCliniq, of which that paper trains on nothing. Other models
+may have been trained on them: ``icliniq-held-out`` has the few questions of which nothing here has been.
 
 The files are gzipped JSON lines, ``<name>.jsonl.gz``: zh/cmedir-dev, zh/cmedqa-dev and zh/cmedqq-dev (ChineseBLUE),
 zh/huatuo-qa-a (SupritYoung/Zhongjing), zh/toyhom-qa (Toyhom/Chinese-medical-dialogue-data), en/nfcorpus/ with corpus,

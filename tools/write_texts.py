@@ -2,8 +2,7 @@
 
 Two steps, so that the second can run on a GPU that has nothing but torch and transformers. ``prompts`` asks about the
 rows and texts that tools/make_training_data.py made (nothing held out is among them); ``write`` samples the replies,
-thousands at once, with a loop of its own: keys and values are kept in one place from the start, nothing is sorted, and
-rows that have ended are dropped. What is written goes back into the data with ``make_training_data.py --written``,
+thousands at once. What is written goes back into the data with ``make_training_data.py --written``,
 which leaves out what is held out.
 Example::
 
@@ -17,7 +16,6 @@ import argparse
 import gzip
 import json
 import logging
-import math
 import random
 import re
 import time
@@ -27,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from suwen.corpora.files import open_text
+from suwen.llm.local_model import LocalModel
+from suwen.llm.requests import Sampling
 
 log = logging.getLogger("write-texts")
 Prompt = dict[str, str]
@@ -73,8 +73,6 @@ ENGLISH = ("search", "near", "about")
 LONGEST = {"zh": 180, "en": 450}
 #: New tokens of a reply, by kind.
 ROOM = {"title": 72, "topic": 110, "question": 84, "short": 60, "ask": 104, "search": 44, "near": 60, "about": 60}
-#: Rows read at once before the first new token: their states inside a layer are wide.
-READ = 1024
 _CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
 
 
@@ -122,8 +120,7 @@ def _cut(text: str, kind: str) -> str:
 
 def write(
     prompts: Sequence[Prompt],
-    model: Any,
-    tokenizer: Any,
+    model: LocalModel,
     *,
     seconds: float,
     batch: int,
@@ -134,17 +131,16 @@ def write(
     import torch
 
     torch.manual_seed(seed)
-    batches = _batches(prompts, tokenizer, batch, seed)
+    batches = _batches(prompts, model.tokenizer, batch, seed)
     started, done, said = time.monotonic(), 0, 0
     for number, (kind, ids, members) in enumerate(batches, 1):
         if time.monotonic() - started > seconds:
             break
-        replies = _sample(model, ids, ROOM[kind], tokenizer)
-        texts = tokenizer.batch_decode(replies, skip_special_tokens=True)
-        for prompt, text in zip(members, texts, strict=True):
-            lines = [line.strip() for line in text.split("\n")]
+        replies = model.continued(ids, Sampling(ROOM[kind], temperature=0.8, min_p=0.05))
+        for prompt, reply in zip(members, replies, strict=True):
+            lines = [line.strip() for line in _whole(reply.text, reply.ended).split("\n")]
             yield {**prompt, "lines": [line for line in lines if line]}
-        done, said = done + len(members), said + sum(map(len, replies))
+        done, said = done + len(members), said + sum(reply.tokens_out for reply in replies)
         spent = time.monotonic() - started
         report(f"{spent:6.1f}s batch {number}/{len(batches)} {kind} {done} prompts, {said / spent:,.0f} tokens/s")
 
@@ -176,175 +172,9 @@ def _batches(
     return found
 
 
-def _sample(
-    model: Any, prompts: Sequence[Sequence[int]], room: int, tokenizer: Any, temperature: float = 0.8
-) -> list[list[int]]:
-    """New tokens of each prompt up to its end; a row that rambles on is cut after its last whole line."""
-    import torch
-
-    ends = torch.tensor(
-        [tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>")], device=model.device
-    )
-    replies: list[list[int]] = [[] for _ in prompts]
-    going = torch.arange(len(prompts), device=model.device)
-    kept: list[torch.Tensor] = []
-    with torch.inference_mode():
-        states = _States(model, prompts, room)
-        ids = _draw(states.read(), temperature)
-        for at in range(room):
-            ended = torch.isin(ids, ends)
-            kept.append(torch.where(ended, ends[1], ids))
-            if at == room - 1:
-                break
-            if at % 8 == 7 and bool((share := (~_over(kept, ends[1])).float().mean()) < 0.6):
-                _collect(replies, going, kept, int(ends[1]))
-                alive = torch.nonzero(~_over(kept, ends[1]))[:, 0]
-                if float(share) < 0.01:
-                    kept = []
-                    break
-                states.keep(alive)
-                going, ids, kept = going[alive], ids[alive], [column[alive] for column in kept]
-            ids = _draw(states.step(ids), temperature)
-    if kept:
-        _collect(replies, going, kept, int(ends[1]))
-    line = {id_ for id_ in set().union(*replies) if "\n" in tokenizer.decode([id_])}
-    return [_whole(reply, line, int(ends[1])) for reply in replies]
-
-
-def _over(kept: Sequence[Any], end: Any) -> Any:
-    import torch
-
-    return (torch.stack(list(kept), 1) == end).any(1)
-
-
-def _collect(replies: list[list[int]], going: Any, kept: Sequence[Any], end: int) -> None:
-    """Write down what the rows still at work have said; an end stays at the end, as the sign that they came to it."""
-    import torch
-
-    for place, row in zip(going.tolist(), torch.stack(list(kept), 1).tolist(), strict=True):
-        replies[place] = row[: row.index(end) + 1] if end in row else row
-
-
-def _whole(reply: list[int], line: set[int], end: int) -> list[int]:
-    if reply and reply[-1] == end:
-        return reply[:-1]
-    breaks = [at for at, id_ in enumerate(reply) if id_ in line]
-    return reply[: breaks[-1]] if breaks else []
-
-
-def _draw(logits: Any, temperature: float, least: float = 0.05) -> Any:
-    """A token of each row, among those at least ``least`` times as likely as the likeliest; nothing is sorted."""
-    import torch
-
-    scores = logits.float().div_(temperature)
-    scores.masked_fill_(scores < scores.amax(-1, keepdim=True) + math.log(least), -math.inf)
-    # The largest of scores plus Gumbel noise is a draw from their softmax.
-    return scores.sub_(torch.empty_like(scores).exponential_().log_()).argmax(-1)
-
-
-class _States:
-    """Keys and values of a batch of prompts, padded on the left, with room for what is written."""
-
-    def __init__(self, model: Any, prompts: Sequence[Sequence[int]], room: int) -> None:
-        import torch
-
-        self.model, config = model.model, model.config
-        self.head = model.lm_head
-        longest, self.device = max(map(len, prompts)), model.device
-        self.at, self.length = longest, longest + room
-        self.ids = torch.tensor([[0] * (longest - len(row)) + list(row) for row in prompts], device=self.device)
-        self.before = torch.tensor([longest - len(row) for row in prompts], device=self.device)
-        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
-        self.width = getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        shape = (len(prompts), self.groups, self.length, self.width)
-        layers = range(config.num_hidden_layers)
-        self.keys = [torch.empty(shape, device=self.device, dtype=model.dtype) for _ in layers]
-        self.values = [torch.empty(shape, device=self.device, dtype=model.dtype) for _ in layers]
-
-    def read(self) -> Any:
-        """Read the prompts; the scores of the first new token."""
-        import torch
-
-        pieces = [slice(start, start + READ) for start in range(0, len(self.ids), READ)]
-        return torch.cat([self._forward(self.ids[piece], 0, piece) for piece in pieces])
-
-    def step(self, ids: Any) -> Any:
-        """Take one new token of every row; the scores of the next."""
-        found = self._forward(ids[:, None], self.at, slice(None))
-        self.at += 1
-        return found
-
-    def keep(self, rows: Any) -> None:
-        """Go on with these rows alone."""
-        self.before = self.before[rows]
-        for place in range(len(self.keys)):
-            self.keys[place], self.values[place] = self.keys[place][rows], self.values[place][rows]
-
-    def _forward(self, ids: Any, at: int, piece: slice) -> Any:
-        import torch
-
-        count, end = ids.shape[1], at + ids.shape[1]
-        before = self.before[piece]
-        places = torch.arange(at, end, device=self.device)
-        positions = (places[None] - before[:, None]).clamp_min(0)
-        seen = torch.arange(end, device=self.device)
-        # A padded place sees itself, or its row would be divided by nothing.
-        mask = (seen[None, None] <= places[None, :, None]) & (
-            (seen[None, None] >= before[:, None, None]) | (seen[None, None] == places[None, :, None])
-        )
-        hidden = self.model.embed_tokens(ids)
-        turns = self.model.rotary_emb(hidden, positions)
-        for place, layer in enumerate(self.model.layers):
-            part = layer.self_attn
-            normed = layer.input_layernorm(hidden)
-            query, key = _turned(self._split(part.q_proj(normed)), self._split(part.k_proj(normed)), turns)
-            self.keys[place][piece, :, at:end] = key
-            self.values[place][piece, :, at:end] = self._split(part.v_proj(normed))
-            keys, values = self.keys[place][piece, :, :end], self.values[place][piece, :, :end]
-            mixed = self._attend(query, keys, values, mask)
-            hidden = hidden + part.o_proj(mixed.transpose(1, 2).reshape(len(ids), count, -1))
-            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
-        return self.head(self.model.norm(hidden[:, -1]))
-
-    def _split(self, states: Any) -> Any:
-        return states.view(*states.shape[:2], -1, self.width).transpose(1, 2)
-
-    def _attend(self, query: Any, keys: Any, values: Any, mask: Any) -> Any:
-        """Attention of ``[rows, heads, tokens, width]``; the heads of a group share their keys: no copies."""
-        import torch
-
-        rows, _, count, width = query.shape
-        query = query.reshape(rows, self.groups, -1, width)
-        scores = torch.matmul(query, keys.transpose(2, 3)).mul_(width**-0.5)
-        scores = scores.view(rows, self.groups, -1, count, keys.shape[2])
-        scores.masked_fill_(~mask[:, None, None], -math.inf)
-        shares = scores.softmax(-1).view(rows, self.groups, -1, keys.shape[2])
-        return torch.matmul(shares, values).view(rows, self.heads, count, width)
-
-
-def _turned(query: Any, key: Any, turns: tuple[Any, Any]) -> tuple[Any, Any]:
-    from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb
-
-    turned: tuple[Any, Any] = apply_rotary_pos_emb(query, key, *turns)
-    return turned
-
-
-def load(path: Path, device: str) -> tuple[Any, Any]:
-    """The model with its head, and the tokenizer."""
-    import torch
-    from transformers import Qwen2ForCausalLM
-
-    from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, read_weights
-
-    file = open_gguf(path)
-    dtype = torch.bfloat16 if device != "cpu" else torch.float32
-    weights = {f"model.{name}": weight for name, weight in read_weights(file, dtype).items()}
-    # The small Qwens of this family share the table of the tokens with the head; the file's copy may be coarser.
-    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-    config = build_config(file)
-    config.tie_word_embeddings = True
-    model = Qwen2ForCausalLM.from_pretrained(None, config=config, state_dict=weights, dtype=dtype)
-    return model.to(device).eval(), build_tokenizer(file)
+def _whole(text: str, ended: bool) -> str:
+    """A reply; one that rambles on is cut after its last whole line."""
+    return text if ended else text.rpartition("\n")[0]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -383,13 +213,12 @@ def main() -> None:
         return
     if given.model is None:
         parser.error("write needs --model FILE.gguf")
-    model, tokenizer = load(given.model, given.device)
+    model = LocalModel.load(given.model, device=given.device)
     log.info("the model is loaded")
     prompts = list(_lines(given.source))[: given.limit] * given.times
     replies = write(
         prompts,
         model,
-        tokenizer,
         seconds=given.seconds,
         batch=given.batch,
         seed=given.seed,

@@ -15,6 +15,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from suwen.llm.local_model import LocalModel
+
 TOOL = Path(__file__).parents[2] / "tools" / "write_texts.py"
 
 
@@ -60,7 +62,7 @@ def test_prompts_ask_about_rows_and_texts_once_and_keep_what_replies_pair_with(t
 
 
 @pytest.fixture(scope="module")
-def speaker(tool: Any) -> tuple[Qwen2ForCausalLM, Any]:
+def speaker(tool: Any) -> LocalModel:
     """A model of two layers whose vocabulary is single characters."""
     ends = ["<|im_end|>", "<|endoftext|>", "<|im_start|>"]
     known = sorted(set("".join(tool.ASKED.values()) + "userassistant\n头晕怎么回事痛风"))
@@ -77,57 +79,24 @@ def speaker(tool: Any) -> tuple[Qwen2ForCausalLM, Any]:
         num_attention_heads=2,
         num_key_value_heads=1,
     )
-    return Qwen2ForCausalLM(config).eval(), tokenizer
+    return LocalModel(Qwen2ForCausalLM(config).eval(), tokenizer)
 
 
 def test_every_prompt_gets_a_reply_and_batches_hold_one_kind(tool: Any, speaker: Any) -> None:
-    model, tokenizer = speaker
     prompts = [
         {"kind": kind, "source": "s", "x": x, "with": x} for kind in ("title", "short") for x in ("头晕", "痛风", "痛")
     ]
-    for kind, ids, members in tool._batches(prompts, tokenizer, 2, seed=0):
+    for kind, ids, members in tool._batches(prompts, speaker.tokenizer, 2, seed=0):
         assert {one["kind"] for one in members} == {kind} and len(ids) == len(members) <= 2
     said: list[str] = []
-    replies = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, report=said.append))
+    replies = list(tool.write(prompts, speaker, seconds=600, batch=2, seed=0, report=said.append))
     assert sorted((one["kind"], one["x"]) for one in replies) == sorted((one["kind"], one["x"]) for one in prompts)
     assert all(line == line.strip() and line for one in replies for line in one["lines"]) and len(said) >= 3
-    again = list(tool.write(prompts, model, tokenizer, seconds=600, batch=2, seed=0, report=said.append))
+    again = list(tool.write(prompts, speaker, seconds=600, batch=2, seed=0, report=said.append))
     assert again == replies, "a seed must give the same replies"
 
 
-def test_the_scores_are_those_of_each_prompt_alone(tool: Any, speaker: Any) -> None:
-    model, tokenizer = speaker
-    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in ("头晕怎么回事", "痛", "痛风怎么回")]
-    new = [tokenizer.encode(text, add_special_tokens=False) for text in ("晕怎回", "风么事", "头头头")]
-    with torch.inference_mode():
-        states = tool._States(model, prompts, room=4)
-        found = [states.read()]
-        found.append(states.step(torch.tensor([row[0] for row in new])))
-        states.keep(torch.tensor([0, 2]))
-        found.append(states.step(torch.tensor([new[0][1], new[2][1]])))
-        for done, rows in ((0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 2])):
-            for place, row in enumerate(rows):
-                alone = model(torch.tensor([prompts[row] + new[row][:done]])).logits[0, -1]
-                torch.testing.assert_close(found[done][place], alone, rtol=1e-4, atol=1e-5)
-
-
-def test_tokens_are_drawn_as_often_as_they_are_likely(tool: Any) -> None:
-    torch.manual_seed(0)
-    shares = torch.tensor([0.6, 0.3, 0.09, 0.01])
-    drawn = torch.bincount(tool._draw(shares.log().repeat(40_000, 1), temperature=1.0), minlength=4) / 40_000
-    kept = torch.tensor([0.6, 0.3, 0.09, 0.0]) / 0.99
-    torch.testing.assert_close(drawn, kept, rtol=0, atol=0.01)
-
-
-def test_replies_end_at_the_end_token_or_with_a_whole_line(tool: Any, speaker: Any) -> None:
-    model, tokenizer = speaker
-    prompts = [tokenizer.encode(text, add_special_tokens=False) for text in ("头晕", "痛风怎么回事")] * 100
-    torch.manual_seed(1)
-    replies = tool._sample(model, prompts, 24, tokenizer)
-    ends = {tokenizer.convert_tokens_to_ids(token) for token in ("<|im_end|>", "<|endoftext|>")}
-    line_break = tokenizer.convert_tokens_to_ids("\n")
-    assert len(replies) == 200 and all(not ends & set(reply) and len(reply) < 24 for reply in replies)
-    assert any(reply for reply in replies)
-    assert tool._whole([5, line_break, 6, 7], {line_break}, 1) == [5], "half a line goes"
-    assert tool._whole([5, line_break, 6, 1], {line_break}, 1) == [5, line_break, 6]
-    assert tool._whole([5, 6], {line_break}, 1) == []
+def test_a_reply_without_an_end_is_cut_after_its_last_whole_line(tool: Any) -> None:
+    assert tool._whole("头晕\n痛", ended=False) == "头晕"
+    assert tool._whole("头晕\n痛", ended=True) == "头晕\n痛"
+    assert tool._whole("痛", ended=False) == ""

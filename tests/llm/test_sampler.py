@@ -30,6 +30,20 @@ def test_the_likeliest_tokens_are_those_of_generate(models, tmp_path: Path, kind
     assert any(one.ended for one in walked) and all(not set(one.ids) & set(ends) for one in walked)
 
 
+def test_scores_are_those_of_each_prompt_alone(models, tmp_path: Path) -> None:
+    model = load(models.build_base(tmp_path))
+    new = [[4, 9], [17, 6], [8, 8], [3, 3], [25, 7]]
+    with torch.inference_mode():
+        states = sampler._States(model, PROMPTS, room=3)
+        found = [states.read(), states.step(torch.tensor([row[0] for row in new]))]
+        states.keep(torch.tensor([0, 2, 4]))
+        found.append(states.step(torch.tensor([new[row][1] for row in (0, 2, 4)])))
+        for done, rows in ((0, range(5)), (1, range(5)), (2, (0, 2, 4))):
+            for place, row in enumerate(rows):
+                alone = model(torch.tensor([PROMPTS[row] + new[row][:done]])).logits[0, -1]
+                torch.testing.assert_close(found[done][place], alone, rtol=1e-4, atol=1e-4)
+
+
 def test_rows_that_do_not_fit_together_are_taken_in_turns(
     models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ INSTRUCTIONS = {
 }
 #: Estimated tokens of a passage that a query is written for.
 PASSAGE_SIZE = 400
-_AT_ONCE, _WINDOW = 20, 500
+_AT_ONCE, _WINDOW = 20, 4096
 _COUNTED = ("passages", "tasks", "tasks_repeated", "unanswered", "copied_from_the_prompt")
 
 

@@ -60,7 +60,7 @@ class EndpointConfig(_Section):
 
     base_url: str
     key_env: str | None = None
-    concurrency: int = Field(default=4, ge=1, le=1024)
+    concurrency: int = Field(default=4, ge=1, le=8192)
     requests_per_minute: float | None = Field(default=None, gt=0)
     timeout: float = Field(default=120.0, gt=0)
     json_mode: JsonMode = "auto"

@@ -61,7 +61,10 @@ class LocalModel:
 
     def write(self, conversations: Sequence[Sequence[Mapping[str, str]]], how: Sampling) -> list[Written]:
         """A reply to each conversation (``role`` and ``content`` of its messages)."""
-        prompts = [self._prompt(messages) for messages in conversations]
+        return self.continued([self._prompt(messages) for messages in conversations], how)
+
+    def continued(self, prompts: Sequence[Sequence[int]], how: Sampling) -> list[Written]:
+        """What comes after each prompt, given as token ids."""
         drawn = sample(self.model, prompts, self._ends, how)
         texts = self.tokenizer.batch_decode([one.ids for one in drawn], skip_special_tokens=True)
         return [

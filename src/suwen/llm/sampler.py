@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from suwen.llm.requests import Sampling
 
-#: Rows read at once before the first new token: their states inside a layer are wide.
-READ = 1024
+#: Tokens read at once before the first new one: their states inside a layer are wide.
+READ = 131_072
 #: Decoders whose layers the loop below walks by itself: rotary positions, grouped keys, nothing slides.
 WALKED = frozenset({"qwen2", "qwen3", "llama"})
 #: Bytes of keys and values on a CPU; on a GPU, this share of what is free.
@@ -162,7 +163,8 @@ class _States:
 
     def read(self) -> Any:
         """Read the prompts; the scores of the first new token."""
-        pieces = [slice(start, start + READ) for start in range(0, len(self.ids), READ)]
+        rows = max(1, READ // self.at)
+        pieces = [slice(start, start + rows) for start in range(0, len(self.ids), rows)]
         return torch.cat([self._forward(self.ids[piece], 0, piece) for piece in pieces])
 
     def step(self, ids: Any) -> Any:
@@ -211,8 +213,13 @@ class _States:
         return query, key, part.v_proj(normed).view(shape).transpose(1, 2)
 
     def _attend(self, query: Any, keys: Any, values: Any, mask: Any) -> Any:
-        """Attention of ``[rows, heads, tokens, width]``; the heads of a group share their keys: no copies."""
+        """Attention of ``[rows, heads, tokens, width]``; the heads of a group share their keys."""
         rows, _, count, width = query.shape
+        if count > 1:
+            # A whole prompt: torch's own attention keeps no square of scores.
+            keys, values = (some.repeat_interleave(self.heads // self.groups, 1) for some in (keys, values))
+            return scaled_dot_product_attention(query, keys, values, attn_mask=mask[:, None])
+        # One token: keys are read where they lie, and not copied for every head.
         query = query.reshape(rows, self.groups, -1, width)
         scores = torch.matmul(query, keys.transpose(2, 3)).mul_(width**-0.5)
         scores = scores.view(rows, self.groups, -1, count, keys.shape[2])
