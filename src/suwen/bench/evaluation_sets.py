@@ -232,9 +232,9 @@ def _drugbank(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[D
     """A drug's name, and its description."""
 
     def entries() -> Iterator[Entry]:
-        for *said, groups in _drugs(sources, wanted.encoding):
+        for id_, name, text, groups in _drugs(sources, wanted.encoding):
             if wanted.group is None or wanted.group in groups:
-                yield Entry(*said)
+                yield Entry(id_, name, text)
             else:
                 pool.counts["of_another_group"] += 1
 

@@ -34,7 +34,8 @@ _BATCH_ROWS = 512
 _BETWEEN = re.compile(r"[\s,:]*")
 #: Of a JSON file: an array; an object with an array of records under its first name (BioASQ's ``questions``); or
 #: records by their ids (PubMedQA's).
-_OPENING = re.compile(r'\[|\{\s*"[^"]*"\s*:\s*\[(?=\s*\{)|(?P<keyed>\{)(?=\s*"[^"]*"\s*:\s*\{)')
+_NAME = r'\s*"(?:[^"\\]|\\.)*"\s*:\s*'
+_OPENING = re.compile(rf"\[|\{{{_NAME}\[(?=\s*\{{)|(?P<keyed>\{{)(?={_NAME}\{{)")
 
 
 def format_of(path: Path) -> str | None:
