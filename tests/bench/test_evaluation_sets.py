@@ -348,6 +348,14 @@ def test_a_wrong_file_is_refused_with_what_is_needed(
     assert sorted(path.name for path in tmp_path.iterdir()) == [file]
 
 
+def test_progress_is_told_while_abstracts_are_read(tmp_path: Path) -> None:
+    rows = [{"pmid": str(number), "title": "T", "abstract": f"Says {number}."} for number in range(1500)]
+    abstracts, told = put(tmp_path / "a.jsonl", rows), list[int]()
+    source = put(tmp_path / "q.json", {"questions": [{"id": "q", "body": "Who?", "documents": [URL + "1"]}]})
+    counts = build("BioASQ", [source], tmp_path / "out", Wanted(abstracts=abstracts), lambda done, _: told.append(done))
+    assert told == [1000, 2000, 3000] and counts["articles_read"] == 2 * counts["documents"] == 3000
+
+
 def test_a_collection_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     source = put(tmp_path / "desc2024.xml", MESH)
     build("MeSH", [source], tmp_path / "out")

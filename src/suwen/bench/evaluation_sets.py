@@ -80,6 +80,13 @@ class Pool:
     queries: dict[str, str] = field(default_factory=dict)
     grades: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     counts: Counter[str] = field(default_factory=Counter)
+    progress: Callable[[int, int], None] | None = None
+
+    def read(self, what: str) -> None:
+        """Count what was read, and tell of it every thousand."""
+        self.counts[what] += 1
+        if self.progress is not None and self.counts[what] % 1000 == 0:
+            self.progress(self.counts[what], 0)
 
     def pairs(self, entries: Iterable[Entry]) -> Iterator[Document]:
         """The texts of entries as documents: one that comes again is the same document, and so is a query."""
@@ -87,7 +94,7 @@ class Pool:
         asked: dict[str, str] = {}
         ids: set[str] = set()
         for entry in entries:
-            self.counts["records"] += 1
+            self.read("records")
             query, text = clean(entry.query or ""), clean(entry.text or "")
             if not query or not text or entry.id in ids:
                 self.counts["ids_repeated" if entry.id in ids else "without_text"] += 1
@@ -151,20 +158,18 @@ def build(
         sources: Its files, or folders of them.
         to: The collection to make. The counts are in its ``about/counts.json``, too.
         wanted: What else was said.
-        progress: Called with the documents written and 0 (their end is not known), every thousand.
+        progress: Called with the records or articles read and 0 (their end is not known), every thousand.
 
     Raises:
         DataError: There is no such set, or a source is not what it should be; the message says what is needed.
     """
     if name not in BUILDERS:
         raise DataError(f"there is no builder for {name!r}: choose {', '.join(BUILDERS)}; the others can be downloaded")
-    builder, wanted, pool = BUILDERS[name], wanted or Wanted(), Pool()
+    builder, wanted, pool = BUILDERS[name], wanted or Wanted(), Pool(progress=progress)
 
     def counted() -> Iterator[Document]:
         for document in builder.documents(pool, sources, wanted):
             pool.counts["documents"] += 1
-            if progress is not None and pool.counts["documents"] % 1000 == 0:
-                progress(pool.counts["documents"], 0)
             yield document
 
     queries = pool.chosen(wanted.queries or builder.queries, wanted.seed)
@@ -279,6 +284,7 @@ def _abstracts(pool: Pool, wanted: Wanted, ids: Container[str] | None = None) ->
         raise DataError("its source names articles by their PubMed ids: give their abstracts (--abstracts)")
     written = set[str]()
     for article in read_abstracts(wanted.abstracts, wanted.encoding):
+        pool.read("articles_read")
         if ids is None or (article.id in ids and article.id not in written):
             written.update([article.id] if ids is not None and article.text else ())
             pool.counts["articles_without_an_abstract"] += not article.text
@@ -316,7 +322,7 @@ def _relish(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Doc
     """Articles with those judged beside them: RELISH's own file, which has their ids alone, or SciRepEval's rows."""
     written = set[str]()
     for _, place, record in _records(sources, wanted.encoding):
-        pool.counts["records"] += 1
+        pool.read("records")
         if "response" in record:
             seed = {"doc_id": record[find_field(record, ("pmid",), place)]}
             graded = {str(id_): _GRADES[word] for word in _GRADES for id_ in record["response"].get(word) or ()}

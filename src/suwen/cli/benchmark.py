@@ -210,7 +210,7 @@ def build(
     """
     folder = to or Path("data") / "bmretriever" / task
     wanted = Wanted(abstracts, test, group, queries, documents, encoding, seed)
-    with measuring("documents") as progress:
+    with measuring("read") as progress:
         counts = build_set(task, sources, folder, wanted, progress)
     lines = (f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items())
     show({**counts, "out": str(folder)}, *lines, f"written to {folder}", json=json)
