@@ -17,7 +17,7 @@ from suwen.bench.suite_tasks import load_suite
 from suwen.bench.task_data import DataError
 from suwen.corpora.collection import Collection
 
-URL = "http://www.ncbi.nlm.nih.gov/pubmed/"
+URL, ARTICLES = "http://www.ncbi.nlm.nih.gov/pubmed/", "https://www.ncbi.nlm.nih.gov/pmc/articles/"
 PUBMED = """<?xml version="1.0" encoding="utf-8"?>
 <!DOCTYPE PubmedArticleSet SYSTEM "http://dtd.nlm.nih.gov/ncbi/pubmed/out/pubmed_240101.dtd">
 <PubmedArticleSet>{}</PubmedArticleSet>"""
@@ -33,13 +33,13 @@ DRUGS = """<?xml version="1.0" encoding="UTF-8"?>
 <drugbank xmlns="http://www.drugbank.ca" version="5.1">
 <drug type="small molecule"><drugbank-id primary="true">DB00945</drugbank-id><drugbank-id>APRD00264</drugbank-id>
 <name>Acetylsalicylic acid</name><description>A salicylate used against pain and clots.</description>
-<groups><group>approved</group><group>vet_approved</group></groups>
+<groups><group>approved</group><group>investigational</group></groups>
 <pathways><pathway><drugs><drug><drugbank-id>DB00001</drugbank-id><name>Lepirudin</name></drug></drugs></pathway></pathways>
 </drug>
 <drug><drugbank-id primary="true">DB00001</drugbank-id><name>Lepirudin</name><description/>
 <groups><group>approved</group></groups></drug>
 <drug><drugbank-id primary="true">DB99999</drugbank-id><name>Novelin</name><description>Not on any market.</description>
-<groups><group>experimental</group></groups></drug>
+<groups><group>vet_approved</group></groups></drug>
 </drugbank>"""
 VOCABULARY = """DrugBank ID,Accession Numbers,Common name,CAS,UNII,Synonyms,Standard InChI Key
 DB00945,APRD00264 | EXPT00475,Acetylsalicylic acid,50-78-2,R16CO5Y76E,Aspirin,BSYNRYMUTXBXSQ-UHFFFAOYSA-N
@@ -99,7 +99,7 @@ def test_every_set_that_is_no_collection_has_a_builder() -> None:
 def questions(folder: Path) -> Path:
     asked = [
         {"id": "q1", "type": "yesno", "body": "Does willow bark help?", "documents": [URL + "1", URL + "2"]},
-        {"id": "q2", "type": "list", "body": "Which barks?", "documents": [URL + "77", URL + "404"], "snippets": []},
+        {"id": "q2", "type": "list", "body": "Which barks?", "documents": [URL + "77", URL + "404", ARTICLES + "PMC3"]},
         {"id": "q3", "type": "factoid", "body": "Which pain?", "documents": [URL + "3"]},
     ]
     put(folder / "8B1_golden.json", {"questions": asked[:2]})
@@ -147,8 +147,9 @@ def test_abstracts_come_in_the_forms_people_have(tmp_path: Path, name: str, rows
     if encoding != "utf-8":
         file.write_text(rows, encoding=encoding)
     source = put(tmp_path / "q.json", {"questions": [{"id": "q", "body": "Who?", "documents": [URL + "1"]}]})
+    source.write_text(source.read_text(encoding="utf-8").replace("Who", "Böhm"), encoding="utf-8")
     whole, _ = made("BioASQ", [source], tmp_path / "out", abstracts=file, encoding=encoding)
-    assert whole["documents"] == {"1": "Böhm"}
+    assert whole["documents"] == {"1": "Böhm"} and whole["queries"] == {"q": "Böhm?"}
 
 
 # -- pairs -----------------------------------------------------------------------------------------------------------

@@ -24,16 +24,16 @@ from suwen.corpora.record_fields import find_field
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.tabular import records
 from suwen.corpora.xml_files import xml_elements
+from suwen.curate.convert import ORIGINS
 from suwen.curate.screening import draw
 from suwen.durable import write_json
 from suwen.text.clean import clean
 
 #: Table 10: what is drawn where a source has more.
 _QUERIES, _DOCUMENTS = 500, 500_000
-_PMID = re.compile(r"(\d+)/?$")
+_PMID = re.compile(r"(?:^|/)(\d+)/?$")
 #: RELISH's words for its grades; SciRepEval writes the numbers.
 _GRADES = {"relevant": 2, "partial": 1, "irrelevant": 0}
-_ORIGINS = ("source", "file_name", "url", "dialogue_url")
 _QUESTION, _ANSWER = ("input", "question", "query"), ("answer_icliniq", "output", "answer", "document")
 _SPEAKER = re.compile(r"\s*(?:patient|doctor)\s*:\s*", re.IGNORECASE)
 #: PubMedQA's other parts, by their names on GitHub and on the hub.
@@ -51,7 +51,7 @@ class Wanted:
         group: Of DrugBank, only drugs of this group, such as ``approved``.
         queries: Draw so many queries; the paper's number where it has fewer than its source.
         documents: Of BioASQ, about so many documents; the paper's number unless given.
-        encoding: Of text files.
+        encoding: Of abstracts in text files.
         seed: Of the draws.
     """
 
@@ -181,11 +181,11 @@ def build(
     return pool.counts
 
 
-def _records(sources: Sequence[Path], encoding: str) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
+def _records(sources: Sequence[Path]) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
     for path in chain.from_iterable(map(source_files, sources)):
         if is_xml(path):
             raise DataError(f"{path}: an XML file where JSON belongs")
-        yield from ((path, place, record) for place, record in records(path, encoding=encoding))
+        yield from ((path, place, record) for place, record in records(path))
 
 
 # -- a query and the text that answers it ----------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def _icliniq(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Do
     """Every question with the doctor's first answer; other sites' are left out."""
 
     def entries() -> Iterator[Entry]:
-        for number, (path, place, record) in enumerate(_records(sources, wanted.encoding)):
-            origin = " ".join((path.name, *(str(record.get(name, "")) for name in _ORIGINS))).lower()
+        for number, (path, place, record) in enumerate(_records(sources)):
+            origin = " ".join((path.name, *(str(record.get(name, "")) for name in ORIGINS))).lower()
             if "answer_icliniq" not in record and "icliniq" not in origin:
                 pool.counts["of_another_site"] += 1
                 continue
@@ -221,7 +221,7 @@ def _pubmedqa(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[D
         raise DataError("no file of the labelled part is among the sources, and only its questions are asked")
 
     def entries() -> Iterator[Entry]:
-        for path, place, record in _records(files, wanted.encoding):
+        for path, place, record in _records(files):
             id_ = str(record[find_field(record, ("_id", "pubid", "id", "pmid"), place)])
             context = record[find_field(record, ("CONTEXTS", "context", "document"), place)]
             context = context.get("contexts", "") if isinstance(context, Mapping) else context
@@ -237,8 +237,8 @@ def _drugbank(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[D
     """A drug's name, and its description."""
 
     def entries() -> Iterator[Entry]:
-        for id_, name, text, groups in _drugs(sources, wanted.encoding):
-            if wanted.group is None or wanted.group in groups:
+        for id_, name, text, groups in _drugs(sources):
+            if wanted.group is None or wanted.group in re.findall(r"\w+", groups):
                 yield Entry(id_, name, text)
             else:
                 pool.counts["of_another_group"] += 1
@@ -246,7 +246,7 @@ def _drugbank(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[D
     return pool.pairs(entries())
 
 
-def _drugs(sources: Sequence[Path], encoding: str) -> Iterator[tuple[str, str, str, str]]:
+def _drugs(sources: Sequence[Path]) -> Iterator[tuple[str, str, str, str]]:
     """Id, name, description and groups of every drug."""
     for path in chain.from_iterable(map(source_files, sources)):
         if is_xml(path):
@@ -255,7 +255,7 @@ def _drugs(sources: Sequence[Path], encoding: str) -> Iterator[tuple[str, str, s
                 groups = " ".join(group.text or "" for group in drug.iterfind("{*}groups/{*}group"))
                 yield id_, _said(drug, "{*}name"), _said(drug, "{*}description"), groups
             continue
-        for place, record in records(path, encoding=encoding):
+        for place, record in records(path):
             # DrugBank's vocabulary has no descriptions, and is refused here with the columns it has.
             id_, name, text = (str(record[find_field(record, names, place)] or "") for names in _DRUG_COLUMNS)
             yield id_, name, text, str(record.get("groups") or "")
@@ -299,7 +299,7 @@ def _bioasq(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Doc
             str(record[find_field(record, ("body",), place)]),
             {found[1]: 1 for url in record[find_field(record, ("documents",), place)] if (found := _PMID.search(url))},
         )
-        for _, place, record in _records(sources, wanted.encoding)
+        for _, place, record in _records(sources)
     }
     for id_ in draw(asked, wanted.queries or _QUERIES, wanted.seed):
         pool.queries[id_], pool.grades[id_] = asked[id_]
@@ -321,7 +321,7 @@ def _bioasq(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Doc
 def _relish(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Document]:
     """Articles with those judged beside them: RELISH's own file, which has their ids alone, or SciRepEval's rows."""
     written = set[str]()
-    for _, place, record in _records(sources, wanted.encoding):
+    for _, place, record in _records(sources):
         pool.read("records")
         if "response" in record:
             seed = {"doc_id": record[find_field(record, ("pmid",), place)]}

@@ -200,7 +200,7 @@ def build(
     documents: Annotated[
         int | None, typer.Option("--documents", min=1, help="Of BioASQ: about so many [500,000].")
     ] = None,
-    encoding: Annotated[str, typer.Option("--encoding", help="Of text files.")] = "utf-8",
+    encoding: Annotated[str, typer.Option("--encoding", help="Of abstracts in text files.")] = "utf-8",
     seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.")] = 0,
     json: Json = False,
 ) -> None:

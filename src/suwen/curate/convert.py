@@ -30,7 +30,7 @@ from suwen.text.clean import clean
 
 SETS = Path(__file__).parent / "labelled_sets.toml"
 #: Fields that may say where a record comes from.
-_ORIGINS = ("source", "file_name", "url", "dialogue_url")
+ORIGINS = ("source", "file_name", "url", "dialogue_url")
 
 
 class LabelledSet(BaseModel):
@@ -143,7 +143,7 @@ def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: 
         if isinstance(record, BadRecord):
             counts["unreadable"] += 1
             continue
-        origin = " ".join((path.name, *(str(record.get(field, "")) for field in _ORIGINS))).lower()
+        origin = " ".join((path.name, *(str(record.get(field, "")) for field in ORIGINS))).lower()
         if any(name in origin for name in measured):
             counts["of_an_evaluation_set"] += 1
             continue
