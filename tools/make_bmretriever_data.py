@@ -25,26 +25,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from public_rows import Row, hold, rows_of, split
+
 from suwen.bench.published_tables import instructions
-from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import read_training_rows
 from suwen.curate.convert import convert
-from suwen.curate.leakage import HeldOut, comparable, is_held_out
+from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.screening import Screen
 from suwen.curate.text_pairs import Corpus, make_pairs
 from suwen.curate.unlabelled import sentence_texts, spans
 from suwen.durable import new_folder
 
 log = logging.getLogger("bmretriever-data")
-Row = Mapping[str, Any]
 #: The texts of a row, by file: the first decides whether it is held out, the last is the one that rows may share.
 SPLIT = {
     "medquad-qa": ("query", "document"),
     "consult-qa": ("query", "document"),
     "medical-question-pairs": ("a", "b"),
 }
-#: Characters of a piece of a textbook, of a text that is compared with what is held out, and of an unlabelled text.
-PIECE, COMPARED, TEXT = 1500, 1000, 400
+#: Characters of a piece of a textbook, and of an unlabelled text.
+PIECE, TEXT = 1500, 400
 #: Longest span of a text: what reads like a query.
 SPAN = 100
 
@@ -54,38 +54,18 @@ class Data:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.held_out = folder / "en", HeldOut()
-        self.rows = {name: self._split(name, fields) for name, fields in SPLIT.items()}
+        self.rows = {
+            name: split(self.held_out, self.read(name), fields, lambda row: row.get("source") == "icliniq")
+            for name, fields in SPLIT.items()
+        }
         for row in self.read("pubmedqa"):
-            self._hold(row, ("query", "document", "conclusion"))
+            hold(self.held_out, row, ("query", "document", "conclusion"))
         for row in self.read("nfcorpus/queries-dev"):
-            self._hold(row, ("text",))
+            hold(self.held_out, row, ("text",))
 
     def read(self, name: str) -> list[Row]:
         """All rows of a file."""
-        file = self.folder / f"{name}.jsonl.gz"
-        if not file.is_file():
-            raise SystemExit(f"{file} is missing; the module's first lines say where each file comes from")
-        with open_text(file) as stream:
-            return [json.loads(line) for line in stream]
-
-    def _hold(self, row: Row, fields: Iterable[str]) -> None:
-        for field in fields:
-            self.held_out.add(row[field][:COMPARED])
-
-    def _split(self, name: str, fields: tuple[str, ...]) -> list[Row]:
-        """The rows that may be trained on; the others are held out."""
-
-        def out(row: Row) -> bool:
-            return is_held_out(row[fields[0]]) or row.get("source") == "icliniq"
-
-        rows = self.read(name)
-        documents, kept = {comparable(row[fields[-1]]) for row in rows if out(row)}, []
-        for row in rows:
-            if out(row) or comparable(row[fields[-1]]) in documents:
-                self._hold(row, fields)
-            else:
-                kept.append(row)
-        return kept
+        return list(rows_of(self.folder, name))
 
 
 def pieces(paragraphs: Iterable[str]) -> Iterator[str]:

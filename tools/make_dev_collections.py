@@ -17,15 +17,16 @@ en/medical-question-pairs (curai), en/consult-qa for bmretriever (icliniq, quest
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from public_rows import rows_of
 
 from suwen.bench.published_tables import instructions
 from suwen.bench.suite_tasks import load_suite
@@ -35,7 +36,6 @@ from suwen.curate.leakage import is_held_out
 from suwen.text.clean import clean
 
 log = logging.getLogger("dev-collections")
-Row = Mapping[str, Any]
 #: Grades by query text and document text.
 Judged = dict[str, dict[str, int]]
 
@@ -50,16 +50,6 @@ class Entry(NamedTuple):
     source: str
     make: Callable[[Path, Path], None]
     asked: str = ""
-
-
-def rows_of(data: Path, name: str) -> Iterator[Row]:
-    """Read one file of the data folder."""
-    file = data / f"{name}.jsonl.gz"
-    if not file.is_file():
-        raise SystemExit(f"{file} is missing; the module's first lines say where each file comes from")
-    with gzip.open(file, "rt", encoding="utf-8") as stream:
-        for line in stream:
-            yield json.loads(line)
 
 
 def identity(text: str) -> str:

@@ -30,18 +30,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from public_rows import Row, cut, hold, rows_of, split
+
 from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
-from suwen.curate.leakage import HeldOut, comparable, is_held_out
+from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.mine import look_alikes
 from suwen.curate.patterns import ONE_EN, ONE_ZH, SAME_ZH, TITLES_ZH, TWO_EN, TWO_ZH
 from suwen.curate.unlabelled import Mix, Text, ask, first_and_rest, halves, sentence_texts, spans, windows
 from suwen.text.clean import clean
 
 log = logging.getLogger("training-data")
-Row = Mapping[str, Any]
-#: Characters kept of a document in a row, of a passage, of a half of an unsupervised pair, and of an unlabelled text.
-DOCUMENT, PASSAGE, REST, TEXT = 1000, 500, 300, 400
+#: Characters kept of a passage, of a half of an unsupervised pair, and of an unlabelled text.
+PASSAGE, REST, TEXT = 500, 300, 400
 #: A span is meant to read like a query, so a longer one is not drawn; English takes three letters for a character.
 SPAN = {"zh": 40, "en": 100}
 NEGATIVES = 8
@@ -104,41 +105,19 @@ class Data:
         self.held_out = HeldOut()
         self._rows: dict[str, list[Row]] = {}
         for name, fields in DEV.items():
-            for row in self._read(name):
-                self._hold(row, fields)
+            for row in rows_of(folder, name):
+                hold(self.held_out, row, fields)
                 for title in row.get("documents", ()):
                     self.held_out.add(cut(title["text"]))
         for name, fields in SPLIT.items():
-            self._rows[name] = self._split(self._read(name), fields)
+            self._rows[name] = split(self.held_out, rows_of(folder, name), fields)
         self.hit = lru_cache(1 << 17)(self.held_out.hit)
 
     def rows(self, name: str) -> list[Row]:
         """The rows of a file that may be trained on."""
         if name not in self._rows:
-            self._rows[name] = self._read(name)
+            self._rows[name] = list(rows_of(self.folder, name))
         return self._rows[name]
-
-    def _read(self, name: str) -> list[Row]:
-        file = self.folder / f"{name}.jsonl.gz"
-        if not file.is_file():
-            raise SystemExit(f"{file} is missing; the module's first lines say where each file comes from")
-        with open_text(file) as stream:
-            return [json.loads(line) for line in stream]
-
-    def _hold(self, row: Row, fields: Iterable[str]) -> None:
-        for field in fields:
-            self.held_out.add(cut(row[field]))
-
-    def _split(self, rows: list[Row], fields: tuple[str, ...]) -> list[Row]:
-        first, shared = fields[0], fields[-1]
-        documents = {comparable(row[shared]) for row in rows if is_held_out(row[first])}
-        kept: list[Row] = []
-        for row in rows:
-            if is_held_out(row[first]) or comparable(row[shared]) in documents:
-                self._hold(row, fields)
-            else:
-                kept.append(row)
-        return kept
 
 
 class Written(NamedTuple):
@@ -179,11 +158,6 @@ def written(*kinds: str) -> Callable[[Data], Iterator[TrainingRow]]:
                 yield TrainingRow(query, (title,), type="title" if kind in TITLES else "retrieval")
 
     return make
-
-
-def cut(text: str, size: int = DOCUMENT) -> str:
-    """A clean text of at most ``size`` characters."""
-    return clean(clean(text)[:size])
 
 
 def answers(name: str, *pairs: tuple[str, str], kind: str = "retrieval") -> Callable[[Data], Iterator[TrainingRow]]:

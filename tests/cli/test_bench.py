@@ -133,3 +133,14 @@ def test_suites_are_listed_with_their_tasks():
 def test_help_names_every_kind_of_system():
     text = run("run", "--help").stdout
     assert all(kind in text for kind in ("pair:", "st:", "bm25:", "hybrid", "openai:", "run:"))
+
+
+def test_an_evaluation_set_is_built_where_the_suite_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"source": source, "query": f"{source}?", "document": "Rest."} for source in ("icliniq", "another")]
+    built = run("build", "iCliniq", lines(tmp_path / "consult.jsonl", rows))
+    assert built.exit_code == 0 and "of another site: 1" in built.stdout
+    found = run("run", "bmretriever", "--data", "data", "--task", "iCliniq", "-s", "bm25:words", "--json")
+    assert list(json.loads(found.stdout)["systems"][0]["results"]) == ["iCliniq"]
+    wrong = run("build", "iCliniq", "consult.jsonl")
+    assert isinstance(wrong.exception, SuwenError) and "already there" in str(wrong.exception)

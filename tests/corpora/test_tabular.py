@@ -205,3 +205,38 @@ def test_columns_name_what_a_file_does_not(tmp_path, name, text, found):
     (tmp_path / name).write_text(text, encoding="utf-8")
     path = tmp_path / name
     assert [record for _, record in rows(path, format_of(path), columns=("x", "y"))] == found
+
+
+# -- JSON objects ------------------------------------------------------------------------------------------------------
+
+
+def test_records_under_a_name_and_records_by_their_ids(tmp_path):
+    """As BioASQ and PubMedQA give theirs out."""
+    named, keyed = tmp_path / "named.json", tmp_path / "keyed.json"
+    named.write_text(json.dumps({"questions": RECORDS, "version": 2}, indent=1), encoding="utf-8")
+    keyed.write_text(json.dumps({record["id"]: {"text": record["text"]} for record in RECORDS}), encoding="utf-8")
+    assert [record for _, record in rows(named, "json")] == RECORDS
+    found = list(rows(keyed, "json"))
+    assert [record["_id"] for _, record in found] == [record["id"] for record in RECORDS]
+    assert found[8][1]["text"] == RECORDS[8]["text"] and found[8][0].endswith("record 9")
+
+
+@given(
+    st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), st.fixed_dictionaries({"x": JSON}), min_size=1)
+)
+def test_any_records_by_their_ids_are_read_whole(tmp_path_factory, records):
+    path = tmp_path_factory.mktemp("keyed") / "a.json"
+    path.write_text(json.dumps(records), encoding="utf-8")
+    assert [record for _, record in rows(path, "json")] == [{"_id": key, **value} for key, value in records.items()]
+
+
+def test_objects_that_are_cut_off_or_hold_no_records(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"1": {"text": "a"}, "2": {"te', encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"record 2 does not end; .*cut off"):
+        list(rows(path, "json"))
+    path.write_text('{"1": {"text": "a"}, "2": "b"}', encoding="utf-8")
+    assert isinstance(list(rows(path, "json"))[1][1], BadRecord)
+    path.write_text('{"id": "1", "text": "a"}', encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"or objects by their ids; .* name it \.jsonl"):
+        list(rows(path, "json"))

@@ -53,6 +53,7 @@ def test_nothing_measured_is_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
     lines(en / "nfcorpus" / "qrels-train.jsonl.gz", [{"query": "Q1", "document": "MED-1", "score": 2}])
     lines(en / "nfcorpus" / "queries-dev.jsonl.gz", [{"id": "Q2", "text": "green tea and iron"}])
     monkeypatch.setattr(sys, "argv", [str(TOOL), str(tmp_path / "data"), str(tmp_path / "made")])
+    monkeypatch.syspath_prepend(TOOL.parent)
     runpy.run_path(str(TOOL), run_name="__main__")
     rows = {file.name.split(".")[0]: read(file) for file in (tmp_path / "made" / "rows").iterdir()}
     assert set(rows) == LABELLED | {"unsup-pretraining", "unsup-crops"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 
 from in_memory import folder_in_memory
 from suwen.corpora.collection import Collection
+from suwen.corpora.records import Document
 from suwen.corpora.sample_collection import sample_path
 from suwen.encoders.pair import Pair, default_pair_path
-from suwen.encoders.space import Manifest, Space, TierDocument, save_manifest
+from suwen.encoders.space import ElsewhereDocument, Manifest, Space, TierDocument, save_manifest
+from suwen.encoders.static import unit
 from suwen.index import snapshot as snapshots
+from suwen.index.engine import Reencoded
 from suwen.retrieve.imported import ImportedVectors
 from suwen.retrieve.ingest import IngestError
 from suwen.retrieve.relevance import off_topic
@@ -101,3 +105,63 @@ def test_vectors_made_elsewhere_keep_their_lengths(sample: Index, tmp_path: Path
     with pytest.raises(IngestError, match="nearest to their own vector"):
         other.take(passages)
     other.close()
+
+
+# -- fresh documents beside encoded ones ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Pair:
+    """The pair with a document encoder of its own that is somewhere else: its tier stands in."""
+    fields = dot_pair(tmp_path / "pair").manifest.model_dump()
+    fields["document"] = ElsewhereDocument(kind="elsewhere", name="big")
+    save_manifest(tmp_path / "pair", Manifest.model_validate(fields))
+    return Pair.load(tmp_path / "pair")
+
+
+def encode_for_good(index: Index, limit: int, factor: float = 20.0) -> None:
+    """As a document encoder would: directions a little off the tier's, and lengths of its own."""
+    rng, made = np.random.default_rng(0), []
+    for one in index.waiting(limit):
+        vectors = unit(index.pair.encoder().encode_documents(one.contents))
+        turned = unit(vectors + 0.3 * np.roll(vectors, 1, axis=1))
+        lengths = factor * np.exp(0.1 * rng.standard_normal((len(turned), 1)))
+        made.append(Reencoded(one.id, one.version, (lengths * turned).astype(np.float32)))
+    index.reencode(made)
+
+
+def sample_documents(count: int) -> list[Document]:
+    return list(islice(Collection.open(sample_path()).documents(), count))
+
+
+def test_a_fresh_passage_has_the_tiers_direction_and_length_one(elsewhere: Pair, tmp_path: Path) -> None:
+    with Index.create(tmp_path / "i", pair=elsewhere) as index:
+        index.add(sample_documents(20))
+        with index.engine.snapshot() as view:
+            rows, stored = view.sample(100)
+            contents = [item.passage.content for item in view.fetch(rows.tolist())]
+        np.testing.assert_allclose(stored, unit(elsewhere.encoder().encode_documents(contents)), atol=1e-3)
+        encode_for_good(index, 20)
+        with index.engine.snapshot() as view:
+            assert np.linalg.norm(view.sample(100)[1], axis=1).min() > 10, "encoded ones keep their lengths"
+
+
+@pytest.mark.parametrize("factor", [20.0, 0.05])
+@pytest.mark.parametrize("encoded", [12, 30, 160])
+def test_fresh_passages_neither_vanish_nor_crowd_out_encoded_ones(
+    elsewhere: Pair, tmp_path: Path, encoded: int, factor: float
+) -> None:
+    """Twelve are too few for a sample, so lengths alone are made to meet; of more the scores are calibrated."""
+    documents = sample_documents(200)
+    with Index.create(tmp_path / "i", pair=elsewhere) as index:
+        index.add(documents[:encoded])
+        encode_for_good(index, encoded, factor)
+        index.add(documents[encoded : encoded + 40])
+        assert bool(index.freshness.due()) is False
+        fresh = {document.id for document in documents[encoded : encoded + 40]}
+        hits = [index.search(document.text[:60], 10, mode="dense") for document in documents[: encoded + 40]]
+    shares = [np.mean([hit.document_id in fresh for hit in found]) for found in hits]
+    there = 40 / (encoded + 40)
+    assert abs(np.mean(shares) - there) < 0.15
+    own = [found.hits[0].document_id == document.id for found, document in zip(hits, documents, strict=False)]
+    assert np.mean(own[encoded:]) > 0.6 and np.mean(own[:encoded]) > 0.6

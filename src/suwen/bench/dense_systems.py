@@ -19,7 +19,14 @@ from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.encoders.space import sha256_of_files
-from suwen.encoders.who_encodes import DOCUMENT, Choice, choose_encoder, load_document_encoder, own_encoder
+from suwen.encoders.who_encodes import (
+    DOCUMENT,
+    Choice,
+    choose_encoder,
+    encode_documents,
+    load_document_encoder,
+    own_encoder,
+)
 
 if TYPE_CHECKING:
     from suwen.encoders.document import DocumentEncoder
@@ -136,7 +143,7 @@ class PairSystem(Dense):
         if self.tier == "document":
             return self._document_encoder.encode(texts, form=side, instruction=instruction)
         if side == "document":
-            return self._documents.encoder.encode_documents(texts)
+            return encode_documents(self.pair, self._documents.encoder, texts)
         if self.tier is not None:
             return self.pair.encoder(self.tier).encode_queries(texts, instruction)
         # None lets the model use its own.

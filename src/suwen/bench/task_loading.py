@@ -151,7 +151,10 @@ def load_task(task: Task, source: Source, *, lenient: bool = False) -> Data:
     except CorpusError as problem:
         raise DataError(f"Task {task.name}: {problem}") from problem
     expected = "; or ".join(f"{name}: {LAYOUTS[name]}" for name in task.layouts)
-    raise DataError(f"Task {task.name}: {source.path} has none of the layouts a {task.kind} task takes ({expected})")
+    raise DataError(
+        f"Task {task.name}: {source.path} has none of the layouts a {task.kind} task takes ({expected}). "
+        f"To get it: {task.get}"
+    )
 
 
 def _unlike_stated(task: Task, data: Data) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Verbs of ``suwen bench``: ``run``, ``contamination``, ``suites``, ``scaffold``; those over results: ``reporting``."""
+"""Verbs of ``suwen bench``: ``run``, ``contamination``, ``suites``, ``scaffold``, ``build``.
+
+Those over results are in ``reporting``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from suwen.bench import contamination as overlap
+from suwen.bench.evaluation_sets import BUILDERS, Wanted
+from suwen.bench.evaluation_sets import build as build_set
 from suwen.bench.suite_runner import SuiteRun, run_suite
 from suwen.bench.suite_tasks import Suite, Task, load_suite, scaffold_local
 from suwen.bench.suite_tasks import suites as shipped
@@ -177,6 +182,38 @@ def scaffold(
         f"  suwen bench run {file} -s bm25:bigrams -s pair:default",
         json=json,
     )
+
+
+@bench_app.command()
+def build(
+    task: Annotated[str, typer.Argument(metavar="TASK", help=f"One of {', '.join(BUILDERS)}.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help="Files of its source, or folders of them.")],
+    to: Annotated[Path | None, typer.Option("--out", help="The collection to make [data/bmretriever/TASK].")] = None,
+    abstracts: Annotated[
+        Path | None, typer.Option("--abstracts", help="PubMed's abstracts (BioASQ, RELISH): a file or a folder.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option("--test", help="Of PubMedQA: test_ground_truth.json, whose questions are asked.")
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Of DrugBank: only drugs of this group.")] = None,
+    queries: Annotated[int | None, typer.Option("--queries", min=1, help="Draw so many [as the paper].")] = None,
+    documents: Annotated[
+        int | None, typer.Option("--documents", min=1, help="Of BioASQ: about so many [500,000].")
+    ] = None,
+    encoding: Annotated[str, typer.Option("--encoding", help="Of abstracts in text files.")] = "utf-8",
+    seed: Annotated[int, typer.Option("--seed", help="Of what is drawn.")] = 0,
+    json: Json = False,
+) -> None:
+    """Build an evaluation set of BMRetriever from a local copy of its source, as a collection that `run` finds.
+
+    Example: `suwen bench build MeSH desc2024.xml`, then `suwen bench run bmretriever --data data -s pair:default`
+    """
+    folder = to or Path("data") / "bmretriever" / task
+    wanted = Wanted(abstracts, test, group, queries, documents, encoding, seed)
+    with measuring("read") as progress:
+        counts = build_set(task, sources, folder, wanted, progress)
+    lines = (f"{name.replace('_', ' ')}: {count:,}" for name, count in counts.items())
+    show({**counts, "out": str(folder)}, *lines, f"written to {folder}", json=json)
 
 
 def _places(data: list[str] | None) -> Places:

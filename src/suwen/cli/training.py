@@ -96,7 +96,10 @@ def train(
 
 def sweep(
     recipe: RecipePath,
-    table: Annotated[int, typer.Option("--table", help="The table of the CARE paper: 3, 4, 5, 15 or 16.")],
+    table: Annotated[
+        str,
+        typer.Option("--table", help="Of CARE's paper: 3, 4, 5, 15, 16; of BMRetriever's: 4, 5, figure-3, figure-4."),
+    ],
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Seeds of every variant.")] = 3,
     single: Annotated[
         list[str] | None, typer.Option("--single", metavar="VARIANT", help="One seed is enough for this one; repeat.")
@@ -107,7 +110,7 @@ def sweep(
     device: Device = None,
     json: Json = False,
 ) -> None:
-    """Run a recipe's variants over seeds and write a table of the paper (needs suwen[train]).
+    """Run a recipe's variants over seeds and write a table or figure of its paper (needs suwen[train]).
 
     Stop it at any time: the same command goes on. Stages that variants share are computed once.
     Exit code 3 when some row has no numbers.
@@ -116,19 +119,30 @@ def sweep(
     """
     _require_extra()
     from suwen.training.recipe.recipe_file import load_recipe
-    from suwen.training.sweep import TABLES, jobs_of, paper_table
+    from suwen.training.sweep import Job, Outcome, jobs_of, paper_table, table_of
     from suwen.training.sweep import sweep as run
 
     loaded = load_recipe(recipe, sets or [])
-    variants = {variant for _, _, variant in TABLES.get(table, ())}
-    for name in set(single or ()) - variants:
-        raise SuwenError(f"--single {name}: not in Table {table}; its variants are {', '.join(map(str, variants))}")
-    jobs = jobs_of(table, {variant: 1 if variant in (single or ()) else seeds for variant in variants} or seeds)
+    asked = table_of(loaded.name, table)
+    for name in set(single or ()) - set(asked.variants):
+        there = ", ".join(map(str, asked.variants))
+        raise SuwenError(f"--single {name}: not in {asked.title}; its variants are {there}")
+    counts = {variant: 1 if variant in (single or ()) else seeds for variant in asked.variants}
+    missing = [variant for variant in asked.variants if variant and variant not in loaded.variants]
+    jobs = [job for job in jobs_of(asked, counts) if job.variant not in missing]
     say(f"{len(jobs)} runs into {to}; finished ones are kept")
     outcomes = run(
-        recipe, to, jobs, sets=sets or [], workers=workers, device=device, on_outcome=lambda o: say(_outcome(o))
+        recipe,
+        to,
+        jobs,
+        sets=sets or [],
+        side=asked.side,
+        workers=workers,
+        device=device,
+        on_outcome=lambda o: say(_outcome(o)),
     )
-    made = paper_table(table, loaded.name, outcomes)
+    outcomes += [Outcome(Job(name, 0), None, f"{loaded.name} has no variant {name}") for name in missing]
+    made = paper_table(asked, loaded.name, outcomes)
     file = made.write(to / loaded.name)
     show({"file": str(file), "complete": made.complete, "csv": made.as_csv()}, made.as_markdown(), json=json)
     if not json:

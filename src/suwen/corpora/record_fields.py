@@ -120,7 +120,8 @@ def find_field(
     if name is not None:
         return name
     there = ", ".join(map(str, record)) or "none"
-    sought = f"field {wanted!r}" if wanted else f"field called {', '.join(names[:-1])} or {names[-1]}"
+    called = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    sought = f"field {wanted!r}" if wanted else f"field called {called}"
     remedy = f"set {option}= to the one that is meant" if option else "rename the one that is meant"
     raise BadRecord(f"{place}: no {sought}; the fields here are: {there}; {remedy}")
 

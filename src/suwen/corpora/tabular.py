@@ -31,7 +31,11 @@ _CUT_OFF = "the file looks cut off; get it again, or remove this last record"
 _CHUNK = 1 << 16
 _CELL_LIMIT = 1 << 26
 _BATCH_ROWS = 512
-_BETWEEN = re.compile(r"[\s,]*")
+_BETWEEN = re.compile(r"[\s,:]*")
+#: Of a JSON file: an array; an object with an array of records under its first name (BioASQ's ``questions``); or
+#: records by their ids (PubMedQA's).
+_NAME = r'\s*"(?:[^"\\]|\\.)*"\s*:\s*'
+_OPENING = re.compile(rf"\[|\{{{_NAME}\[(?=\s*\{{)|(?P<keyed>\{{)(?={_NAME}\{{)")
 
 
 def format_of(path: Path) -> str | None:
@@ -103,19 +107,21 @@ def _json_array(path: Path, encoding: str) -> Iterator[Row]:
 
 
 def _items(file: TextIO, path: Path) -> Iterator[Any]:
-    """The items of a JSON array, holding one item and one chunk of text at a time."""
+    """The items of a JSON array, or of an object by ids, holding one item and one chunk of text at a time."""
     decode = json.JSONDecoder().raw_decode
     buffer = file.read(_CHUNK).lstrip()
-    if not buffer.startswith("["):
+    opening = _OPENING.match(buffer)
+    if opening is None:
         raise CorpusError(
-            f"{path}: a .json file must hold one array of objects; "
+            f"{path}: a .json file must hold one array of objects, or objects by their ids; "
             'if it has an object on each line, name it .jsonl or pass format="jsonl"'
         )
-    position, number = 1, 1
+    position, number, key = opening.end(), 1, None
+    keyed, opening = bool(opening["keyed"]), None  # a match would keep the first chunk
     while True:
         between = _BETWEEN.match(buffer, position)
         position = between.end() if between else position
-        if buffer.startswith("]", position):
+        if buffer.startswith("}" if keyed else "]", position):
             return
         try:
             item, position = decode(buffer, position)
@@ -128,8 +134,12 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
                 raise CorpusError(f"{path}: record {number} does not end; {_CUT_OFF}") from None
             buffer, position = buffer[position:] + more, 0
             continue
+        if keyed and key is None:
+            key = item
+            continue
         number += 1
-        yield item
+        yield item if key is None or not isinstance(item, dict) else {"_id": key, **item}
+        key = None
         if position > _CHUNK:
             buffer, position = buffer[position:], 0
 

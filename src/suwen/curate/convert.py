@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
-from xml.etree import ElementTree
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from suwen.corpora.collection import Collection
 from suwen.corpora.collection_layouts import find_layout
-from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.files import BadRecord
 from suwen.corpora.tabular import Row, format_of, rows
 from suwen.corpora.training_rows import TrainingRow
+from suwen.corpora.xml_files import xml_elements
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.screening import LONGEST, Screen
@@ -30,7 +30,7 @@ from suwen.text.clean import clean
 
 SETS = Path(__file__).parent / "labelled_sets.toml"
 #: Fields that may say where a record comes from.
-_ORIGINS = ("source", "file_name", "url", "dialogue_url")
+ORIGINS = ("source", "file_name", "url", "dialogue_url")
 
 
 class LabelledSet(BaseModel):
@@ -143,7 +143,7 @@ def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: 
         if isinstance(record, BadRecord):
             counts["unreadable"] += 1
             continue
-        origin = " ".join((path.name, *(str(record.get(field, "")) for field in _ORIGINS))).lower()
+        origin = " ".join((path.name, *(str(record.get(field, "")) for field in ORIGINS))).lower()
         if any(name in origin for name in measured):
             counts["of_an_evaluation_set"] += 1
             continue
@@ -210,19 +210,11 @@ def _records(source: Path, kind: LabelledSet) -> Iterator[tuple[Path, *Row]]:
         )
     for path in files:
         read = (
-            _xml_records(path, kind.element)
+            (
+                (place, {child.tag: child.text or "" for child in node})
+                for place, node in xml_elements(path, kind.element)
+            )
             if path.suffix == ".xml"
             else rows(path, format_of(path) or "jsonl", "utf-8", kind.columns)
         )
         yield from ((path, place, record) for place, record in read)
-
-
-def _xml_records(path: Path, element: str) -> Iterator[Row]:
-    """Each element of a name as its children's texts."""
-    try:
-        for number, (_, node) in enumerate(ElementTree.iterparse(path), 1):
-            if node.tag == element:
-                yield f"{path}: element {number}", {child.tag: child.text or "" for child in node}
-                node.clear()
-    except (ElementTree.ParseError, OSError) as problem:
-        raise CorpusError(f"{path}: not whole XML ({problem}); get it again") from None

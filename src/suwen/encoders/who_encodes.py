@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal
 
 from suwen.encoders.cores import in_bulk
 from suwen.encoders.pair import Pair
-from suwen.encoders.query import Encoder
+from suwen.encoders.query import Encoder, Vectors
 from suwen.encoders.space import AdapterDocument, ElsewhereDocument, ModelDocument, SpaceMismatch, TierDocument
+from suwen.encoders.static import unit
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ def tier_at_once(pair: Pair) -> str:
     """The tier that encodes a document without waiting: the pair's own for documents, else the default one."""
     own = own_encoder(pair)
     return own if own in pair.tiers else pair.default_tier
+
+
+def encode_documents(pair: Pair, encoder: Encoder, texts: Sequence[str]) -> Vectors:
+    """Vectors of documents, in a space of inner product with one length where a tier stands in for the own encoder.
+
+    A tier is aligned to directions: its vectors' lengths say nothing of a document, and would only add noise.
+    """
+    vectors = encoder.encode_documents(texts)
+    return vectors if pair.space.normalise or encoder.name == own_encoder(pair) else unit(vectors)
 
 
 def described(pair: Pair) -> str:

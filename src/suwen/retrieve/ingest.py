@@ -17,7 +17,7 @@ from suwen.corpora.records import Document, Passage
 from suwen.encoders.cores import in_bulk
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
-from suwen.encoders.who_encodes import own_encoder, tier_at_once
+from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
 from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Engine, Known, Vectors, all_ids
 
@@ -164,7 +164,7 @@ class Ingestion:
                 place += 1
         for start in range(0, len(missing), _ENCODE_AT_ONCE):
             places, contents = zip(*missing[start : start + _ENCODE_AT_ONCE], strict=True)
-            vectors[list(places)] = self._encoder.encode_documents(contents)
+            vectors[list(places)] = encode_documents(self._pair, self._encoder, contents)
             self._report.encoded += len(contents)
             self._progress(self._report.read, self._report.encoded)
         return vectors

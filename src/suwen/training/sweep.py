@@ -8,15 +8,17 @@ import math
 import multiprocessing
 import os
 import queue
+import tomllib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from suwen.bench.paired_statistics import Spread, critical_t, over_seeds
+from suwen.bench.published_tables import published
 from suwen.errors import SuwenError
 from suwen.training.loop.journal import TrainingReport
 from suwen.training.recipe.recipe_errors import RecipeError
@@ -24,49 +26,54 @@ from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe_runner import train
 
-#: The rows of the paper's tables that are variants here: heading, label, variant (None = the recipe as it stands).
-TABLES: dict[int, tuple[tuple[str, str, str | None], ...]] = {
-    3: (
-        ("Asymmetric", "KALE", "kale"),
-        ("Asymmetric", "Wang and Lyu (2023)", "wang-lyu"),
-        ("Asymmetric", "ScalingNote", "scalingnote"),
-        ("Asymmetric", "HotelMatch", "hotelmatch"),
-        ("Asymmetric", "LEAF", "leaf"),
-        ("Symmetric", "Distill", "distil"),
-        ("Ours", "CARE", None),
-    ),
-    4: (
-        ("Independent initialization", "w/o query init", "without-query-init"),
-        ("Independent initialization", "w/o doc init", "without-document-init"),
-        ("Asymmetric stage", "w/o query align", "without-stage-1"),
-        ("Asymmetric stage", "w/o joint fine-tuning", "without-stage-2"),
-        ("Loss design (Stage I)", "w/o MSE", "without-mse"),
-        ("Loss design (Stage I)", "w/o contrastive", "without-contrastive"),
-        ("", "Full model", None),
-    ),
-    5: (
-        ("Stage I only", "Supervised (labelled)", "supervised-stage-1-only"),
-        ("Stage I only", "Self-contrastive", "without-stage-2"),
-        ("Stage I, then Stage II", "Supervised (labelled)", "supervised-stage-1"),
-        ("Stage I, then Stage II", "Self-contrastive", None),
-    ),
-    15: (
-        ("Diversification", "w/o query, w/o doc", "symmetric-undiversified"),
-        ("Diversification", "w/ query, w/o doc", "symmetric-diverse-queries"),
-        ("Diversification", "w/ query, w/ doc", "symmetric"),
-    ),
-    16: (
-        ("Light encoder on both sides", "Finetune only", "symmetric-finetune-only"),
-        ("Light encoder on both sides", "RetroMAE + Finetune", "symmetric-retromae"),
-        ("Light encoder on both sides", "RetroMAE + Unsup + Finetune", "symmetric"),
-    ),
-}
+#: What the papers set side by side, in paper_tables.toml.
+FILE = Path(__file__).with_name("paper_tables.toml")
+Side = Literal["query", "document"]
 _CONFIDENCE = 0.95
 _Stop = Callable[[], bool]
 
 
 class SweepError(SuwenError):
     """A sweep that cannot be done."""
+
+
+class PaperTable(NamedTuple):
+    """A table or figure of a paper, as ``paper_tables.toml`` explains its parts."""
+
+    paper: str
+    name: str
+    side: Side = "query"
+    rows: tuple[tuple[str, ...], ...] = ()
+    printed: tuple[str, ...] = ()
+    instead: str = ""
+
+    @property
+    def title(self) -> str:
+        """As the paper calls it."""
+        return self.name.replace("-", " ").capitalize()
+
+    @property
+    def variants(self) -> list[str | None]:
+        """What is run for it, the full recipe (None) first: the others link its teacher."""
+        return sorted({variant or None for _, _, variant, *_ in self.rows}, key=lambda name: name or "")
+
+
+def table_of(recipe: str, name: str) -> PaperTable:
+    """The table that a recipe's paper calls so.
+
+    Args:
+        recipe: The recipe's name; its paper is the one it begins with, else CARE.
+        name: A number, or ``table-4``, ``figure-4``.
+    """
+    every = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    paper = next((known for known in every if recipe.startswith(known)), "care")
+    known = {key: PaperTable(paper, key, **said) for key, said in every[paper].items()}
+    table = known.get(f"table-{name}" if name.isdecimal() else name.lower().replace(" ", "-"))
+    if table is None or table.instead:
+        there = ", ".join(key.removeprefix("table-") for key, one in known.items() if not one.instead)
+        why = f"{table.title}: {table.instead}" if table else f"there is no recipe for {name!r} of {paper}'s paper"
+        raise SweepError(f"{why}; take one of {there}")
+    return table
 
 
 class Job(NamedTuple):
@@ -93,13 +100,14 @@ class Row:
     variant: str | None
     spreads: dict[str, Spread] = field(default_factory=dict)
     problem: str = ""
+    printed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class SweepTable:
     """Variants against measures."""
 
-    number: int
+    table: PaperTable
     recipe: str
     measures: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -112,18 +120,23 @@ class SweepTable:
     def as_markdown(self) -> str:
         """The table in the paper's layout; mean and half the width of the 95% interval over seeds."""
         lines = [
-            f"# Table {self.number} of the paper at the scale of `{self.recipe}`",
+            f"# {self.table.title} of the paper at the scale of `{self.recipe}`",
             "",
-            f"| setting | {' | '.join(self.measures)} | seeds |",
-            f"|---|{'---|' * len(self.measures)}---|",
+            f"| setting | {' | '.join((*self.measures, 'seeds', *self.table.printed))} |",
+            f"|---|{'---|' * (len(self.measures) + 1 + len(self.table.printed))}",
         ]
         heading = ""
         for row in self.rows:
             if row.heading and row.heading != heading:
-                lines.append(f"| **{row.heading}** |{' |' * (len(self.measures) + 1)}")
+                lines.append(f"| **{row.heading}** |{' |' * (len(self.measures) + 1 + len(self.table.printed))}")
             heading = row.heading
-            lines.append(f"| {row.label} | {' | '.join(self._cells(row))} |")
+            lines.append(f"| {row.label} | {' | '.join((*self._cells(row), *row.printed))} |")
         lines += ["", "Mean over seeds ± half of the 95% t-interval; † one seed: no interval."]
+        lines += (
+            ["Ours are in points of 100; what the paper prints is of its own data, models and scale."]
+            if self.table.printed
+            else []
+        )
         lines += [f"- {row.label}: {row.problem}" for row in self.rows if row.problem]
         return "\n".join(lines) + "\n"
 
@@ -131,18 +144,20 @@ class SweepTable:
         """One line for each row and measure, with every number in full."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["table", "heading", "label", "variant", "measure", "mean", "deviation", "half_width", "seeds"])
+        names = ("table", "heading", "label", "variant", "measure", "mean", "deviation", "half_width", "seeds")
+        writer.writerow([*names, *self.table.printed])
+        name = self.table.name.removeprefix("table-")
         for row in self.rows:
             for measure, spread in row.spreads.items():
                 numbers = [spread.mean, spread.deviation, half_width(spread), spread.seeds]
-                writer.writerow([self.number, row.heading, row.label, row.variant, measure, *numbers])
+                writer.writerow([name, row.heading, row.label, row.variant, measure, *numbers, *row.printed])
         return text.getvalue()
 
     def write(self, folder: Path) -> Path:
-        """Write ``table-N.md`` and ``table-N.csv``; return the first."""
+        """Write ``table-N.md`` and ``table-N.csv``, or a figure's; return the first."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"table-{self.number}.csv").write_text(self.as_csv(), encoding="utf-8")
-        file = folder / f"table-{self.number}.md"
+        (folder / f"{self.table.name}.csv").write_text(self.as_csv(), encoding="utf-8")
+        file = folder / f"{self.table.name}.md"
         file.write_text(self.as_markdown(), encoding="utf-8")
         return file
 
@@ -160,18 +175,18 @@ def half_width(spread: Spread) -> float | None:
     return critical_t(1 - _CONFIDENCE, spread.seeds - 1) * spread.deviation / math.sqrt(spread.seeds)
 
 
-def jobs_of(table: int, seeds: Mapping[str | None, int] | int) -> list[Job]:
-    """The runs a table needs, the full recipe first: the others link its teacher.
+def jobs_of(table: PaperTable, seeds: Mapping[str | None, int] | int) -> list[Job]:
+    """The runs a table needs.
 
     Args:
-        table: One of ``TABLES``.
+        table: The table.
         seeds: How many seeds each variant gets, or one number for all.
     """
-    if table not in TABLES:
-        raise SweepError(f"there is no recipe for Table {table}; take one of {', '.join(map(str, TABLES))}")
-    variants = sorted({variant for _, _, variant in TABLES[table]}, key=lambda name: name or "")
-    counts = {name: seeds if isinstance(seeds, int) else seeds.get(name, 1) for name in variants}
-    return [Job(variant, seed) for variant in variants for seed in range(counts[variant])]
+    return [
+        Job(variant, seed)
+        for variant in table.variants
+        for seed in range(seeds if isinstance(seeds, int) else seeds.get(variant, 1))
+    ]
 
 
 def sweep(
@@ -180,6 +195,7 @@ def sweep(
     jobs: Sequence[Job],
     *,
     sets: Sequence[str] = (),
+    side: Side = "query",
     workers: int = 1,
     device: str | None = None,
     on_outcome: Callable[[Outcome], None] = lambda _: None,
@@ -192,6 +208,7 @@ def sweep(
         root: The folder of runs.
         jobs: What to run.
         sets: ``key=value`` for every run.
+        side: Whose measures are taken, see :func:`result_of`.
         workers: Processes side by side.
         device: Where to compute.
         on_outcome: Called with every run that is done.
@@ -200,7 +217,7 @@ def sweep(
     for job in jobs:
         # A wrong key is said before hours of training, not after.
         load_recipe(path, sets, job.variant)
-    run = partial(_run, path, root, sets, device)
+    run = partial(_run, path, root, sets, side, device)
     outcomes: list[Outcome] = []
     if workers <= 1:
         for job in jobs:
@@ -212,31 +229,48 @@ def sweep(
     return _side_by_side(run, jobs, workers, on_outcome, stop)
 
 
-def result_of(recipe: Recipe, report: TrainingReport) -> dict[str, float] | None:
-    """The measures of a finished run: those of its last stage that trains a student and measures it."""
+def result_of(recipe: Recipe, report: TrainingReport, side: Side = "query") -> dict[str, float] | None:
+    """The measures of a finished run: of its last stage that makes the encoder of this side and measures it."""
     for stage in reversed(report.stages):
         numbers = {key: float(one) for key, one in stage.metrics.items() if isinstance(one, int | float)}
-        if numbers and recipe.stage(stage.name).student_trained is not None:
+        made = recipe.stage(stage.name)
+        if numbers and (made.student_trained is not None if side == "query" else "teacher" in made.gives):
             return numbers
     return None
 
 
-def paper_table(number: int, recipe: str, outcomes: Sequence[Outcome]) -> SweepTable:
-    """The paper's table with our numbers."""
+def paper_table(table: PaperTable, recipe: str, outcomes: Sequence[Outcome]) -> SweepTable:
+    """The paper's table with our numbers, and with the paper's where it prints them."""
     rows, measures = [], list[str]()
-    for heading, label, variant in TABLES[number]:
+    for heading, label, name, *cells in table.rows:
+        variant = name or None
         mine = [outcome for outcome in outcomes if outcome.job.variant == variant]
         measured = [outcome.metrics for outcome in mine if outcome.metrics]
         problem = "; ".join(sorted({outcome.problem for outcome in mine if outcome.problem}))
         names = [name for name in (measured[0] if measured else {}) if all(name in one for one in measured)]
         measures += [name for name in names if name not in measures]
         spreads = {name: over_seeds([one[name] for one in measured]) for name in names}
-        rows.append(Row(heading, label, variant, spreads, problem or ("" if measured else "not run yet")))
-    return SweepTable(number, recipe, tuple(measures), tuple(rows))
+        printed = tuple(_printed(table.paper, cell) for cell in cells)
+        rows.append(Row(heading, label, variant, spreads, problem or ("" if measured else "not run yet"), printed))
+    return SweepTable(table, recipe, tuple(measures), tuple(rows))
+
+
+def _printed(paper: str, cell: str) -> str:
+    """What stands in a cell of a published table, ``table/row/column``; a dash where nothing is printed."""
+    if not cell:
+        return "-"
+    table, row, column = cell.split("/")
+    return next(one.value for one in published(paper, int(table)) if (one.row, one.column) == (row, column))
 
 
 def _run(
-    path: Path | str, root: Path | str, sets: Sequence[str], device: str | None, job: Job, stop: _Stop | None
+    path: Path | str,
+    root: Path | str,
+    sets: Sequence[str],
+    side: Side,
+    device: str | None,
+    job: Job,
+    stop: _Stop | None,
 ) -> Outcome:
     try:
         recipe = load_recipe(path, sets, job.variant)
@@ -247,7 +281,7 @@ def _run(
         return Outcome(job, None, str(problem))
     if not report.complete:
         return Outcome(job, None, report.stopped)
-    metrics = result_of(recipe, report)
+    metrics = result_of(recipe, report, side)
     return Outcome(job, metrics, "" if metrics else "its last stage has no measures: give data.measure")
 
 
