@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from public_rows import rows_of
+from public_rows import Row, rows_of
 
 from suwen.bench.published_tables import instructions
 from suwen.bench.suite_tasks import load_suite
