@@ -1,0 +1,120 @@
+"""The system ``hyde:MODEL:SYSTEM``: an encoder whose queries are fused with documents that a language model writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from suwen.bench.retrieval_metrics import Similarity
+from suwen.bench.systems import Dense, Setting, Side, SystemProblem
+from suwen.encoders.query import Vectors
+from suwen.hyde.fusion import Fusion, fuse, joined
+from suwen.hyde.writing import PROMPTS, Draws, Writer
+from suwen.llm.client import LLM
+from suwen.llm.config import load_config
+from suwen.llm.prompts import load_prompt
+from suwen.llm.requests import Request, cache_key, identity
+
+#: Where replies are kept: what was written once is not written again.
+REPLIES = Path("replies.db")
+_DEFAULTS: dict[str, Any] = {"n": 1, "weight": 1.0, "fusion": "mean", "seed": 0, "temperature": 0.7, "tokens": 256}
+
+
+@dataclass(frozen=True)
+class HydeSettings:
+    """How queries are rewritten: the model, documents of each, the query's weight, how they are fused and drawn."""
+
+    model: str
+    n: int = 1
+    weight: float = 1.0
+    fusion: Fusion = "mean"
+    seed: int = 0
+    temperature: float = 0.7
+    tokens: int = 256
+
+    @classmethod
+    def parse(cls, text: str) -> HydeSettings:
+        """Read ``MODEL,n=4,weight=2``.
+
+        Raises:
+            SystemProblem: A setting is not known, or its value is no good.
+        """
+        model, *given = text.split(",")
+        values: dict[str, Any] = {}
+        for one in given:
+            key, _, value = one.partition("=")
+            if key not in _DEFAULTS:
+                raise SystemProblem(f"hyde has no setting {key!r}: it has {', '.join(_DEFAULTS)}")
+            try:
+                values[key] = type(_DEFAULTS[key])(value)
+            except ValueError:
+                raise SystemProblem(f"hyde's {key} is {value!r}: give a number") from None
+        if values.get("fusion", "mean") not in get_args(Fusion):
+            raise SystemProblem(f"hyde has no fusion {values['fusion']!r}: it has {', '.join(get_args(Fusion))}")
+        if not model or values.get("n", 1) < 1:
+            raise SystemProblem("write hyde:MODEL:SYSTEM with a model of suwen.toml, and n of at least 1")
+        return cls(model, **values)
+
+
+class HydeSystem(Dense):
+    """An encoder that is given each query with hypothetical documents of it; its documents are its own.
+
+    Args:
+        spec: What the user wrote.
+        settings: How queries are rewritten.
+        inner: The encoder.
+    """
+
+    def __init__(self, spec: str, settings: HydeSettings, inner: Dense) -> None:
+        self.spec, self.settings, self._inner = spec, settings, inner
+        self._config = load_config()
+        self._config.require([settings.model])
+        changed = [f"{key}={value}" for key, value in asdict(settings).items() if _DEFAULTS.get(key, value) != value]
+        self.name = f"hyde:{','.join([settings.model, *changed])}:{inner.name}"
+        #: What was written and what was wrong with the rest, by task.
+        self.counts: dict[str, dict[str, int]] = {}
+
+    @property
+    def similarity(self) -> Similarity:
+        """That of the encoder."""
+        return self._inner.similarity
+
+    def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
+        """The encoder's; of queries also the model, the prompt and how texts are drawn and fused."""
+        own = self._inner.contract(setting, side)
+        if side == "document":
+            return own
+        prompt = load_prompt(PROMPTS[setting.task.hyde or "q2p"], setting.task.language).fingerprint
+        # By what answers, and not by what it is called in a file.
+        bare = identity(Request(self.settings.model, ()), *self._served())
+        written = asdict(self.settings) | {"model": cache_key(bare)}
+        return {"hyde": written, "prompt": prompt, "of": own, "texts": self._inner.contract(setting, "document")}
+
+    def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
+        """Documents as the encoder does; queries fused with what is written for them."""
+        if side == "document":
+            return self._inner.encode(texts, setting, side)
+        how = self.settings
+        with LLM.open(self._config, REPLIES) as llm:
+            writer = Writer(llm, how.model, setting.task.language)
+            draws = Draws(how.temperature, max_tokens=how.tokens, seed=how.seed)
+            written = writer.documents(texts, how.n, kind=setting.task.hyde or "q2p", draws=draws)
+        known = self.counts.setdefault(setting.task.name, {})
+        known.update({key: known.get(key, 0) + value for key, value in writer.counts.items()})
+        if how.fusion == "concatenation":
+            whole = [joined(text, own) for text, own in zip(texts, written, strict=True)]
+            return self._inner.encode(whole, setting, "query")
+        queries = self._inner.encode(texts, setting, "query")
+        every = [text for own in written for text in own]
+        owners = [number for number, own in enumerate(written) for _ in own]
+        documents = self._inner.encode(every, setting, "document") if every else queries[:0]
+        return fuse(queries, documents, owners, fusion=how.fusion, weight=how.weight)
+
+    def release(self) -> None:
+        """Let the encoder go."""
+        self._inner.release()
+
+    def _served(self) -> tuple[Any, Any]:
+        return self._config.model(self.settings.model), self._config.endpoint(self.settings.model)

@@ -1,0 +1,161 @@
+"""Asking a language model for queries of documents and hypothetical documents of queries, in bulk; nothing is encoded.
+
+Replies are cached and durable by ``llm/``, so that what was written is not written again, and a run that was stopped
+goes on. What cannot be used is counted by its fault and left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from suwen.hyde import HydeError
+from suwen.hyde.checks import stripped, usable
+from suwen.llm.asker import Drafter, Unfinished
+from suwen.llm.client import LLM
+from suwen.llm.requests import Reply, Request
+
+#: What a query is: a question, a title, a passage (Q2P, T2P and P2P of AutoMIR's Table 10).
+Kind = Literal["q2p", "t2p", "p2p"]
+PROMPTS: dict[Kind, str] = {"q2p": "hyde-question", "t2p": "hyde-title", "p2p": "hyde-passage"}
+DOMAINS = {"zh": "医学", "en": "medical"}
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How texts are drawn from the model.
+
+    Attributes:
+        temperature: 0.7 as the paper evaluates; 0 is the released code's.
+        top_p: Draw among the likeliest that have this much of the probability together; None for the model's own.
+        top_k: Draw among so many of the likeliest; None for the model's own.
+        max_tokens: The most tokens of a text.
+        seed: Other seeds are other draws.
+    """
+
+    temperature: float = 0.7
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int = 256
+    seed: int = 0
+
+    def fields(self, draw: int) -> dict[str, Any]:
+        """The fields of a request for the draw of a number."""
+        more = {key: value for key in ("top_p", "top_k") if (value := getattr(self, key)) is not None}
+        # Far apart, so that no seed's draws are another's.
+        sample = 1000 * self.seed + draw
+        return {"temperature": self.temperature, "max_tokens": self.max_tokens, "more": more, "sample": sample}
+
+
+@dataclass
+class Writer:
+    """One model that writes in one language about one domain.
+
+    Attributes:
+        llm: The client.
+        model: The configured name of the model.
+        language: Of the prompts and of what is written.
+        domain: The word for what the texts are about; the language's word for medicine unless given.
+        counts: What was written, and what was wrong with what is left out.
+    """
+
+    llm: LLM
+    model: str
+    language: str = "zh"
+    domain: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Check names and keys before anything is asked."""
+        self.llm.config.require([self.model])
+        self.domain = self.domain or DOMAINS.get(self.language, DOMAINS["en"])
+        self._drafter = Drafter(self.llm.config, self.model, self.language)
+
+    def documents(
+        self,
+        queries: Sequence[str],
+        count: int = 1,
+        *,
+        kind: Kind = "q2p",
+        draws: Draws | None = None,
+        targets: Sequence[str] | None = None,
+    ) -> list[list[str]]:
+        """Hypothetical documents of each query: as many as were asked for, less those of no use.
+
+        Args:
+            queries: The queries.
+            count: Documents of each.
+            kind: What the queries are.
+            draws: How they are drawn.
+            targets: For training, the right document of each query, which the model is then shown.
+        """
+        how, name = draws or Draws(), "hyde-target" if targets is not None else PROMPTS[kind]
+        if how.temperature == 0 and count > 1:
+            raise HydeError(f"{count} documents at a temperature of 0 would all be the same: raise it, or ask for one")
+        found: list[dict[int, str]] = [{} for _ in queries]
+
+        def requests() -> Iterator[Request]:
+            for number, query in enumerate(queries):
+                values = {"domain": self.domain, "text": query}
+                values |= {} if targets is None else {"target": targets[number]}
+                long = ("text", "target")[: len(values) - 1]
+                for draw in range(count):
+                    yield self._drafter.request(name, values, key=f"{number}/{draw}", long=long, **how.fields(draw))
+
+        def take(request: Request, reply: Reply) -> None:
+            number, draw = map(int, request.key.split("/"))
+            if (text := self._kept(request, reply)) is not None:
+                found[number][draw] = text
+
+        self._run(requests(), take, count * len(queries))
+        # A target that was copied word for word would teach nothing.
+        copies = [set() if targets is None else {targets[number]} for number in range(len(queries))]
+        return [
+            [texts[draw] for draw in sorted(texts) if texts[draw] not in copies[number]]
+            for number, texts in enumerate(found)
+        ]
+
+    def queries(self, documents: Sequence[str], *, draws: Draws | None = None) -> list[str | None]:
+        """A query for each document; None where what was written is of no use."""
+        how = draws or Draws(temperature=1.0, top_p=0.8, max_tokens=64)
+        found: list[str | None] = [None] * len(documents)
+
+        def take(request: Request, reply: Reply) -> None:
+            number = int(request.key)
+            text = self._kept(request, reply, least=4)
+            # The first line: small models go on with an answer.
+            text = text and text.splitlines()[0].strip()
+            if text and text in documents[number]:
+                self.counts["copied"] += 1
+            else:
+                found[number] = text or None
+
+        requests = (
+            self._drafter.request(
+                "hyde-query", {"domain": self.domain, "text": text}, key=str(number), long=("text",), **how.fields(0)
+            )
+            for number, text in enumerate(documents)
+        )
+        self._run(requests, take, len(documents))
+        return found
+
+    def _run(self, requests: Iterator[Request], take: Any, total: int) -> None:
+        summary = self.llm.run(requests, take, total)
+        if summary.stopped is not None:
+            raise Unfinished(f"hypothetical documents: {summary.stopped}")
+
+    def _kept(self, request: Request, reply: Reply, least: int | None = None) -> str | None:
+        """The text of a reply that can be used; its fault is counted where it cannot."""
+        self.counts["asked"] += 1
+        if reply.finish in ("error", "refusal") or (reply.error and reply.finish != "length"):
+            self.counts["unanswered"] += 1
+            return None
+        prompt = request.messages[-1].content
+        if least is not None:
+            text, fault = stripped(reply.text), None if len(stripped(reply.text)) >= least else "empty"
+        else:
+            text, fault = usable(reply.text, prompt=prompt, language=self.language, cut=reply.finish == "length")
+        self.counts[fault or "kept"] += 1
+        return None if fault else text

@@ -1,0 +1,117 @@
+"""``hyde:MODEL:SYSTEM`` where queries name nothing that documents say, with a real server that knows better."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suwen.bench.suite_runner import run_suite
+from suwen.bench.system_specs import parse_systems
+from suwen.bench.systems import SystemProblem
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+from server import Body, Server
+
+SAYS = {"甲": "高血压患者应低盐饮食并定期测量血压。", "乙": "糖尿病的早期症状包括多饮多尿和体重下降。"}
+SUITE = """
+name = "two"
+title = "Two"
+paper = ""
+reference = ""
+
+[templates]
+query = "{text}"
+document = "{text}"
+
+[[tasks]]
+name = "t"
+kind = "retrieval"
+language = "zh"
+metrics = ["ndcg@10"]
+split = "test"
+licence = "none"
+layouts = ["beir"]
+path = "t"
+get = "made by the test"
+hyde = "t2p"
+instruction = { query = "", document = "" }
+hub = { id = "", revision = "" }
+counts = {}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    folder = tmp_path / "t"
+    (folder / "qrels").mkdir(parents=True)
+    other = ["孕妇可以接种流感疫苗", "骨折以后多久可以下地走路", "失眠和焦虑常常同时出现"]
+    texts = [*SAYS.values(), *other]
+    documents = [{"_id": f"d{at}", "title": "", "text": text} for at, text in enumerate(texts)]
+    queries = [{"_id": f"q{at}", "text": query} for at, query in enumerate(SAYS)]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines, "utf-8")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td1\t1\n", "utf-8")
+    (tmp_path / "two.toml").write_text(SUITE, "utf-8")
+    return tmp_path / "two.toml"
+
+
+def configure(folder: Path, url: str) -> None:
+    text = (
+        f'[llm.endpoints.here]\nbase_url = "{url}"\n[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\nseed = 1\n'
+    )
+    (folder / "suwen.toml").write_text(text, "utf-8")
+
+
+def test_documents_are_found_by_what_is_written_for_queries(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def play(body: Body) -> str:
+        asked.append(body["messages"][-1]["content"])
+        return SAYS[asked[-1].rsplit("：", 1)[1].strip()]
+
+    with Server(play) as server:
+        configure(tmp_path, server.url)
+        monkeypatch.chdir(tmp_path)
+        systems = ["plain=pair:default#static", "written=hyde:m,n=2,fusion=documents:pair:default#static"]
+        measured = run_suite(suite, systems, out=tmp_path / "out").systems
+        done = {one.system: one.results["t"].metrics["ndcg@10"] for one in measured}
+        assert done["written"] == 1.0 > done["plain"]
+        assert all("标题" in text for text in asked), "the task's kind of prompt is not the one that was asked with"
+        calls = server.total
+        assert calls == 4
+        run_suite(suite, ["again=hyde:m,n=2,weight=3:pair:default#static"], out=tmp_path / "out").systems
+        assert server.total == calls, "another weight writes nothing anew"
+
+
+def test_a_query_for_which_nothing_good_is_written_is_asked_as_it_is(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Server(lambda _: "No idea, sorry about that.") as server:
+        configure(tmp_path, server.url)
+        monkeypatch.chdir(tmp_path)
+        systems = ["p=pair:default#static", "w=hyde:m:pair:default#static"]
+        plain, written = run_suite(suite, systems, out=tmp_path / "out").systems
+    assert np.isclose(plain.results["t"].metrics["ndcg@10"], written.results["t"].metrics["ndcg@10"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("hyde:m:bm25:words", "rewrites an encoder's queries"),
+        ("hyde:m", "rewrites an encoder's queries"),
+        ("hyde:m,much=3:pair:default#static", "no setting 'much'"),
+        ("hyde:m,n=two:pair:default#static", "give a number"),
+        ("hyde:m,fusion=sum:pair:default#static", "no fusion 'sum'"),
+        ("hyde:m,n=0:pair:default#static", "at least 1"),
+    ],
+)
+def test_what_is_written_wrongly_is_refused(spec: str, told: str) -> None:
+    with pytest.raises(SystemProblem, match=told):
+        parse_systems([spec])
