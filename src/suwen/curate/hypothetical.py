@@ -1,0 +1,166 @@
+"""Self-learnt hypothetical documents (SL-HyDE, AutoMIR section 3): what a generator and a retriever learn from.
+
+From unlabelled documents: a query is written for each, then several candidates of a hypothetical document, shown the
+right one; the candidate that finds the right one best among all documents is kept. No label is needed. Training on
+what is chosen belongs to ``training/``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from suwen.curate import CurateError
+from suwen.curate.leakage import HeldOut
+from suwen.durable import write_lines
+from suwen.hyde.fusion import Vectors, fuse
+from suwen.hyde.writing import Draws, Writer
+
+#: Whose rank counts: the candidate's own, as the paper says, or that of its mean with the query, as its code does.
+By = Literal["document", "mean"]
+#: How candidates are drawn in the released code; the paper does not say.
+CANDIDATES = Draws(temperature=1.2, top_p=0.9, top_k=50)
+#: A rank past this is as good as none (the released code's).
+DEPTH = 1000
+_ROWS = 512
+
+
+class Chosen(NamedTuple):
+    """The candidate that was chosen for a query.
+
+    Attributes:
+        candidate: Its row among all candidates.
+        rank: The rank of the right document, from 1, by it.
+        worst: That by the query's worst candidate.
+        tied: Whether another candidate does as well; the first is taken.
+    """
+
+    candidate: int
+    rank: int
+    worst: int
+    tied: bool
+
+
+def choose(
+    queries: Vectors,
+    candidates: Vectors,
+    owners: Sequence[int],
+    targets: Sequence[int],
+    pool: Vectors,
+    *,
+    by: By = "document",
+    depth: int = DEPTH,
+) -> list[Chosen | None]:
+    """For each query the candidate that ranks its document best; None where none brings it among the first ``depth``.
+
+    Args:
+        queries: Their vectors.
+        candidates: Vectors of all candidates.
+        owners: Which query each candidate is of.
+        targets: The row in the pool of the document each query was written for.
+        pool: Vectors of all documents. Duplicates of a target, which score as it does, do not count against it.
+        by: Whose rank counts.
+        depth: The last rank that counts.
+    """
+    own = np.asarray(owners, np.int64)
+    asked = candidates if by == "document" else fuse(queries[own], candidates, range(len(own)))
+    ranks = _ranks(asked, np.asarray(targets, np.int64)[own], pool)
+    found: list[Chosen | None] = []
+    for number in range(len(queries)):
+        rows = np.flatnonzero(own == number)
+        best = int(ranks[rows].min()) if len(rows) else depth + 1
+        if best > depth:
+            found.append(None)
+            continue
+        firsts = rows[ranks[rows] == best]
+        found.append(Chosen(int(firsts[0]), best, int(ranks[rows].max()), len(firsts) > 1))
+    return found
+
+
+def _ranks(asked: Vectors, targets: npt.NDArray[np.int64], pool: Vectors) -> npt.NDArray[np.int64]:
+    """The rank of each row's target, a block of rows at a time."""
+    ranks = np.empty(len(asked), np.int64)
+    for start in range(0, len(asked), _ROWS):
+        block = slice(start, start + _ROWS)
+        scores = asked[block] @ pool.T
+        right = scores[np.arange(len(scores)), targets[block]]
+        # Products of equal vectors differ in their last bits, by their place in a block.
+        ranks[block] = 1 + (scores > right[:, None] + 1e-6).sum(1)
+    return ranks
+
+
+def write_rewrites(
+    documents: Sequence[str],
+    to: Path,
+    writer: Writer,
+    encode_queries: Callable[[Sequence[str]], Vectors],
+    encode_documents: Callable[[Sequence[str]], Vectors],
+    *,
+    candidates: int = 5,
+    by: By = "document",
+    draws: Draws = CANDIDATES,
+    held_out: HeldOut | None = None,
+) -> Counter[str]:
+    """Write a query and the chosen hypothetical document for each document.
+
+    The lines are AutoMIR's (``id``, ``text``, ``rewrite_query``, ``doc``), which the readers of training rows take.
+
+    Args:
+        documents: The unlabelled documents; repeated ones count once.
+        to: The lines; ``.gz`` packs them.
+        writer: The language model.
+        encode_queries: The retriever's vectors of queries.
+        encode_documents: Its vectors of documents, which hypothetical ones are too.
+        candidates: Hypothetical documents of each query to choose among.
+        by: Whose rank counts.
+        draws: How candidates are drawn.
+        held_out: What must not be trained on: documents and queries that hit it are left out.
+
+    Returns:
+        What was written and what was left out, with why.
+    """
+    distinct = list(dict.fromkeys(text for text in documents if text.strip()))
+    counts: Counter[str] = Counter(documents=len(documents), repeated_or_empty=len(documents) - len(distinct))
+    if len(distinct) < 2:
+        raise CurateError("there are fewer than two distinct documents: nothing can be ranked among them")
+    places = _asked(distinct, writer, held_out, counts)
+    queries, targets = [query for _, query in places], [at for at, _ in places]
+    texts = [distinct[at] for at in targets]
+    written = writer.documents(queries, candidates, draws=draws, targets=texts) if queries else []
+    every = [text for own in written for text in own]
+    owners = [number for number, own in enumerate(written) for _ in own]
+    if not every:
+        raise CurateError(f"{to} is not written, for the model wrote nothing that can be used: {dict(writer.counts)}")
+    pool = encode_documents(distinct)
+    chosen = choose(encode_queries(queries), encode_documents(every), owners, targets, pool, by=by)
+    found = [(number, one) for number, one in enumerate(chosen) if one is not None]
+    counts.update(
+        not_found=len(chosen) - len(found),
+        tied=sum(one.tied for _, one in found),
+        better_than_the_worst=sum(one.rank < one.worst for _, one in found),
+        rewrites=len(found),
+    )
+    fields = ("text", "rewrite_query", "doc", "rank")
+    rows = ((queries[number], every[one.candidate], texts[number], one.rank) for number, one in found)
+    write_lines(to, ({"id": at, **dict(zip(fields, row, strict=True))} for at, row in enumerate(rows)))
+    return counts
+
+
+def _asked(
+    documents: Sequence[str], writer: Writer, held_out: HeldOut | None, counts: Counter[str]
+) -> list[tuple[int, str]]:
+    """The query of each document that has one, by the document's place; nothing that is held out."""
+    found = []
+    for at, query in enumerate(writer.queries(documents)):
+        if query is None:
+            counts["without_query"] += 1
+        elif held_out is not None and (held_out.hit(query) or held_out.hit(documents[at])):
+            counts["held_out"] += 1
+        else:
+            found.append((at, query))
+    return found
