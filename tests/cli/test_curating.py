@@ -30,8 +30,16 @@ DOCUMENTS = [Document(f"d{n}", f"{drug}应当在饭后服用，每日不超过�
 QUERIES = [Query(f"q{n}", f"{drug}什么时候服用比较好") for n, drug in enumerate(DRUGS)]
 
 
+def written(asked: str) -> str:
+    """A query of a document, or a document of a query."""
+    drug = next(drug for drug in DRUGS if drug in asked)
+    return f"{drug}要怎么吃才好？" if "问题：" not in asked else f"{drug}一般建议饭后吃，一天最多三次，吃完多喝水。"
+
+
 def play(body: dict[str, Any]) -> str:
     """Answers every prompt of the room: relevant is what names the query's drug."""
+    if "response_format" not in body:
+        return written(body["messages"][-1]["content"])
     content = body["messages"][1]["content"]
     schema = body["response_format"]["json_schema"]["schema"]["properties"]
     query = re.search("问题：(.+)", content)
@@ -160,6 +168,17 @@ def test_synthesise_then_keep_what_is_found_again(
     assert said(curate("sample", "kept.jsonl", "check", "--size", 4, "--json"))["rows_to_check"] == 4
     told = said(curate("synthesise", "tasks.jsonl", "--tasks", 6, "-m", "m", "--json"))
     assert told["funnel"]["tasks"] == 6 and told["funnel"]["repeated"] == 5
+
+
+def test_rewrites(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:
+    line = ("rewrites", collection, "made.jsonl", "-m", "m", "--candidates", 2, "--tier", "static", "--json")
+    assert said(curate(*line, "--dry-run"))["total"]["calls"] == 6 + 12 and server.total == 0
+    told = said(curate(*line))["funnel"]
+    assert (told["documents"], told["rewrites"], told["kept"]) == (6, 6, 18)
+    rows = list(read_training_rows(tmp_path / "made.jsonl"))
+    assert all(row.query.removesuffix("要怎么吃才好？") in row.pos[0] for row in rows)
+    stopped = curate(*line, "--seed", 1, "--calls", 2)
+    assert stopped.exit_code == 3 and "budget is spent" in stopped.stderr
 
 
 def test_mine(curate: Run, index: Path, tmp_path: Path) -> None:

@@ -119,4 +119,6 @@ def test_from_documents_to_rows(llm: LLM, tmp_path: Path) -> None:
 def test_too_few_documents_are_refused(llm: LLM, tmp_path: Path) -> None:
     tier = Pair.load().encoder("static")
     with pytest.raises(CurateError, match="fewer than two"):
-        write_rewrites(DOCUMENTS[:1] * 3, tmp_path / "r.jsonl", Writer(llm, "m"), tier.encode_queries, tier.encode_documents)
+        write_rewrites(
+            DOCUMENTS[:1] * 3, tmp_path / "r.jsonl", Writer(llm, "m"), tier.encode_queries, tier.encode_documents
+        )

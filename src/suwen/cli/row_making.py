@@ -1,22 +1,31 @@
-"""Verbs of ``suwen curate`` that make training rows: ``convert``, ``pairs``, ``synthesise``. See ``curating`` too."""
+"""Verbs of ``suwen curate`` that make training rows: ``convert``, ``pairs``, ``synthesise``, ``rewrites``.
+
+See ``curating`` too.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
 from suwen.bench.published_tables import instructions
 from suwen.cli.choosing import HeldOutPath, Seed, show_counts
 from suwen.cli.model_options import Session, asking, show_outcome, with_options
-from suwen.cli.options import Json
+from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import measuring
 from suwen.curate.convert import convert as converted
+from suwen.curate.hypothetical import CANDIDATES, plan_rewrites, write_rewrites
 from suwen.curate.leakage import HeldOut
-from suwen.curate.screening import LONGEST
-from suwen.curate.synthesise import PASSAGE_SIZE, synthesise_rows
+from suwen.curate.screening import LONGEST, draw
+from suwen.curate.synthesise import PASSAGE_SIZE, passages, synthesise_rows
 from suwen.curate.text_pairs import SIZE, make_pairs, read_mix
+from suwen.encoders.pair import Pair
+from suwen.hyde.writing import Writer
+from suwen.llm.asker import Step
 
 Rows = Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="Draw so many at random [all].")]
@@ -124,4 +133,44 @@ def synthesise(
     show_outcome(asker, counts, json, out=to)
 
 
-VERBS = (convert, pairs, synthesise)
+@with_options
+def rewrites(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Unlabelled documents; longer ones are cut.")],
+    to: Rows,
+    session: Session,
+    pair: PairFolder = None,
+    tier: QueryTier = None,
+    candidates: Annotated[int, typer.Option("--candidates", min=1, help="Documents written for a query.")] = 5,
+    by: Annotated[
+        Literal["document", "mean"],
+        typer.Option("--by", help="Rank by the written document alone, or by its mean with the query."),
+    ] = "document",
+    domain: Annotated[str, typer.Option("--domain", help="What the texts are about [medicine].")] = "",
+    count: Count = None,
+    size: Annotated[int, typer.Option("--size", min=32, help="Estimated tokens of a passage.")] = PASSAGE_SIZE,
+    held_out: HeldOutPath = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Have a model write a query and hypothetical documents for each document; keep those that find it best.
+
+    Example: `suwen curate rewrites encyclopaedia.jsonl rewrites.jsonl.gz -m small --candidates 5 --count 10000`
+    """
+    texts = passages(source, size)
+    drawn = list(texts) if count is None else draw(texts, count, seed)
+    with asking(session, "requests") as asker:
+        writer = Writer(asker.llm, session.model, session.language, domain)
+        if session.dry_run:
+            for name, plan in zip(("queries", "candidates"), plan_rewrites(drawn, writer, candidates), strict=True):
+                asker.steps[name] = Step(name, plan.calls, plan.cached, tokens=plan.tokens, cost=plan.cost)
+            counts: Counter[str] = Counter()
+        else:
+            encoder = Pair.load(pair).encoder(tier)
+            settings: dict[str, Any] = {"candidates": candidates, "by": by, "draws": replace(CANDIDATES, seed=seed)}
+            settings["held_out"] = HeldOut.read(held_out) if held_out else None
+            counts = write_rewrites(drawn, to, writer, encoder.encode_queries, encoder.encode_documents, **settings)
+            counts += writer.counts
+    show_outcome(asker, counts, json, out=to)
+
+
+VERBS = (convert, pairs, synthesise, rewrites)

@@ -19,7 +19,8 @@ from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_lines
 from suwen.hyde.fusion import Vectors, fuse
-from suwen.hyde.writing import Draws, Writer
+from suwen.hyde.writing import QUERIES, Draws, Writer
+from suwen.llm.ledger import Plan
 
 #: Whose rank counts: the candidate's own, as the paper says, or that of its mean with the query, as its code does.
 By = Literal["document", "mean"]
@@ -149,6 +150,18 @@ def write_rewrites(
     rows = ((queries[number], every[one.candidate], texts[number], one.rank) for number, one in found)
     write_lines(to, ({"id": at, **dict(zip(fields, row, strict=True))} for at, row in enumerate(rows)))
     return counts
+
+
+def plan_rewrites(documents: Sequence[str], writer: Writer, candidates: int, draws: Draws = CANDIDATES) -> list[Plan]:
+    """What the two steps of :func:`write_rewrites` take at the most; makes no call."""
+    distinct = list(dict.fromkeys(text for text in documents if text.strip()))
+    # A query is not written yet: as long as one may be.
+    asked = [text[: QUERIES.max_tokens] for text in distinct]
+    steps = (
+        writer.query_requests(distinct, QUERIES),
+        writer.document_requests(asked, candidates, "q2p", draws, distinct),
+    )
+    return [writer.llm.plan(requests) for requests in steps]
 
 
 def _asked(

@@ -72,12 +72,8 @@ def synthesise_rows(
     )
     counts, made = screen.counts, examples(tasks, asker, screen.counts, seed)
     if source is not None:
-        passages = (
-            part.content
-            for document in read_documents(source)
-            for part in split_document(document, lambda texts: [estimate_tokens(text) for text in texts], size, 0)
-        )
-        made = queries(passages if count is None else iter(draw(passages, count, seed)), asker, counts, dataset, told)
+        every = passages(source, size)
+        made = queries(every if count is None else iter(draw(every, count, seed)), asker, counts, dataset, told)
     if asker.dry_run:
         deque(made, 0)
     else:
@@ -85,11 +81,18 @@ def synthesise_rows(
     return counts
 
 
+def passages(source: Path, size: int = PASSAGE_SIZE) -> Iterator[str]:
+    """The documents of a source, longer ones cut into passages of so many estimated tokens."""
+    for document in read_documents(source):
+        for part in split_document(document, lambda texts: [estimate_tokens(text) for text in texts], size, 0):
+            yield part.content
+
+
 def queries(
-    passages: Iterator[str], asker: Asker, counts: Counter[str], dataset: str, instruction: str
+    texts: Iterator[str], asker: Asker, counts: Counter[str], dataset: str, instruction: str
 ) -> Iterator[TrainingRow]:
     """A query for each passage, a window of them at a time."""
-    while window := list(islice(passages, _WINDOW)):
+    while window := list(islice(texts, _WINDOW)):
         requests = (
             asker.request("synthetic-query", {"dataset": dataset, "passage": text}, key=str(number), long=("passage",))
             for number, text in enumerate(window)

@@ -49,6 +49,10 @@ class Draws:
         return {"temperature": self.temperature, "max_tokens": self.max_tokens, "more": more, "sample": sample}
 
 
+#: How queries are drawn, as in the released code.
+QUERIES = Draws(temperature=1.0, top_p=0.8, max_tokens=64)
+
+
 @dataclass
 class Writer:
     """One model that writes in one language about one domain.
@@ -68,8 +72,8 @@ class Writer:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        """Check names and keys before anything is asked."""
-        self.llm.config.require([self.model])
+        """Check the name before anything is asked."""
+        self.llm.config.model(self.model)
         self.domain = self.domain or DOMAINS.get(self.language, DOMAINS["en"])
         self._drafter = Drafter(self.llm.config, self.model, self.language)
 
@@ -91,25 +95,17 @@ class Writer:
             draws: How they are drawn.
             targets: For training, the right document of each query, which the model is then shown.
         """
-        how, name = draws or Draws(), "hyde-target" if targets is not None else PROMPTS[kind]
+        how = draws or Draws()
         if how.temperature == 0 and count > 1:
             raise HydeError(f"{count} documents at a temperature of 0 would all be the same: raise it, or ask for one")
         found: list[dict[int, str]] = [{} for _ in queries]
-
-        def requests() -> Iterator[Request]:
-            for number, query in enumerate(queries):
-                values = {"domain": self.domain, "text": query}
-                values |= {} if targets is None else {"target": targets[number]}
-                long = ("text", "target")[: len(values) - 1]
-                for draw in range(count):
-                    yield self._drafter.request(name, values, key=f"{number}/{draw}", long=long, **how.fields(draw))
 
         def take(request: Request, reply: Reply) -> None:
             number, draw = map(int, request.key.split("/"))
             if (text := self._kept(request, reply)) is not None:
                 found[number][draw] = text
 
-        self._run(requests(), take, count * len(queries))
+        self._run(self.document_requests(queries, count, kind, how, targets), take, count * len(queries))
         # A target that was copied word for word would teach nothing.
         copies = [set() if targets is None else {targets[number]} for number in range(len(queries))]
         return [
@@ -119,7 +115,7 @@ class Writer:
 
     def queries(self, documents: Sequence[str], *, draws: Draws | None = None) -> list[str | None]:
         """A query for each document; None where what was written is of no use."""
-        how = draws or Draws(temperature=1.0, top_p=0.8, max_tokens=64)
+        how = draws or QUERIES
         found: list[str | None] = [None] * len(documents)
 
         def take(request: Request, reply: Reply) -> None:
@@ -132,14 +128,26 @@ class Writer:
             else:
                 found[number] = text or None
 
-        requests = (
-            self._drafter.request(
-                "hyde-query", {"domain": self.domain, "text": text}, key=str(number), long=("text",), **how.fields(0)
-            )
-            for number, text in enumerate(documents)
-        )
-        self._run(requests, take, len(documents))
+        self._run(self.query_requests(documents, how), take, len(documents))
         return found
+
+    def document_requests(
+        self, queries: Sequence[str], count: int, kind: Kind, draws: Draws, targets: Sequence[str] | None
+    ) -> Iterator[Request]:
+        """What :meth:`documents` asks; a request's key is the query's number and the draw's."""
+        name = PROMPTS[kind] if targets is None else "hyde-target"
+        for number, query in enumerate(queries):
+            values = {"domain": self.domain, "text": query}
+            values |= {} if targets is None else {"target": targets[number]}
+            long = ("text", "target")[: len(values) - 1]
+            for draw in range(count):
+                yield self._drafter.request(name, values, key=f"{number}/{draw}", long=long, **draws.fields(draw))
+
+    def query_requests(self, documents: Sequence[str], draws: Draws) -> Iterator[Request]:
+        """What :meth:`queries` asks; a request's key is the document's number."""
+        for number, text in enumerate(documents):
+            values = {"domain": self.domain, "text": text}
+            yield self._drafter.request("hyde-query", values, key=str(number), long=("text",), **draws.fields(0))
 
     def _run(self, requests: Iterator[Request], take: Any, total: int) -> None:
         summary = self.llm.run(requests, take, total)

@@ -14,7 +14,7 @@ from suwen.llm.config import LLMError, ModelConfig
 from suwen.llm.endpoint import Endpoint, EndpointProblem, Failure
 from suwen.llm.replies import body
 from suwen.llm.reply_cache import Stored
-from suwen.llm.requests import Request, Sampling
+from suwen.llm.requests import Finish, Request, Sampling
 
 if TYPE_CHECKING:
     from suwen.llm.local_model import LocalModel, Written
@@ -75,7 +75,7 @@ class LocalEndpoint(Endpoint):
             self._writing = asyncio.create_task(self._write())
         came = await reply
         cost = model.cost(came.tokens_in, came.tokens_out)
-        ended = "stop" if came.ended else "length"
+        ended: Finish = "stop" if came.ended else "length"
         return Stored(came.text, ended, model.model, came.tokens_in, came.tokens_out, cost)
 
     async def _write(self) -> None:
