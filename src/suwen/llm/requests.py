@@ -30,6 +30,8 @@ class Request:
         temperature: The sampling temperature, if not the model's own.
         check: What the schema cannot say: given the reply's data, what is wrong with it, or None. Must depend on the
             data alone; no part of the cache key.
+        tidy: Puts the reply's data into the form that the schema asks for, where only the writing differs, so that no
+            second call is paid for that; no part of the cache key.
     """
 
     model: str
@@ -40,6 +42,7 @@ class Request:
     max_tokens: int | None = None
     temperature: float | None = None
     check: Callable[[Any], str | None] | None = field(default=None, compare=False)
+    tidy: Callable[[Any], Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.schema is not None:
