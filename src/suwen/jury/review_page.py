@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from suwen.jury.judge_batches import draw
-from suwen.jury.review import OPINIONS, Reviews
+from suwen.jury.review_store import OPINIONS, Reviews
 from suwen.jury.sampling import Sampled
 from suwen.jury.verdicts import JuryProblem
 

@@ -1,16 +1,21 @@
 """The store of votes, in one SQLite file: unique by query, passage, judge and round. Asks nobody, decides nothing.
 
 The votes of a batch are written in one transaction that is on the disk when ``add`` returns. Vote and judge stay
-together: a judge's name stands for one model and one prompt, and votes of another kind under it are refused.
+together: a judge's name stands for one model and one prompt, and votes of another kind under it are refused. A vote
+that another takes the place of, since the text has changed or an abstention was asked about again, is kept apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
-from suwen.jury.verdicts import Judge, JuryProblem, Vote
+from suwen.jury.verdicts import Judge, JuryProblem, Vote, known_abstention
 from suwen.sqlite_file import SqliteFile
+
+_COLUMNS = ", ".join(Vote._fields)
 
 
 class VotesProblem(JuryProblem):
@@ -23,7 +28,7 @@ class Votes(SqliteFile):
     holds = "votes"
     made_by = "let judges vote first, with `suwen jury judge`"
     problem = VotesProblem
-    application, version = 0x5357564F, 1
+    application, version = 0x5357564F, 2
     tables = (
         """CREATE TABLE IF NOT EXISTS judges (
     name TEXT PRIMARY KEY, model TEXT NOT NULL, served TEXT NOT NULL, prompt TEXT NOT NULL, fingerprint TEXT NOT NULL,
@@ -36,6 +41,12 @@ class Votes(SqliteFile):
     digest TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (query_id, passage_id, judge, round), CHECK ((grade IS NULL) <> (abstained IS NULL))
 ) WITHOUT ROWID""",
+        """CREATE TABLE IF NOT EXISTS superseded (
+    query_id TEXT NOT NULL, passage_id TEXT NOT NULL, judge TEXT NOT NULL, round INTEGER NOT NULL, grade TEXT,
+    abstained TEXT, reason TEXT NOT NULL, model TEXT NOT NULL, prompt TEXT NOT NULL, fingerprint TEXT NOT NULL,
+    reply_key TEXT NOT NULL, position INTEGER NOT NULL, batch INTEGER NOT NULL, cut INTEGER NOT NULL,
+    digest TEXT NOT NULL, at REAL NOT NULL
+)""",
     )
 
     def enrol(self, judge: Judge, served: str, prompt: str, fingerprint: str) -> None:
@@ -62,32 +73,58 @@ class Votes(SqliteFile):
         rows = self.rows("SELECT name, model, served, prompt FROM judges ORDER BY enrolled, name")
         return {name: {"model": model, "served": served, "prompt": prompt} for name, model, served, prompt in rows}
 
-    def voted(self, query_id: str, judge: str, round_: int = 0) -> set[str]:
-        """The passages of a query that a judge has voted on."""
+    def of(self, query_id: str, judge: str, round_: int = 0) -> dict[str, Vote]:
+        """The votes of a judge on the passages of a query, by passage."""
         where = "query_id = ? AND judge = ? AND round = ?"
-        return {id_ for (id_,) in self.rows(f"SELECT passage_id FROM votes WHERE {where}", (query_id, judge, round_))}
+        rows = self.rows(f"SELECT {_COLUMNS} FROM votes WHERE {where}", (query_id, judge, round_))
+        return {vote.passage_id: vote for vote in map(_vote, rows)}
 
-    def add(self, votes: Iterable[Vote]) -> int:
-        """Keep votes, all or none; on the disk when this returns. A vote that is there already stays as it is.
+    def asked_again(self, query_id: str, judge: str, round_: int = 0) -> Counter[str]:
+        """How often a judge was asked again about each passage of a query on which it had abstained."""
+        question = (
+            "SELECT passage_id, count(*) FROM superseded WHERE query_id = ? AND judge = ? AND round = ? "
+            "AND abstained IS NOT NULL GROUP BY passage_id"
+        )
+        return Counter(dict(self.rows(question, (query_id, judge, round_))))
+
+    def abstained(self) -> frozenset[tuple[str, str, str, int]]:
+        """The query, passage, judge and round of every abstention."""
+        question = "SELECT query_id, passage_id, judge, round FROM votes WHERE abstained IS NOT NULL"
+        return frozenset((query, passage, judge, round_) for query, passage, judge, round_ in self.rows(question))
+
+    def superseded(self) -> list[Vote]:
+        """The votes that others have taken the place of, oldest first."""
+        return [_vote(row) for row in self.rows(f"SELECT {_COLUMNS} FROM superseded ORDER BY rowid")]
+
+    def add(self, votes: Iterable[Vote], *, replace: bool = False) -> int:
+        """Keep votes, all or none; on the disk when this returns.
+
+        Args:
+            votes: The votes.
+            replace: Whether they take the place of those that are there, which are then kept as superseded; else a
+                vote that is there already stays as it is.
 
         Returns:
             How many were new.
         """
+        cast = list(votes)
+        marks, same = ",".join("?" * len(Vote._fields)), "query_id = ? AND passage_id = ? AND judge = ? AND round = ?"
         with self.writing() as base:
+            if replace:
+                keys = [vote[:4] for vote in cast]
+                base.executemany(f"INSERT INTO superseded SELECT {_COLUMNS} FROM votes WHERE {same}", keys)
+                base.executemany(f"DELETE FROM votes WHERE {same}", keys)
             before = base.total_changes
-            marks = ",".join("?" * len(Vote._fields))
             # Not OR IGNORE: that would drop a vote that breaks a rule without a word.
             base.executemany(
-                f"INSERT INTO votes VALUES ({marks}) ON CONFLICT (query_id, passage_id, judge, round) DO NOTHING", votes
+                f"INSERT INTO votes VALUES ({marks}) ON CONFLICT (query_id, passage_id, judge, round) DO NOTHING", cast
             )
             return base.total_changes - before
 
     def __iter__(self) -> Iterator[Vote]:
         """Every vote, by query, passage, judge and round; one moment of the file while votes are added."""
-        columns = ", ".join(Vote._fields)
-        for row in self.stream(f"SELECT {columns} FROM votes ORDER BY query_id, passage_id, judge, round"):
-            vote = Vote(*row)
-            yield vote._replace(cut=bool(vote.cut))
+        question = f"SELECT {_COLUMNS} FROM votes ORDER BY query_id, passage_id, judge, round"
+        return map(_vote, self.stream(question))
 
     def pairs(self) -> Iterator[tuple[tuple[str, str], tuple[Vote, ...]]]:
         """Each pair of query and passage with its votes, one at a time."""
@@ -96,3 +133,8 @@ class Votes(SqliteFile):
 
     def __len__(self) -> int:
         return int(self.rows("SELECT count(*) FROM votes")[0][0])
+
+
+def _vote(row: Sequence[Any]) -> Vote:
+    vote = Vote(*row)
+    return known_abstention(vote._replace(cut=bool(vote.cut)))
