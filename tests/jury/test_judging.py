@@ -32,7 +32,16 @@ class Court:
     """A pool, a server and a client, opened together."""
 
     def __init__(
-        self, folder: Path, server: Server, jury=JURY, pairs=PAIRS, texts=TEXTS, settings=None, budget=None, retry=False, **model
+        self,
+        folder: Path,
+        server: Server,
+        jury=JURY,
+        pairs=PAIRS,
+        texts=TEXTS,
+        settings=None,
+        budget=None,
+        retry=False,
+        **model,
     ):
         self.work = make_pool(folder, pairs, texts) if not (folder / "pool.jsonl").exists() else None
         self.stack = ExitStack()
@@ -46,7 +55,6 @@ class Court:
             self.votes,
             self.llm,
             settings or JudgingSettings(batch=5),
-            retry=retry,
         )
 
     def __enter__(self):

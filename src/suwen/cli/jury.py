@@ -29,8 +29,12 @@ CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")
 ]
 With = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option("--with", metavar="RETRIEVER", help="`lexical`, `dense`, `dense:TIER`, `hybrid`, or `dense@INDEX`."),
+]
+Runs = Annotated[
+    list[str] | None,
+    typer.Option("--run", metavar="[NAME=]FILE", help="What another system found: a TREC run, or .json; repeat."),
 ]
 Judges = Annotated[
     list[str], typer.Option("--judge", "-j", metavar="JUDGE", help="A judge: MODEL, MODEL:en or NAME=MODEL:en; repeat.")
@@ -70,7 +74,8 @@ jury_app.add_typer(reviewing.review_app)
 def pool(
     collection: CollectionPath,
     work: Work,
-    retrievers: With = ["lexical", "dense"],  # noqa: B006 (typer's way to say a default)
+    retrievers: With = None,
+    runs: Runs = None,
     depth: Annotated[int, typer.Option("--depth", min=1, help="How many of each retriever's.")] = 100,
     index: IndexOption = None,
     pair: PairOption = None,
@@ -82,15 +87,16 @@ def pool(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Gather what several retrievers find for each query.
+    """Gather what several retrievers find for each query: lexical and dense, unless others or runs are named.
 
-    Example: `suwen jury pool my-collection work --with lexical --with dense:l6 --with dense@other-index --depth 100`
+    Example: `suwen jury pool my-collection work --with lexical --with dense@other-index --run theirs=runs/theirs.trec`
     """
     folder, opened = JuryFolder(work), Collection.open(collection)
     pooled = _pool(
         folder,
         opened,
-        retrievers,
+        retrievers or ([] if runs else ["lexical", "dense"]),
+        runs=runs or [],
         index=index,
         pair=pair,
         depth=depth,
@@ -181,7 +187,8 @@ def _show_judged(done: Judged, json: bool) -> None:
     show(
         plain(done),
         f"{done.votes:,} votes, {done.abstentions:,} of them abstentions{why}; {done.asked_again:,} passages asked "
-        f"again; {done.spent.calls:,} calls, {done.spent.tokens:,} tokens, cost {done.spent.cost:.4g}, {done.seconds:,.0f} s",
+        f"again; {done.spent.calls:,} calls, {done.spent.tokens:,} tokens, cost {done.spent.cost:.4g}, "
+        f"{done.seconds:,.0f} s",
         json=json,
     )
     if done.stopped and not json:
@@ -256,7 +263,8 @@ def audit(
     judges: Judges,
     session: Spending,
     split: Split = None,
-    retrievers: With = ["dense"],  # noqa: B006
+    retrievers: With = None,
+    runs: Runs = None,
     depth: Annotated[int, typer.Option("--depth", min=1, help="How many of each retriever's.")] = 50,
     index: IndexOption = None,
     pair: PairOption = None,
@@ -282,7 +290,8 @@ def audit(
     if not folder.pool.is_file():
         # Benchmarks ask the same thing twice now and then; that is theirs, and no reason not to audit them.
         more: dict[str, Any] = {"split": split, "queries": queries, "duplicates": "keep", "originals": originals}
-        _pool(folder, opened, retrievers, index=index, pair=pair, depth=depth, **more)
+        named = retrievers or ([] if runs else ["dense"])
+        _pool(folder, opened, named, runs=runs or [], index=index, pair=pair, depth=depth, **more)
     done = _judge(folder, jury, session, JudgingSettings(batch, seed, 0.0, reasons), json)
     if not done.complete:
         _show_judged(done, json)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from suwen.corpora.tabular import records
 from suwen.durable import write_lines
@@ -120,7 +120,19 @@ def text_digest(query: str, passage: str) -> str:
     return _digits(f"{query}\0{passage}")
 
 
-def is_on(vote: Vote, query: str, passage: str) -> bool:
+class Cast(Protocol):
+    """What of a vote tells the text it was cast on."""
+
+    @property
+    def digest(self) -> str:
+        """Of the texts."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the passage was cut."""
+
+
+def is_on(vote: Cast, query: str, passage: str) -> bool:
     """Whether a vote was cast on these texts, and not on others that the same ids had then.
 
     Votes of 0.2.0 know the passage alone, as it was shown: cut anywhere and marked, where it was cut.
