@@ -1,4 +1,7 @@
-"""Verbs of ``suwen jury``: ``pool``, ``judge``, ``consensus``, ``report``, ``audit``. Those of ``review`` are apart."""
+"""Verbs of ``suwen jury``: ``pool``, ``judge``, ``consensus``, ``report``, ``audit``.
+
+Those of ``review`` are in ``reviewing``, those for other people's tools in ``jury_exchange``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from suwen.cli import reviewing
+from suwen.cli.jury_exchange import VERBS as EXCHANGE
 from suwen.cli.model_options import Spending, client, with_options
 from suwen.cli.options import Json
 from suwen.cli.output import NEGATIVE, counting, measuring, say, show
@@ -299,3 +303,7 @@ def audit(
     audited = means(audit_folder(folder, collection.name, qrels, Rule(mode, worst), [one.name for one in jury]))
     lines = (f"{name:<28}{mean:8.2f} per query" for name, mean in audited.items())
     show(audited, *lines, str(folder.audit), json=json)
+
+
+for name, verb in EXCHANGE.items():
+    jury_app.command(name)(verb)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from suwen.corpora.files import CorpusError, open_text
+from suwen.durable import write_text
 
 
 class RunLine(NamedTuple):
@@ -106,3 +107,49 @@ def named_run(spec: str) -> tuple[str, Path]:
     name, equals, file = spec.rpartition("=")
     path = Path(file)
     return (name if equals and name else path.name.removesuffix(".gz").rpartition(".")[0] or path.name), path
+
+
+def read_trec_qrels(path: Path) -> dict[str, dict[str, int]]:
+    """Read judgements as TREC has them, ``query 0 document grade``, or as BEIR has them, ``query document grade``.
+
+    Raises:
+        CorpusError: There is no such file, a line is neither, a grade is no whole number, or a pair is judged twice.
+    """
+    if not path.is_file():
+        raise CorpusError(f"{path}: there are no judgements here; check the path")
+    qrels: dict[str, dict[str, int]] = {}
+    with open_text(path) as lines:
+        for number, line in enumerate(lines, 1):
+            cells = line.split("\t") if line.count("\t") in (2, 3) else line.split()
+            if not line.strip() or (number == 1 and not _is_whole(cells[-1])):
+                continue
+            if len(cells) not in (3, 4) or not _is_whole(cells[-1]):
+                raise CorpusError(f"{path}:{number}: not a judgement; write `query 0 document grade` (a whole number)")
+            own = qrels.setdefault(cells[0].strip(), {})
+            document = cells[-2].strip()
+            if document in own:
+                raise CorpusError(f"{path}:{number}: query {cells[0]!r} judges {document!r} twice; keep one of them")
+            own[document] = int(cells[-1])
+    if not qrels:
+        raise CorpusError(f"{path}: there is no judgement in it")
+    return qrels
+
+
+def write_trec_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]]) -> int:
+    """Write judgements as TREC's tools read them, whole or not at all; gives their number.
+
+    Raises:
+        CorpusError: An id has white space in it, which would shift the columns.
+    """
+    lines = []
+    for query, own in qrels.items():
+        for document, grade in own.items():
+            if any(part != "".join(part.split()) or not part for part in (query, document)):
+                raise CorpusError(f"{query!r} or {document!r} has white space in it, which no qrels file can carry")
+            lines.append(f"{query} 0 {document} {grade}\n")
+    write_text(path, "".join(lines))
+    return len(lines)
+
+
+def _is_whole(text: str) -> bool:
+    return text.strip().lstrip("-").isdigit()

@@ -155,9 +155,8 @@ def anonymise_file(
 def _as_it_was(record: Mapping[str, Any], masked: Document) -> dict[str, Any]:
     """The record with masked texts in their places, and every field that it had under its own name."""
     id_field, text_field, title_field = document_fields(record, "")
-    texts = {id_field or "_id": masked.id, text_field: masked.text} | (
-        {title_field: masked.title} if title_field else {}
-    )
+    texts = {text_field: masked.text} | ({title_field: masked.title} if title_field else {})
+    # An id is left as it was written: a number stays one.
     return {**({} if id_field else {"_id": masked.id}), **record, **masked.metadata, **texts}
 
 

@@ -197,13 +197,14 @@ def write_csv(path: Path, sample: Iterable[Sampled]) -> None:
     ordered = sorted(sample, key=lambda one: one.pair)
     sheet = io.StringIO()
     csv.writer(sheet).writerows(
-        [COLUMNS, *((one.pair, _plain(one.query), _plain(one.passage), "", "") for one in ordered)]
+        [COLUMNS, *((one.pair, as_cell(one.query), as_cell(one.passage), "", "") for one in ordered)]
     )
     # The mark at the beginning says to a spreadsheet that this is UTF-8.
     write_text(path, "\ufeff" + sheet.getvalue())
 
 
-def _plain(text: str) -> str:
+def as_cell(text: str) -> str:
+    """A text as a cell of a spreadsheet, which must not take it for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

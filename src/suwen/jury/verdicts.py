@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
@@ -195,6 +195,11 @@ class Verdict:
         """The jury's own label."""
         label: Label = self.ruling.get("label", self.label)
         return label
+
+    @property
+    def by_the_jury(self) -> Verdict:
+        """The verdict with the jury's own label."""
+        return replace(self, label=self.jury_label)
 
     @property
     def rule(self) -> str:

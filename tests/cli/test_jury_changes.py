@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -10,76 +11,22 @@ from pathlib import Path
 
 import pytest
 
+# Tests are imported by file (import-mode=importlib), so a neighbour is not on the path.
+sys.path.insert(0, str(Path(__file__).parent))
+from jury_bench import QUERIES, TEXTS, bench, labels, play
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "jury"))
 from court import by_mark, judges
-from server import Fault, Says, Server
+from server import Fault, Says
 
-from suwen.corpora.collection import write_collection
-from suwen.corpora.records import Document, Qrel, Query
+from suwen.corpora.records import Query
 from suwen.jury.verdicts import read_verdicts
 from suwen.jury.votes import Votes
 
-QUERIES = [Query("q1", "高血压怎么吃"), Query("q2", "结石能溶解吗")]
-#: A passage ends in the grade that the scripted judges give it.
-TEXTS = {f"p{n}": f"第{n}段 等级 {'SADDC'[n % 5]}" for n in range(10)}
+__all__ = ["bench", "play"]
 SOURCE = Path(__file__).parents[2] / "src"
 RUN = "from suwen.cli.main import run; run()"
-
-
-class Bench:
-    """A collection, a scripted server and the commands over them."""
-
-    def __init__(self, suwen, server: Server) -> None:
-        self.suwen, self.server = suwen, server
-        models = "".join(
-            f'[llm.models.{name}]\nendpoint = "here"\nmodel = "{name}"\nprice_out = 1.0\nmax_tokens = 600\n'
-            for name in ("one", "two", "three")
-        )
-        here = f'[llm.endpoints.here]\nbase_url = "{server.url}"\nbackoff = 0.01\nconcurrency = 2\n'
-        Path("suwen.toml").write_text(here + models)
-        self.write(TEXTS)
-        run = [f"{query.id} Q0 {id_} {n} {9 - n} x" for query in QUERIES for n, id_ in enumerate(TEXTS)]
-        Path("theirs.run").write_text("\n".join(run))
-
-    def write(self, texts, queries=QUERIES) -> None:
-        """Put a collection in the place of the one that is there, and pool it again."""
-        subprocess.run(["rm", "-rf", "collection"], check=True)
-        documents = [Document(id_, text) for id_, text in texts.items()]
-        qrels = {"test": [Qrel("q1", "p0", 1), Qrel("q2", "p2", 1)]}
-        write_collection("collection", documents, queries, qrels)
-
-    def pool(self):
-        return self("pool", "collection", "work", "--run", "theirs.run", "--depth", 10)
-
-    def __call__(self, *arguments):
-        done = self.suwen("jury", *arguments, "--json")
-        return done.code, done.json if done.out.strip().startswith(("{", "[")) else done.err
-
-    def judge(self, *names, **options):
-        more = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)]
-        return self("judge", "work", *(f"-j{name}" for name in names), "--batch", 5, *filter(lambda x: x != "", more))
-
-    def votes(self):
-        with Votes("work/votes.db") as votes:
-            return {(v.query_id, v.passage_id, v.judge): v for v in votes}
-
-
-@pytest.fixture
-def play():
-    """What the server's models say; a test may put another in its place."""
-    return {"now": judges(by_mark)}
-
-
-@pytest.fixture
-def bench(suwen, tmp_path, monkeypatch, play):
-    monkeypatch.chdir(tmp_path)
-    with Server(lambda body: play["now"](body), models=("one", "two", "three")) as server:
-        yield Bench(suwen, server)
-
-
-def labels():
-    return {(v.query_id, v.passage_id): v.label for v in read_verdicts("work/verdicts.jsonl")}
 
 
 def test_votes_on_a_text_that_has_changed_label_nothing(bench):
@@ -143,11 +90,11 @@ def test_agreement_is_with_the_jury_and_not_with_the_experts_themselves(bench):
     bench("review", "sample", "work", "--size", 20)
     _disagree("work/review/sample.csv", "labels.csv")
     bench("review", "import", "work", "labels.csv", "--reviewer", "li")
-    code, first = bench("review", "agreement", "work")
+    _, first = bench("review", "agreement", "work")
     assert first["overall"]["agreed"] == 0 and first["overall"]["of"] == 20 and first["overall"]["kappa"] < 0
     bench("consensus", "work", "--reviewed")
     bench("review", "sample", "work", "--size", 20, "--again")
-    code, after = bench("review", "agreement", "work")
+    _, after = bench("review", "agreement", "work")
     assert after["overall"]["agreed"] == 0 and after["overall"]["of"] == 20 and not after["outdated"]
     assert after["rule"] == "unanimous, S and A positive; by one, two"
     bench("consensus", "work", "--worst", "C")
@@ -161,8 +108,6 @@ def test_agreement_is_with_the_jury_and_not_with_the_experts_themselves(bench):
 
 def _disagree(sheet: str, to: str) -> None:
     """An expert who says the opposite of every grade."""
-    import csv
-
     with Path(sheet).open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
