@@ -141,6 +141,8 @@ def test_one_judge_alone_has_no_kappa():
     assert math.isnan(nobody.sides.value) and nobody.queries == []
 
 
+# statsmodels has no standard error of some of these, and says so.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=60))
 def test_weighted_kappa_is_that_of_statsmodels(pairs):
     left, right = np.array(pairs).T

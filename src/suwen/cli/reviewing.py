@@ -12,7 +12,7 @@ from suwen.cli.output import out, print_json, print_table, say, show
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.jury_report import plain
 from suwen.jury.review import Reviews, import_labels, review_report, review_rows
-from suwen.jury.review_page import LOOPBACK, ReviewPage
+from suwen.jury.review_page import LOOPBACK, ReviewPage, guidelines_of
 from suwen.jury.review_page import serve as bound
 from suwen.jury.sampling import FALSE_NEGATIVE, read_sample, sample_folder
 from suwen.jury.verdicts import read_verdicts
@@ -63,15 +63,21 @@ def serve(
         str, typer.Option("--host", help="The address to serve at; others than this machine's reach all.")
     ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8765,
+    guidelines: Annotated[
+        Path | None, typer.Option("--guidelines", help="What reviewers go by, a text [WORK/review/guidelines.md].")
+    ] = None,
 ) -> None:
     """Serve the labelling page: keys 1, 2, 3; several reviewers; stop and go on at any time. Ctrl-C ends it.
+
+    It shows the guidelines and everybody's progress; where reviewers differ, one of them settles it there.
 
     Example: `suwen jury review serve work`
     """
     folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
-        page = ReviewPage(drawn, reviews, LOOPBACK if host in LOOPBACK else None)
+        hosts = LOOPBACK if host in LOOPBACK else None
+        page = ReviewPage(drawn, reviews, hosts, guidelines_of(folder, guidelines))
         server = bound(page, host, port)
         if host not in LOOPBACK:
             say("anyone who reaches this address can read the sample and label it: put a server with logins in front")

@@ -100,10 +100,9 @@ class Reviews(SqliteFile):
         return labels | {pair: label for pair, label in final.items() if label is not None}
 
     def disputed(self) -> list[str]:
-        """The pairs on which reviewers differ and nobody has settled it: positive against negative."""
-        final = self.adjudicated()
+        """The pairs on which reviewers differ, positive against negative, settled or not."""
         said = {pair: {one.label for one in by.values()} for pair, by in self.latest().items()}
-        return [pair for pair, labels in said.items() if {"positive", "negative"} <= labels and pair not in final]
+        return [pair for pair, labels in said.items() if {"positive", "negative"} <= labels]
 
 
 def settled(said: Iterable[Opinion]) -> Label | None:
