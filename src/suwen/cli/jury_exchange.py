@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -87,4 +88,4 @@ def systems(
     )
 
 
-VERBS = {"sheet": sheet, "import": take, "qrels": qrels, "systems": systems}
+VERBS: dict[str, Callable[..., None]] = {"sheet": sheet, "import": take, "qrels": qrels, "systems": systems}

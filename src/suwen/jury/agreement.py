@@ -166,8 +166,9 @@ def cohen_kappa(left: npt.ArrayLike, right: npt.ArrayLike, weights: npt.ArrayLik
     a, b = np.asarray(left), np.asarray(right)
     if not len(a):
         return math.nan
-    agreed = float(np.average(a == b, weights=weights))
-    shares = [np.average([a == value, b == value], axis=1, weights=weights) for value in np.union1d(a, b)]
+    counts = np.ones(len(a)) if weights is None else np.asarray(weights, np.float64)
+    agreed = float(np.average(a == b, weights=counts))
+    shares = [np.average([a == value, b == value], axis=1, weights=counts) for value in np.union1d(a, b)]
     chance = float(np.prod(shares, axis=1).sum())
     return (agreed - chance) / (1 - chance) if chance < 1 - 1e-12 else math.nan
 

@@ -114,9 +114,10 @@ class Jury:
                 yield from (queue.pop(0) for queue in queues if queue)
 
     def _missing(self, pooled: PooledQuery, texts: Mapping[str, str], judge: JudgeRequests, round_: int) -> list[Batch]:
-        """The batches of a query that a judge has not voted on as its texts are, abstentions first where they are."""
+        """The batches of a query that a judge has not voted on as its texts are; what is tried again comes first."""
         name = judge.judge.name
-        cast, tries = (look(pooled.id, name, round_) for look in (self._votes.of, self._votes.asked_again))
+        cast = self._votes.of(pooled.id, name, round_)
+        tries = self._votes.asked_again(pooled.id, name, round_)
         again = {id_ for id_ in cast if (pooled.id, id_, name, round_) in self._retried}
         done = {id_ for id_, vote in cast.items() if id_ in texts and is_on(vote, pooled.text, texts[id_])} - again
         missing = [id_ for id_ in order(list(texts), self.settings, pooled.id, name) if id_ not in done]

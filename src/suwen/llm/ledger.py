@@ -83,8 +83,8 @@ class _Bills:
         self.cost = max(self.cost, actual.cost / estimate.cost if estimate.cost else 1.0)
 
     def applied(self, estimate: Spent) -> Spent:
-        tokens = (math.ceil(self.tokens * one) for one in (estimate.tokens_in, estimate.tokens_out))
-        return Spent(estimate.calls, *tokens, self.cost * estimate.cost)
+        tokens_in, tokens_out = (math.ceil(self.tokens * one) for one in (estimate.tokens_in, estimate.tokens_out))
+        return Spent(estimate.calls, tokens_in, tokens_out, self.cost * estimate.cost)
 
 
 class _Flight(NamedTuple):
