@@ -61,18 +61,13 @@ class SqliteFile:
 
     def _make(self) -> None:
         self._base.execute("PRAGMA synchronous=FULL")
-        if self.rows("SELECT 1 FROM sqlite_master LIMIT 1") and not self._lacks_tables():
+        if self.rows("SELECT 1 FROM sqlite_master LIMIT 1"):
             return
         with self.writing() as base:
             for statement in self.tables:
                 base.execute(statement)
             base.execute(f"PRAGMA application_id={self.application}")
             base.execute(f"PRAGMA user_version={self.version}")
-
-    def _lacks_tables(self) -> bool:
-        """Whether this is a file of this kind in an older form: what it lacks is added, and what it has stays."""
-        ((application,),), ((version,),) = self.rows("PRAGMA application_id"), self.rows("PRAGMA user_version")
-        return bool(self.application) and application == self.application and version < self.version
 
     def _check(self) -> None:
         ((application,),), ((version,),) = self.rows("PRAGMA application_id"), self.rows("PRAGMA user_version")

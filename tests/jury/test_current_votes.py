@@ -50,19 +50,29 @@ def test_a_store_of_0_2_0_opens_and_keeps_its_votes(tmp_path):
         votes.enrol(Judge("a", "m"), "m", "grade/zh/2", "f")
         votes.add([vote("q", "p", "a", "S")])
     base = sqlite3.connect(path)
-    base.execute("DROP TABLE superseded")
     base.execute("INSERT INTO votes SELECT query_id, 'p2', judge, round, NULL, 'missing', reason, model, prompt, "
                  "fingerprint, reply_key, position, batch, cut, digest, at FROM votes")  # fmt: skip
-    base.execute("PRAGMA user_version=1")
     base.commit()
     base.close()
     with Votes(path, create=False) as votes:
         assert [(v.passage_id, v.grade, v.abstained) for v in votes] == [("p", "S", None), ("p2", None, "malformed")]
         assert votes.add([vote("q", "p", "a", "D")], replace=True) == 1
         assert [v.grade for v in votes.superseded()] == ["S"]
-    base = sqlite3.connect(path)
-    assert base.execute("PRAGMA user_version").fetchone() == (2,)
-    base.close()
+        assert len(votes) == 2 and [(v.passage_id, v.grade) for v in votes] == [("p", "D"), ("p2", None)]
+
+
+def test_votes_that_others_took_the_place_of_are_kept_by_round(tmp_path):
+    with Votes(tmp_path / "votes.db") as votes:
+        for at, grade in enumerate("SAB"):
+            for round_ in (0, 1):
+                votes.add([vote("q", "p", "a", grade, round_, at=float(at))], replace=True)
+        votes.add([vote("q", "p", "a", None, 1, at=9.0)], replace=True)
+        votes.add([vote("q", "p", "a", "D", 1, at=10.0)], replace=True)
+        assert [(v.grade, v.round) for v in votes] == [("B", 0), ("D", 1)] and len(votes) == 2
+        kept = [(v.grade, v.round) for v in votes.superseded()]
+        assert kept == [("S", 0), ("S", 1), ("A", 0), ("A", 1), ("B", 1), (None, 1)]
+        assert votes.asked_again("q", "a", 1) == {"p": 1} and votes.asked_again("q", "a") == {}
+        assert votes.of("q", "a", 1)["p"].grade == "D"
 
 
 def test_a_verdict_of_0_2_0_is_read_with_todays_names(tmp_path):

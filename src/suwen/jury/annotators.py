@@ -10,12 +10,12 @@ import csv
 import io
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from suwen.corpora.files import open_text
-from suwen.durable import write_text
+from suwen.durable import replacing
 from suwen.jury.judge_batches import grade_of
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
@@ -31,7 +31,9 @@ _MODEL, _PROMPT = "human", "annotator/-/1"
 #: TREC's scale, and what says that somebody cannot tell.
 _NUMBERS: Mapping[str, Grade] = {"3": "S", "2": "A", "1": "B", "0": "D"}
 _UNSURE = frozenset({"?", "unsure", "不确定"})
-Texts2 = dict[tuple[str, str], tuple[str, str]]
+#: The ids of a query and a passage.
+Pair = tuple[str, str]
+Row = Mapping[str, str | None]
 
 
 class Imported(NamedTuple):
@@ -43,27 +45,28 @@ class Imported(NamedTuple):
 
 def write_sheet(folder: JuryFolder, to: Path) -> int:
     """Write the pool as a CSV for annotators, with its texts; gives the number of pairs."""
-    pairs = 0
-
-    def rows() -> Iterator[Iterable[str]]:
-        nonlocal pairs
-        yield COLUMNS
+    count = 0
+    # The mark at the beginning of utf-8-sig says to a spreadsheet that this is UTF-8.
+    with replacing(to) as raw:
+        text = io.TextIOWrapper(raw, "utf-8-sig", "backslashreplace", newline="")
+        sheet = csv.writer(text)
+        sheet.writerow(COLUMNS)
         for (query_id, passage_id), (query, passage) in _pairs(folder):
-            pairs += 1
-            yield query_id, passage_id, as_cell(query), as_cell(passage), "", ""
-
-    sheet = io.StringIO()
-    csv.writer(sheet).writerows(rows())
-    # The mark at the beginning says to a spreadsheet that this is UTF-8.
-    write_text(to, "\ufeff" + sheet.getvalue())
-    return pairs
+            sheet.writerow((query_id, passage_id, as_cell(query), as_cell(passage), "", ""))
+            count += 1
+        # Not closed: the file is synced to the disk first.
+        text.detach()
+    return count
 
 
-def _pairs(folder: JuryFolder) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+def _pairs(folder: JuryFolder, wanted: Container[Pair] | None = None) -> Iterator[tuple[Pair, tuple[str, str]]]:
+    """The pairs of the pool with their texts: all, or those that are wanted."""
     with Texts(folder.texts) as texts:
         for pooled in read_pool(folder.pool):
-            found = texts.get([one.passage_id for one in pooled.candidates])
-            yield from (((pooled.id, id_), (pooled.text, text)) for id_, text in found.items())
+            ids = [
+                one.passage_id for one in pooled.candidates if wanted is None or (pooled.id, one.passage_id) in wanted
+            ]
+            yield from (((pooled.id, id_), (pooled.text, text)) for id_, text in texts.get(ids).items())
 
 
 def import_votes(folder: JuryFolder, path: Path, annotator: str | None = None) -> Imported:
@@ -78,26 +81,38 @@ def import_votes(folder: JuryFolder, path: Path, annotator: str | None = None) -
         path: The file.
         annotator: Who graded, unless a column says so.
     """
-    known = dict(_pairs(folder))
+    rows, empty = _graded_rows(path)
+    known = dict(_pairs(folder, {_pair(row) for _, row in rows}))
     taken: dict[tuple[str, str, str], Vote] = {}
+    for place, row in rows:
+        vote = _vote(row, place, known, annotator)
+        if taken.setdefault(vote[:3], vote) is not vote:
+            raise JuryProblem(f"{place}: {vote.judge} grades this pair a second time: keep one of the rows")
+    return Imported(_store(folder, taken.values()), empty)
+
+
+def _graded_rows(path: Path) -> tuple[list[tuple[str, Row]], int]:
+    """The rows that have a grade, with their places, and how many have none."""
+    graded: list[tuple[str, Row]] = []
     empty = 0
     with open_text(path) as file:
         rows = csv.DictReader(file)
         if missing := {"query_id", "passage_id", "grade"} - set(rows.fieldnames or ()):
             raise JuryProblem(f"{path}: the column {min(missing)!r} is missing: take the CSV of `suwen jury sheet`")
         for row in rows:
-            place, vote = f"{path}:{rows.line_num}", None
             if (row["grade"] or "").strip():
-                vote = _vote(row, place, known, annotator)
-            if vote is None:
+                graded.append((f"{path}:{rows.line_num}", row))
+            else:
                 empty += 1
-            elif taken.setdefault(vote[:3], vote) is not vote:
-                raise JuryProblem(f"{place}: {vote.judge} grades this pair a second time: keep one of the rows")
-    return Imported(_store(folder, taken.values()), empty)
+    return graded, empty
 
 
-def _vote(row: Mapping[str, str | None], place: str, known: Texts2, annotator: str | None) -> Vote:
-    query_id, passage_id = (row["query_id"] or "").strip(), (row["passage_id"] or "").strip()
+def _pair(row: Row) -> Pair:
+    return (row["query_id"] or "").strip(), (row["passage_id"] or "").strip()
+
+
+def _vote(row: Row, place: str, known: Mapping[Pair, tuple[str, str]], annotator: str | None) -> Vote:
+    query_id, passage_id = _pair(row)
     if (query_id, passage_id) not in known:
         raise JuryProblem(
             f"{place}: query {query_id!r} and passage {passage_id!r} are not in the pool: of another one?"

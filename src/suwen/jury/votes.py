@@ -2,7 +2,8 @@
 
 The votes of a batch are written in one transaction that is on the disk when ``add`` returns. Vote and judge stay
 together: a judge's name stands for one model and one prompt, and votes of another kind under it are refused. A vote
-that another takes the place of, since the text has changed or an abstention was asked about again, is kept apart.
+that another takes the place of, since the text has changed or an abstention was asked about again, is kept under a
+round below 0, which nothing else has: -1 for the first one of round 0, -2 of round 1, -3 for the second one of round 0.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from suwen.jury.verdicts import Judge, JuryProblem, Vote, known_abstention
 from suwen.sqlite_file import SqliteFile
 
 _COLUMNS = ", ".join(Vote._fields)
+#: The rounds a vote may be of.
+_ROUNDS = 2
+_SAME_PAIR = "query_id = ? AND passage_id = ? AND judge = ?"
+#: Of a superseded vote: which round it was of.
+_WAS_ROUND = f"round < 0 AND (-round - 1) % {_ROUNDS} = ?"
 
 
 class VotesProblem(JuryProblem):
@@ -28,7 +34,7 @@ class Votes(SqliteFile):
     holds = "votes"
     made_by = "let judges vote first, with `suwen jury judge`"
     problem = VotesProblem
-    application, version = 0x5357564F, 2
+    application, version = 0x5357564F, 1
     tables = (
         """CREATE TABLE IF NOT EXISTS judges (
     name TEXT PRIMARY KEY, model TEXT NOT NULL, served TEXT NOT NULL, prompt TEXT NOT NULL, fingerprint TEXT NOT NULL,
@@ -41,12 +47,6 @@ class Votes(SqliteFile):
     digest TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (query_id, passage_id, judge, round), CHECK ((grade IS NULL) <> (abstained IS NULL))
 ) WITHOUT ROWID""",
-        """CREATE TABLE IF NOT EXISTS superseded (
-    query_id TEXT NOT NULL, passage_id TEXT NOT NULL, judge TEXT NOT NULL, round INTEGER NOT NULL, grade TEXT,
-    abstained TEXT, reason TEXT NOT NULL, model TEXT NOT NULL, prompt TEXT NOT NULL, fingerprint TEXT NOT NULL,
-    reply_key TEXT NOT NULL, position INTEGER NOT NULL, batch INTEGER NOT NULL, cut INTEGER NOT NULL,
-    digest TEXT NOT NULL, at REAL NOT NULL
-)""",
     )
 
     def enrol(self, judge: Judge, served: str, prompt: str, fingerprint: str) -> None:
@@ -82,19 +82,20 @@ class Votes(SqliteFile):
     def asked_again(self, query_id: str, judge: str, round_: int = 0) -> Counter[str]:
         """How often a judge was asked again about each passage of a query on which it had abstained."""
         question = (
-            "SELECT passage_id, count(*) FROM superseded WHERE query_id = ? AND judge = ? AND round = ? "
+            f"SELECT passage_id, count(*) FROM votes WHERE query_id = ? AND judge = ? AND {_WAS_ROUND} "
             "AND abstained IS NOT NULL GROUP BY passage_id"
         )
         return Counter(dict(self.rows(question, (query_id, judge, round_))))
 
     def abstained(self) -> frozenset[tuple[str, str, str, int]]:
         """The query, passage, judge and round of every abstention."""
-        question = "SELECT query_id, passage_id, judge, round FROM votes WHERE abstained IS NOT NULL"
+        question = "SELECT query_id, passage_id, judge, round FROM votes WHERE abstained IS NOT NULL AND round >= 0"
         return frozenset((query, passage, judge, round_) for query, passage, judge, round_ in self.rows(question))
 
     def superseded(self) -> list[Vote]:
-        """The votes that others have taken the place of, oldest first."""
-        return [_vote(row) for row in self.rows(f"SELECT {_COLUMNS} FROM superseded ORDER BY rowid")]
+        """The votes that others have taken the place of, with the rounds they had, oldest first."""
+        rows = self.rows(f"SELECT {_COLUMNS} FROM votes WHERE round < 0 ORDER BY at, round DESC")
+        return [vote._replace(round=(-vote.round - 1) % _ROUNDS) for vote in map(_vote, rows)]
 
     def add(self, votes: Iterable[Vote], *, replace: bool = False) -> int:
         """Keep votes, all or none; on the disk when this returns.
@@ -107,13 +108,13 @@ class Votes(SqliteFile):
         Returns:
             How many were new.
         """
-        cast = list(votes)
-        marks, same = ",".join("?" * len(Vote._fields)), "query_id = ? AND passage_id = ? AND judge = ? AND round = ?"
+        cast, marks = list(votes), ",".join("?" * len(Vote._fields))
         with self.writing() as base:
-            if replace:
-                keys = [vote[:4] for vote in cast]
-                base.executemany(f"INSERT INTO superseded SELECT {_COLUMNS} FROM votes WHERE {same}", keys)
-                base.executemany(f"DELETE FROM votes WHERE {same}", keys)
+            for vote in cast if replace else ():
+                earlier = f"SELECT count(*) FROM votes WHERE {_SAME_PAIR} AND {_WAS_ROUND}"
+                (count,) = base.execute(earlier, vote[:4]).fetchone()
+                aside = -(_ROUNDS * count + vote.round + 1)
+                base.execute(f"UPDATE votes SET round = ? WHERE {_SAME_PAIR} AND round = ?", (aside, *vote[:4]))
             before = base.total_changes
             # Not OR IGNORE: that would drop a vote that breaks a rule without a word.
             base.executemany(
@@ -123,7 +124,7 @@ class Votes(SqliteFile):
 
     def __iter__(self) -> Iterator[Vote]:
         """Every vote, by query, passage, judge and round; one moment of the file while votes are added."""
-        question = f"SELECT {_COLUMNS} FROM votes ORDER BY query_id, passage_id, judge, round"
+        question = f"SELECT {_COLUMNS} FROM votes WHERE round >= 0 ORDER BY query_id, passage_id, judge, round"
         return map(_vote, self.stream(question))
 
     def pairs(self) -> Iterator[tuple[tuple[str, str], tuple[Vote, ...]]]:
@@ -132,7 +133,7 @@ class Votes(SqliteFile):
             yield pair, tuple(votes)
 
     def __len__(self) -> int:
-        return int(self.rows("SELECT count(*) FROM votes")[0][0])
+        return int(self.rows("SELECT count(*) FROM votes WHERE round >= 0")[0][0])
 
 
 def _vote(row: Sequence[Any]) -> Vote:
