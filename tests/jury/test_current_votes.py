@@ -56,7 +56,7 @@ def test_a_store_of_0_2_0_opens_and_keeps_its_votes(tmp_path):
     base.close()
     with Votes(path, create=False) as votes:
         assert [(v.passage_id, v.grade, v.abstained) for v in votes] == [("p", "S", None), ("p2", None, "malformed")]
-        assert votes.add([vote("q", "p", "a", "D")], replace=True) == 1
+        assert votes.replace([vote("q", "p", "a", "D")]) == 1
         assert [v.grade for v in votes.superseded()] == ["S"]
         assert len(votes) == 2 and [(v.passage_id, v.grade) for v in votes] == [("p", "D"), ("p2", None)]
 
@@ -65,9 +65,9 @@ def test_votes_that_others_took_the_place_of_are_kept_by_round(tmp_path):
     with Votes(tmp_path / "votes.db") as votes:
         for at, grade in enumerate("SAB"):
             for round_ in (0, 1):
-                votes.add([vote("q", "p", "a", grade, round_, at=float(at))], replace=True)
-        votes.add([vote("q", "p", "a", None, 1, at=9.0)], replace=True)
-        votes.add([vote("q", "p", "a", "D", 1, at=10.0)], replace=True)
+                votes.replace([vote("q", "p", "a", grade, round_, at=float(at))])
+        votes.replace([vote("q", "p", "a", None, 1, at=9.0)])
+        votes.replace([vote("q", "p", "a", "D", 1, at=10.0)])
         assert [(v.grade, v.round) for v in votes] == [("B", 0), ("D", 1)] and len(votes) == 2
         kept = [(v.grade, v.round) for v in votes.superseded()]
         assert kept == [("S", 0), ("S", 1), ("A", 0), ("A", 1), ("B", 1), (None, 1)]

@@ -118,6 +118,16 @@ def test_a_call_that_ended_is_one_line_of_the_ledger(tmp_path: Path, configured)
         assert (row.calls, row.replies, row.unknown, row.unknown_cost) == (5, 4, 0, 0.0) and server.total == 5
 
 
+def test_a_call_that_was_turned_away_is_not_unknown(tmp_path: Path, configured, monkeypatch) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    with Server(key="another") as server:
+        with LLM.open(configured(server.url, key_env="TEST_KEY"), tmp_path / "r.db") as llm:
+            with pytest.raises(EndpointProblem, match="rejected the key"):
+                llm.run(asks(1), lambda *_: None)
+            (row,) = llm.ledger()
+        assert (row.calls, row.replies, row.unknown) == (1, 0, 0)
+
+
 def test_three_requests_refused_alike_end_the_run(tmp_path: Path, configured) -> None:
     fault = Fault("status", 400, body="Unsupported value: 'temperature' of request 12345 does not support 0")
     with Server(trouble=lambda number, _: Fault("status", 400, body=f"{fault.body[:-1]}{number}")) as server:

@@ -134,10 +134,11 @@ FINAL = '{"id": "p1", "grade": "D"}'
         f"<THINKING>{DRAFT}</THINKING>{FINAL}",
         f"[THINK]{DRAFT}[/THINK]{FINAL}",
         f"{FINAL}<think>or is it {DRAFT}",
+        f'{FINAL[:-1]}, "why": "a <think> mark"}}',
     ],
 )
 def test_a_thought_is_never_read_as_the_answer(text: str) -> None:
-    assert extract(text) == json.loads(FINAL)
+    assert extract(text) | {"why": ""} == json.loads(FINAL) | {"why": ""}
 
 
 @pytest.mark.parametrize("text", [f"<think>perhaps {DRAFT}, or", f"<think>{DRAFT}</think>", f"{DRAFT}</think>  "])

@@ -152,5 +152,5 @@ def _store(folder: JuryFolder, cast: Iterable[Vote]) -> dict[str, int]:
             votes.enrol(Judge(vote.judge, _MODEL, "-", "annotator"), _MODEL, _PROMPT, "1")
             before = votes.of(vote.query_id, vote.judge).get(vote.passage_id)
             same = before is not None and before[4:7] == vote[4:7] and before.digest == vote.digest
-            new[vote.judge] = new.get(vote.judge, 0) + (0 if same else votes.add([vote], replace=True))
+            new[vote.judge] = new.get(vote.judge, 0) + (0 if same else votes.replace([vote]))
     return new

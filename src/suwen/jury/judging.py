@@ -252,7 +252,11 @@ class _Run:
             )
             for position, shown in enumerate(batch.passages, 1)
         ]
-        self._added += self._votes.add(votes, replace=True)
+        there = self._votes.of(batch.query_id, batch.judge.name, batch.round)
+        old = {id_ for id_, vote in there.items() if vote.grade is None or vote.digest not in _digests(batch)}
+        # A grade on these texts that another process was first to store stays.
+        fresh = [vote for vote in votes if vote.passage_id in old or vote.passage_id not in there]
+        self._added += self._votes.replace(fresh) if old else self._votes.add(votes)
         self._abstained.update(vote.abstained for vote in votes if vote.abstained is not None)
 
     def report(self, first: Summary, second: Summary | None) -> Judged:
@@ -268,3 +272,7 @@ class _Run:
             first.seconds + (second.seconds if second else 0.0),
             first.stopped or (second.stopped if second else None),
         )
+
+
+def _digests(batch: Batch) -> set[str]:
+    return {shown.digest for shown in batch.passages}

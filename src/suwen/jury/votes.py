@@ -8,6 +8,7 @@ round below 0, which nothing else has: -1 for the first one of round 0, -2 of ro
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -97,30 +98,25 @@ class Votes(SqliteFile):
         rows = self.rows(f"SELECT {_COLUMNS} FROM votes WHERE round < 0 ORDER BY at, round DESC")
         return [vote._replace(round=(-vote.round - 1) % _ROUNDS) for vote in map(_vote, rows)]
 
-    def add(self, votes: Iterable[Vote], *, replace: bool = False) -> int:
-        """Keep votes, all or none; on the disk when this returns.
-
-        Args:
-            votes: The votes.
-            replace: Whether they take the place of those that are there, which are then kept as superseded; else a
-                vote that is there already stays as it is.
+    def add(self, votes: Iterable[Vote]) -> int:
+        """Keep votes, all or none; on the disk when this returns. A vote that is there already stays as it is.
 
         Returns:
             How many were new.
         """
-        cast, marks = list(votes), ",".join("?" * len(Vote._fields))
         with self.writing() as base:
-            for vote in cast if replace else ():
+            return _insert(base, votes)
+
+    def replace(self, votes: Iterable[Vote]) -> int:
+        """Keep votes like ``add``, in the place of those that are there, which are kept as superseded."""
+        cast = list(votes)
+        with self.writing() as base:
+            for vote in cast:
                 earlier = f"SELECT count(*) FROM votes WHERE {_SAME_PAIR} AND {_WAS_ROUND}"
                 (count,) = base.execute(earlier, vote[:4]).fetchone()
                 aside = -(_ROUNDS * count + vote.round + 1)
                 base.execute(f"UPDATE votes SET round = ? WHERE {_SAME_PAIR} AND round = ?", (aside, *vote[:4]))
-            before = base.total_changes
-            # Not OR IGNORE: that would drop a vote that breaks a rule without a word.
-            base.executemany(
-                f"INSERT INTO votes VALUES ({marks}) ON CONFLICT (query_id, passage_id, judge, round) DO NOTHING", cast
-            )
-            return base.total_changes - before
+            return _insert(base, cast)
 
     def __iter__(self) -> Iterator[Vote]:
         """Every vote, by query, passage, judge and round; one moment of the file while votes are added."""
@@ -139,3 +135,12 @@ class Votes(SqliteFile):
 def _vote(row: Sequence[Any]) -> Vote:
     vote = Vote(*row)
     return known_abstention(vote._replace(cut=bool(vote.cut)))
+
+
+def _insert(base: sqlite3.Connection, votes: Iterable[Vote]) -> int:
+    before, marks = base.total_changes, ",".join("?" * len(Vote._fields))
+    # Not OR IGNORE: that would drop a vote that breaks a rule without a word.
+    base.executemany(
+        f"INSERT INTO votes VALUES ({marks}) ON CONFLICT (query_id, passage_id, judge, round) DO NOTHING", votes
+    )
+    return base.total_changes - before

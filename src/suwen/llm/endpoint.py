@@ -176,6 +176,11 @@ class Endpoint:
                 return await steps.keep(came, time.monotonic() - began)
             spent = lost if came.lost else Spent(1)
             await steps.note(came.outcome, spent, time.monotonic() - began)
+        except EndpointProblem:
+            # It was turned away, not cut off: nothing is left unknown.
+            spent = Spent(1)
+            await steps.note("turned away", spent, time.monotonic() - began)
+            raise
         finally:
             settle(spent, billed)
         return came

@@ -129,7 +129,9 @@ def answer(text: str) -> str:
     """
     rest = text[max((end.end() for end in _THOUGHT_ENDS.finditer(text)), default=0) :]
     begun = _THOUGHT_BEGINS.search(rest)
-    return (rest[: begun.start()] if begun else rest).strip()
+    # After the answer has begun such a mark is a part of it, or of what follows.
+    unfinished = begun is not None and "{" not in rest[: begun.start()]
+    return (rest[: begun.start()] if begun and unfinished else rest).strip()
 
 
 def refuses(text: str) -> bool:
