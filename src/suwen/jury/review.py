@@ -31,6 +31,7 @@ __all__ = [
     "import_labels", "import_store", "review_report", "review_rows", "settled", "wilson",
 ]  # fmt: skip
 _Z = 1.959963984540054
+_UNKNOWN = Interval(math.nan, math.nan, math.nan)
 #: The names in a review that a verdict's pair may have.
 Names = Callable[[Verdict], Iterable[str]]
 
@@ -42,7 +43,7 @@ def wilson(agreed: float, of: float) -> Interval:
     [0.93, 0.8625, 0.9657]
     """
     if of <= 0:
-        return Interval(math.nan, math.nan, math.nan)
+        return _UNKNOWN
     share = agreed / of
     middle = (share + _Z**2 / (2 * of)) / (1 + _Z**2 / of)
     half = _Z / (1 + _Z**2 / of) * math.sqrt(share * (1 - share) / of + _Z**2 / (4 * of**2))
@@ -78,6 +79,9 @@ class ReviewReport:
         unsure: Pairs on which experts are unsure or tied.
         between: Cohen's kappa of two reviewers, over pairs both decided; and the number of those.
         false_negatives: Agreement on positives that an audited benchmark does not have; None where none was sampled.
+        positives: The share of positives among all verdicts as experts would have it, the jury's undecided pairs
+            included: each stratum's share counts by its size.
+        jury_positives: The same share by the jury's own labels.
         rule: The rule and the judges of the labels; empty where the sample does not say.
         now: The rule and the judges of the verdicts as they are now; empty where that is not known.
     """
@@ -93,6 +97,8 @@ class ReviewReport:
     unsure: int
     between: dict[tuple[str, str], tuple[float, int]]
     false_negatives: Rate | None = None
+    positives: Interval = _UNKNOWN
+    jury_positives: float = math.nan
     rule: str = ""
     now: str = ""
 
@@ -126,6 +132,10 @@ def review_rows(report: ReviewReport) -> list[tuple[str, list[str]]]:
     ]
     if report.false_negatives is not None:
         rows.append((f"{FALSE_NEGATIVE}s", _cells(report.false_negatives)))
+    if not math.isnan(report.positives.value):
+        known = f"positives, as experts would have it (the jury: {percent(report.jury_positives)})"
+        bounds = interval(report.positives.low, report.positives.high, ".1%").strip()
+        rows.append((known, ["", percent(report.positives.value), bounds, ""]))
     rows += [(f"reviewer {name}", _cells(rate)) for name, rate in report.reviewers.items()]
     return rows + [(name, _cells(rate)) for name, rate in report.strata.items()]
 
@@ -174,6 +184,7 @@ def review_report(sample: Sequence[Sampled], reviews: Reviews, now: str = "") ->
         sum(label is None for label in labels.values()),
         _between(said),
         _rate(lacking) if any(one.stratum.audited == FALSE_NEGATIVE for one in sample) else None,
+        *_positives([(pairs[pair], label) for pair, label in labels.items() if label]),
         next((one.rule for one in sample if one.rule), ""),
         now,
     )
@@ -196,6 +207,29 @@ def _weighted(strata: Mapping[str, Sequence[Both]], sizes: Mapping[str, int]) ->
     every = [(*one, weights[name]) for name, both in strata.items() for one in both]
     kappa = cohen_kappa([one[0] for one in every], [one[1] for one in every], [one[2] for one in every])
     return wilson(share * effective, effective), kappa
+
+
+def _positives(labelled: Sequence[tuple[Sampled, str]]) -> tuple[Interval, float]:
+    """The share of positives among all verdicts of the strata that have labels: by the experts, and by the jury.
+
+    The jury's errors are not the same on both sides, so its own share is off by more than its agreement tells; the
+    experts' share in each stratum, weighted by the stratum's size, is not (a stratified estimate).
+    """
+    strata: dict[str, list[bool]] = {}
+    sizes: dict[str, int] = {}
+    ours = 0
+    for one, label in labelled:
+        name = str(one.stratum)
+        if name not in sizes:
+            sizes[name] = one.population
+            ours += one.population * (one.stratum.label == "positive")
+        strata.setdefault(name, []).append(label == "positive")
+    total = sum(sizes.values())
+    if not total:
+        return wilson(0, 0), math.nan
+    share = sum(sizes[name] / total * sum(said) / len(said) for name, said in strata.items())
+    effective = 1 / sum((sizes[name] / total) ** 2 / len(said) for name, said in strata.items())
+    return wilson(share * effective, effective), ours / total
 
 
 def _reviewers(said: Mapping[str, Mapping[str, Review]], pairs: Mapping[str, Sampled]) -> dict[str, Rate]:
