@@ -6,9 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -219,6 +222,20 @@ def test_unknown_fields_survive_anonymise(curate: Run, tmp_path: Path) -> None:
     assert "王建国" not in json.dumps(one, ensure_ascii=False) and "13912345678" not in json.dumps(one)
     assert two["id"] == 7 and set(two) == {"id", "content", "empty", "tel", "metadata"} and two["empty"] is None
     assert two["metadata"] == {"kept": True} and "13912345678" not in json.dumps(two)
+
+
+def test_fields_of_a_table_survive_anonymise_as_json_can_carry_them(curate: Run, tmp_path: Path) -> None:
+    columns = {"text": ["咳嗽三天。"], "day": [date(2024, 1, 2)], "value": [float("nan")], "dose": [2.5]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "notes.parquet")
+    assert said(curate("anonymise", "notes.parquet", "masked.jsonl", "-m", "m", "--json"))["funnel"]["documents"] == 1
+    one = json.loads((tmp_path / "masked.jsonl").read_text("utf-8"))
+    assert {name: one[name] for name in columns} == {
+        "text": "咳嗽三天。",
+        "day": "2024-01-02",
+        "value": None,
+        "dose": 2.5,
+    }
+    assert one["_id"]
 
 
 def test_ids_survive_diversify(curate: Run, collection: Path, tmp_path: Path) -> None:

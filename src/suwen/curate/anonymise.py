@@ -7,11 +7,13 @@ word and is plausible; then the rules run once more, and what still looks person
 from __future__ import annotations
 
 import csv
+import math
 import random
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -166,10 +168,12 @@ def _everywhere(value: Any, change: Callable[[str], str]) -> Any:
         return {name: _everywhere(one, change) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_everywhere(one, change) for one in value]
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return value
-    changed = change(str(value))
-    return changed if isinstance(value, str) or changed != str(value) else value
+    # JSON has no word for a number that is none.
+    if value is None or isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        return value if isinstance(value, bool) else None
+    said = value.isoformat() if isinstance(value, date) else str(value)
+    changed = change(said)
+    return value if isinstance(value, int | float) and changed == said else changed
 
 
 def _sheet_row(done: Anonymised) -> tuple[str, ...]:
@@ -252,11 +256,17 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
         document = changed
     # A mask can uncover what the rules look for.
     title, text = (one.masker.mask(part).text for part in (document.title, document.text))
-    others = _everywhere(document.metadata, lambda part: one.masker.mask(part).text)
-    left = (*validate(title, strict=True), *validate(text, strict=True))
+    left = [*validate(title, strict=True), *validate(text, strict=True)]
+
+    def checked(part: str) -> str:
+        masked = one.masker.mask(part).text
+        left.extend(validate(masked, strict=True))
+        return masked
+
+    others = _everywhere(document.metadata, checked)
     complete = not asked or one.answered == len(one.pieces)
     final = document._replace(title=title, text=text, metadata=others)
-    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), left, complete)
+    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), tuple(left), complete)
 
 
 def _plausible(finding: Finding) -> bool:

@@ -73,7 +73,7 @@ class Sampled(NamedTuple):
 
 
 def pair_name(query_id: str, passage_id: str, *texts: str) -> str:
-    """A pair's name in a review: of its ids and, since 0.3.0, of its texts, so that no label goes to other texts."""
+    """A pair's name in a review: of its ids and, but in samples of 0.2.0, its texts: no label goes to other texts."""
     return f"{draw(query_id, passage_id, *texts):016x}"
 
 
