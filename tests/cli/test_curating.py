@@ -6,9 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -187,6 +190,83 @@ def test_mine(curate: Run, index: Path, tmp_path: Path) -> None:
     told = said(curate("mine", "rows.jsonl", index, "mined.jsonl", "--first", 1, "--margin", 0, "--count", 2, "--json"))
     assert told["rows"] == 1 and told["negatives"] == 2
     assert len(next(read_training_rows(tmp_path / "mined.jsonl")).neg) == 2
+
+
+def test_mine_on_our_own_training_file(curate: Run, index: Path, collection: Path, tmp_path: Path) -> None:
+    """The rows that `assemble` writes have titles, as the index has, and negatives of their own."""
+    verdicts = [
+        Verdict(query.id, document.id, "positive" if n == m else "negative")
+        for n, query in enumerate(QUERIES)
+        for m, document in enumerate(DOCUMENTS[:3] if n < 3 else DOCUMENTS[3:], 0 if n < 3 else 3)
+    ]
+    write_verdicts(tmp_path / "verdicts.jsonl", verdicts)
+    assert said(curate("assemble", collection, "verdicts.jsonl", "made", "--train", 0.5, "--json"))
+    rows = list(read_training_rows(tmp_path / "made" / "train.jsonl.gz"))
+    brought = sum(len(row.neg) for row in rows)
+    assert rows and all("\n" in row.pos[0] for row in rows) and brought
+    line = ("mine", "made/train.jsonl.gz", index, "mined.jsonl", "--first", 1, "--margin", 1, "--count", 2, "--json")
+    told = said(curate(*line))
+    mined = list(read_training_rows(tmp_path / "mined.jsonl"))
+    added = sum(len(row.neg) for row in mined) - brought
+    assert told["negatives_added"] == added > 0 and told["negatives"] == added + brought
+    assert told["rows_without_a_new_one"] == sum(len(a.neg) == len(b.neg) for a, b in zip(rows, mined, strict=True))
+    assert all("\n" in text for row in mined for text in row.neg)
+
+
+def test_rows_are_verified_with_their_titles(curate: Run, index: Path, collection: Path, tmp_path, server) -> None:
+    told = said(curate("rows", collection, index, "rows.jsonl", "-m", "m", "--depth", 6, "--all", "--json"))
+    assert told["funnel"]["rows"] == 6
+    shown = [body["messages"][1]["content"] for _, body, _ in server.log]
+    assert shown and all(f"】\n{drug}\n{drug}应当" in text for text in shown for drug in DRUGS)
+    for row, drug in zip(read_training_rows(tmp_path / "rows.jsonl"), DRUGS, strict=True):
+        assert row.pos == (f"{drug}\n{drug}应当在饭后服用，每日不超过三次。",) and all("\n" in text for text in row.neg)
+
+
+def test_unknown_fields_survive_anonymise(curate: Run, tmp_path: Path) -> None:
+    records = [
+        {
+            "_id": "a",
+            "title": "记录",
+            "text": "患者王建国，电话13912345678。",
+            "科室": "心内科",
+            "visits": [{"day": 3, "by": "王建国"}],
+        },
+        {"id": 7, "content": "咳嗽三天。", "empty": None, "tel": 13912345678, "metadata": {"kept": True}},
+    ]
+    lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    (tmp_path / "notes.jsonl").write_text(lines, encoding="utf-8")
+    assert said(curate("anonymise", "notes.jsonl", "masked.jsonl", "-m", "m", "--json"))["funnel"]["documents"] == 2
+    one, two = map(json.loads, (tmp_path / "masked.jsonl").read_text("utf-8").splitlines())
+    assert set(one) == set(records[0]) and one["科室"] == "心内科" and one["visits"][0]["day"] == 3
+    assert "王建国" not in json.dumps(one, ensure_ascii=False) and "13912345678" not in json.dumps(one)
+    assert two["id"] == 7 and set(two) == {"id", "content", "empty", "tel", "metadata"} and two["empty"] is None
+    assert two["metadata"] == {"kept": True} and "13912345678" not in json.dumps(two)
+
+
+def test_fields_of_a_table_survive_anonymise_as_json_can_carry_them(curate: Run, tmp_path: Path) -> None:
+    columns = {"text": ["咳嗽三天。"], "day": [date(2024, 1, 2)], "value": [float("nan")], "dose": [2.5]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "notes.parquet")
+    assert said(curate("anonymise", "notes.parquet", "masked.jsonl", "-m", "m", "--json"))["funnel"]["documents"] == 1
+    one = json.loads((tmp_path / "masked.jsonl").read_text("utf-8"))
+    assert {name: one[name] for name in columns} == {
+        "text": "咳嗽三天。",
+        "day": "2024-01-02",
+        "value": None,
+        "dose": 2.5,
+    }
+    assert one["_id"]
+
+
+def test_ids_survive_diversify(curate: Run, collection: Path, tmp_path: Path) -> None:
+    said(curate("diversify", collection, "kept.jsonl", "--seeds", 6, "--json"))
+    kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text("utf-8").splitlines()]
+    assert [(one["_id"], one["query"]) for one in kept] == [(query.id, query.text) for query in QUERIES]
+    given = [{"_id": f"x{n}", "text": query.text, "source": {"page": n}} for n, query in enumerate(QUERIES)]
+    lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in given)
+    (tmp_path / "asked.jsonl").write_text(lines, encoding="utf-8")
+    said(curate("diversify", "asked.jsonl", "again.jsonl", "--seeds", 6, "--json"))
+    again = (tmp_path / "again.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in again] == given
 
 
 def test_convert(curate: Run, tmp_path: Path) -> None:

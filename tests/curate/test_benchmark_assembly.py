@@ -14,6 +14,7 @@ from small_pair import make_pair
 
 from suwen.bench.suite_runner import run_suite
 from suwen.bench.suite_tasks import load_suite
+from suwen.bench.task_loading import load_data
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Query
 from suwen.corpora.training_rows import read_training_rows
@@ -87,8 +88,35 @@ def made(collection: Collection, out: Path, given: list[Verdict] | None = None, 
     return assemble(collection, verdicts() if given is None else given, out, Assembly("meds", **settings))
 
 
-def test_undecided_documents_leave_the_corpus_and_their_queries_with_them(collection, tmp_path) -> None:
+def test_undecided_documents_are_excluded_for_their_query_alone(collection, tmp_path) -> None:
     done = made(collection, tmp_path / "out")
+    kept = Collection.open(tmp_path / "out" / "retrieval")
+    assert len(list(kept.documents())) == 40 and kept.check() == []
+    qrels = kept.qrels("test")
+    assert len(qrels) == 40 and "d0-1" not in qrels["q0-0"] and qrels["q0-1"]["d0-1"] == 1
+    assert done.funnel["pairs_excluded_as_undecided"] == 1 and done.funnel["documents_removed_as_undecided"] == 0
+    lines = (tmp_path / "out" / "retrieval" / "excluded" / "test.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"query-id": "q0-0", "corpus-ids": ["d0-1"]}]
+    suite = load_suite(tmp_path / "out" / "suite.toml")
+    data = load_data(suite, suite.tasks[0])
+    assert data.excluded == {"q0-0": ["d0-1"]}
+
+
+def test_an_excluded_document_costs_a_system_nothing(collection, tmp_path) -> None:
+    made(collection, tmp_path / "out")
+    firsts = {"finds": ["d0-1", "d0-0"], "misses": ["d0-2", "d0-0"], "bare": ["d0-0"]}
+    for name, first in firsts.items():
+        (tmp_path / name).mkdir()
+        lines = [f"q0-0 Q0 {id_} {n} {9 - n} x" for n, id_ in enumerate(first)]
+        (tmp_path / name / "meds-retrieval.trec").write_text("\n".join(lines))
+    systems = [f"{name}=run:{tmp_path / name}" for name in firsts]
+    done = run_suite(tmp_path / "out" / "suite.toml", systems, out=tmp_path / "results", tasks=["meds-retrieval"])
+    found = [system.results["meds-retrieval"].metrics for system in done.systems]
+    assert [round(one["mrr@10"] * 40, 6) for one in found] == [1.0, 0.5, 1.0]
+
+
+def test_undecided_documents_leave_the_corpus_and_their_queries_with_them(collection, tmp_path) -> None:
+    done = made(collection, tmp_path / "out", undecided="drop")
     kept = Collection.open(tmp_path / "out" / "retrieval")
     ids = {document.id for document in kept.documents()}
     assert "d0-1" not in ids and len(ids) == 39 and kept.check() == []
@@ -220,7 +248,7 @@ def test_front_matter_is_yaml() -> None:
 )
 def test_what_cannot_be_assembled_is_refused_and_nothing_is_left(collection, tmp_path, given, problem) -> None:
     with pytest.raises((CurateError, JuryProblem), match=problem):
-        made(collection, tmp_path / "out", given)
+        made(collection, tmp_path / "out", given, undecided="drop")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["collection"]
 
 

@@ -172,3 +172,24 @@ def test_look_alikes_share_character_pairs() -> None:
     near = look_alikes(["心脏移植术", "右肺切除术", "左肺切除术", "左肺活检术"], 3)
     assert near("左肺切除") == ["左肺切除术", "右肺切除术", "左肺活检术"]
     assert near("无关") == []
+
+
+TITLED = [
+    Found("每日食盐不超过5克。", 0.9, "高血压"),
+    *(Found(f"错误的内容{chr(0x4E00 + 97 * n)}" * 2, 0.7, f"题{n}") for n in range(5)),
+]
+
+
+@pytest.mark.parametrize(("pos", "titled"), [("高血压\n每日食盐不超过5克。", True), ("每日食盐不超过5克。", False)])
+def test_titles_travel_as_the_row_has_them(pos: str, titled: bool) -> None:
+    (row,) = mine_negatives([TrainingRow("吃多少盐", (pos,))], lambda rows, k: [TITLED], Window(1, count=3))
+    assert len(row.neg) == 3 and row.pos_scores == (0.9,)
+    assert all(text.startswith("题") == titled for text in row.neg)
+
+
+def test_a_piece_of_a_titled_positive_is_no_negative() -> None:
+    whole = "高血压\n每日食盐不超过5克，多吃蔬菜水果，少吃腌制食品，规律运动。"
+    pieces = [Found("每日食盐不超过5克，多吃蔬菜水果，", 0.5, "高血压"), Found("骨折后应固定患肢。", 0.4, "骨折")]
+    rows = [TrainingRow("吃多少盐", (whole,), pos_scores=(0.9,))]
+    (row,) = mine_negatives(rows, lambda rows, k: [pieces], Window(1, count=3))
+    assert row.neg == ("骨折\n骨折后应固定患肢。",)

@@ -100,3 +100,11 @@ def test_lengths_do_not_count_the_mark_and_questions_are_known_in_both_languages
     assert length("感冒怎么办？？ ") == length("感冒怎么办") == 5
     assert is_question("高血压患者能不能喝酒") and is_question("Can I run") and not is_question("多喝水")
     assert not is_question("Candy is sweet") and is_question("多喝水？")
+
+
+def test_an_ambiguous_name_stands_for_nothing() -> None:
+    # MS is two diseases: a question about one must not become a question about either.
+    dictionary = Dictionary([("多发性硬化", "MS"), ("二尖瓣狭窄", "MS", "二尖瓣口狭窄")])
+    assert dictionary.case(Query("q", "多发性硬化怎么治")) is None
+    cases = [dictionary.case(Query("q", "二尖瓣狭窄怎么治"), seed) for seed in range(20)]
+    assert {case.synonym for case in cases if case is not None} == {"二尖瓣口狭窄"} and None not in cases

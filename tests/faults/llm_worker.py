@@ -45,8 +45,8 @@ def late() -> None:
     waiting: list[tuple[Any, ...]] = []
     put, get = Cache.put, Cache.get
 
-    def later(self: Cache, key: str, request: str, reply: Stored, call: Call) -> Stored:
-        waiting.append((key, request, reply, call))
+    def later(self: Cache, key: str, request: str, reply: Stored, call: Call, line: int | None = None) -> Stored:
+        waiting.append((key, request, reply, call, line))
         if len(waiting) == 10:
             for one in waiting:
                 put(self, *one)
@@ -54,7 +54,7 @@ def late() -> None:
         return reply
 
     def look(self: Cache, key: str) -> Stored | None:
-        return next((reply for known, _, reply, _ in waiting if known == key), None)
+        return next((reply for known, _, reply, *_ in waiting if known == key), None)
 
     Cache.put = later  # type: ignore[method-assign]
     Cache.get = lambda self, key: look(self, key) or get(self, key)  # type: ignore[method-assign]

@@ -73,7 +73,7 @@ def config(url: str, models: Sequence[str] = ("one", "two", "three"), **model: A
 
 def vote(query: str, passage: str, judge: str, grade: str | None, round_: int = 0, **more: Any) -> Vote:
     """A vote as a test needs it."""
-    abstained = None if grade else "missing"
+    abstained = None if grade else "malformed"
     made = Vote(
         query, passage, judge, round_, grade, abstained, "", judge, "grade/zh/1", "f", "k", 1, 1, False, "d", 0.0
     )

@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats import inter_rater
 
-from suwen.jury.agreement import agreement, cohen_kappa, counted, fleiss_interval, fleiss_kappa, ratings, sides
+from suwen.jury.agreement import (
+    agreement,
+    alpha_interval,
+    cohen_kappa,
+    counted,
+    fleiss_interval,
+    fleiss_kappa,
+    krippendorff_alpha,
+    ratings,
+    sides,
+    weighted_kappa,
+)
 from suwen.jury.verdicts import GRADES, JuryProblem
 
 GRADE_TABLES = st.integers(2, 5).flatmap(
@@ -128,3 +139,81 @@ def test_one_judge_alone_has_no_kappa():
     assert math.isnan(found.sides.value) and found.pairwise == {} and math.isnan(found.severity[0].difference)
     nobody = agreement(ratings([], ["a", "b"]))
     assert math.isnan(nobody.sides.value) and nobody.queries == []
+
+
+# statsmodels has no standard error of some of these, and says so.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=60))
+def test_weighted_kappa_is_that_of_statsmodels(pairs):
+    left, right = np.array(pairs).T
+    if len(set(left)) + len(set(right)) == 2:
+        return
+    table = np.zeros((5, 5))
+    np.add.at(table, (left, right), 1)
+    assert weighted_kappa(left, right) == pytest.approx(inter_rater.cohens_kappa(table, wt="quadratic").kappa, abs=1e-9)
+
+
+# Four observers, twelve units, from Krippendorff's "Computing Krippendorff's Alpha-Reliability" (2011), section C.
+OBSERVED = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, 0, 0, 0],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, 0, 3],
+    [0, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, 0],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, 0],
+]
+
+
+def test_alpha_is_that_of_krippendorffs_own_example():
+    table = np.array(OBSERVED).T - 1
+    assert krippendorff_alpha(table, 5) == pytest.approx(0.743, abs=5e-4)
+    assert krippendorff_alpha(table, 5, ordered=True) == pytest.approx(0.815, abs=5e-4)
+
+
+def by_definition(table: np.ndarray, apart) -> float:
+    """One less observed over expected disagreement, pair by pair as the book defines them."""
+    units = [[value for value in row if value >= 0] for row in table]
+    units = [unit for unit in units if len(unit) > 1]
+    every = [value for unit in units for value in unit]
+    observed = sum(
+        apart(a, b) / (len(unit) - 1)
+        for unit in units
+        for i, a in enumerate(unit)
+        for j, b in enumerate(unit)
+        if i != j
+    ) / len(every)
+    expected = sum(apart(a, b) for i, a in enumerate(every) for j, b in enumerate(every) if i != j)
+    expected /= len(every) * (len(every) - 1)
+    return 1 - observed / expected
+
+
+@given(st.lists(st.lists(st.integers(-1, 4), min_size=3, max_size=3), min_size=2, max_size=25))
+def test_alpha_is_what_the_book_defines(rows):
+    table = np.array(rows)
+    paired = [value for row in rows if sum(v >= 0 for v in row) > 1 for value in row if value >= 0]
+    if len(set(paired)) < 2:
+        assert np.isnan(krippendorff_alpha(table, 5))
+        return
+    sizes = np.bincount(paired, minlength=5)
+
+    def ordinal(a: int, b: int) -> float:
+        low, high = sorted((a, b))
+        return float((sizes[low : high + 1].sum() - (sizes[low] + sizes[high]) / 2) ** 2)
+
+    assert krippendorff_alpha(table, 5) == pytest.approx(by_definition(table, lambda a, b: float(a != b)))
+    assert krippendorff_alpha(table, 5, ordered=True) == pytest.approx(by_definition(table, ordinal))
+
+
+def test_the_interval_of_alpha_holds_it_and_is_fixed():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 5, 300)
+    noise = [np.where(rng.random(300) < 0.7, truth, rng.integers(0, 5, 300)) for _ in range(3)]
+    table, query = np.stack(noise, axis=1).astype(np.int8), np.repeat(np.arange(30), 10)
+    found = alpha_interval(table, query, 5, ordered=True)
+    assert found.low < found.value < found.high and found == alpha_interval(table, query, 5, ordered=True)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(1, 4)), min_size=2, max_size=30))
+def test_an_item_with_weight_n_is_an_item_n_times(rows):
+    left, right, weights = (list(column) for column in zip(*rows, strict=True))
+    repeated = [(a, b) for a, b, n in rows for _ in range(n)]
+    whole = cohen_kappa([a for a, _ in repeated], [b for _, b in repeated])
+    assert cohen_kappa(left, right, weights) == pytest.approx(whole, nan_ok=True)

@@ -61,17 +61,17 @@ def test_grades_are_read_from_good_and_bad_replies():
     text = json.dumps(whole)
     assert said(text, whole) == said(text) == {"id1": ("S", None), "id2": ("D", None), "id3": ("B", None)}
     assert said(f"Here you are:\n```json\n{text}\n```")["id1"] == ("S", None)
-    assert said("nothing") == dict.fromkeys(("id1", "id2", "id3"), (None, "missing"))
-    assert said('["S"]') == dict.fromkeys(("id1", "id2", "id3"), (None, "missing"))
+    assert said("nothing") == dict.fromkeys(("id1", "id2", "id3"), (None, "malformed"))
+    assert said('["S"]') == dict.fromkeys(("id1", "id2", "id3"), (None, "malformed"))
     assert said('{"P1": "S", "P2": {"grade": "E"}, "P3": {"grade": ["S"]}}') == {
-        "id1": (None, "invalid"),
-        "id2": (None, "invalid"),
-        "id3": (None, "invalid"),
+        "id1": (None, "malformed"),
+        "id2": (None, "malformed"),
+        "id3": (None, "malformed"),
     }
     assert said('{"P1": {"grade": "A", "reason": "x"}, "P2": {"gra') == {
         "id1": ("A", None),
-        "id2": (None, "missing"),
-        "id3": (None, "missing"),
+        "id2": (None, "malformed"),
+        "id3": (None, "malformed"),
     }
 
 

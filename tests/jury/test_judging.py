@@ -32,7 +32,16 @@ class Court:
     """A pool, a server and a client, opened together."""
 
     def __init__(
-        self, folder: Path, server: Server, jury=JURY, pairs=PAIRS, texts=TEXTS, settings=None, budget=None, **model
+        self,
+        folder: Path,
+        server: Server,
+        jury=JURY,
+        pairs=PAIRS,
+        texts=TEXTS,
+        settings=None,
+        budget=None,
+        retry=False,
+        **model,
     ):
         self.work = make_pool(folder, pairs, texts) if not (folder / "pool.jsonl").exists() else None
         self.stack = ExitStack()
@@ -40,7 +49,12 @@ class Court:
         self.votes = self.stack.enter_context(Votes(folder / "votes.db"))
         self.llm = self.stack.enter_context(LLM.open(config(server.url, **model), folder / "replies.db", budget=budget))
         self.jury = Jury(
-            jury, folder / "pool.jsonl", self.texts, self.votes, self.llm, settings or JudgingSettings(batch=5)
+            jury,
+            folder / "pool.jsonl",
+            self.texts,
+            self.votes,
+            self.llm,
+            settings or JudgingSettings(batch=5),
         )
 
     def __enter__(self):
@@ -126,7 +140,7 @@ def test_wrong_and_missing_ids_are_asked_again_once_and_then_are_abstentions(tmp
         done = court.judge()
         votes = {v.passage_id: v for v in court.all()}
     assert done.complete and done.asked_again == 2 and len(votes) == 12
-    assert votes["p0-3"].grade is None and votes["p0-3"].abstained == "missing"
+    assert votes["p0-3"].grade is None and votes["p0-3"].abstained == "malformed"
     assert votes["p0-4"].grade == "A"
     assert all(votes[p].grade == TEXTS[p][-1] for p in PAIRS["q0"][5:])
 
@@ -146,8 +160,8 @@ def test_a_refusal_and_an_invalid_grade_are_abstentions_of_their_kind(tmp_path):
         done = court.judge()
         votes = court.all()
     kinds = Counter(v.abstained for v in votes if v.query_id == "q1")
-    assert kinds == {"refusal": 12} and "I cannot judge this" in votes[-1].reason
-    (invalid,) = [v for v in votes if v.abstained == "invalid"]
+    assert kinds == {"refused": 12} and "I cannot judge this" in votes[-1].reason
+    (invalid,) = [v for v in votes if v.abstained == "malformed"]
     assert invalid.passage_id == "p0-7" and done.abstentions == 13
 
 
@@ -187,7 +201,9 @@ def test_a_request_that_never_gets_a_reply_is_no_vote_and_is_asked_for_the_next_
     broken = [True]
 
     def trouble(number, body):
-        return Fault("status", 400, body="no") if broken[0] and "query q2" in json.dumps(body) else None
+        # Each in words of its own: three refusals alike would end the run.
+        said = f"no {'x' * number}"
+        return Fault("status", 400, body=said) if broken[0] and "query q2" in json.dumps(body) else None
 
     with Server(judges(by_mark), trouble, models=MODELS) as server, Court(tmp_path, server) as court:
         done = court.judge()

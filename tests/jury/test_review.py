@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
+from suwen.jury.agreement import cohen_kappa
 from suwen.jury.review import Reviews, apply_reviews, import_csv, import_store, review_report, settled, wilson
 from suwen.jury.sampling import (
+    Sampled,
     Stratum,
     allocate,
     difficulty,
@@ -248,3 +250,27 @@ def test_the_store_of_another_page_is_taken_once_with_its_history(sample, tmp_pa
             import_store(tmp_path / "other.db", here, sample[1:])
         with pytest.raises(JuryProblem, match=r"no .*absent\.db"):
             import_store(tmp_path / "absent.db", here, sample)
+
+
+def test_the_share_of_positives_is_corrected_by_the_experts(tmp_path):
+    """900 negatives of which a tenth are wrong, 100 positives of which a fifth are: the jury's 10% is 17%."""
+    strata = {"positive": (100, 50, 40), "negative": (900, 100, 10)}
+    sample = [
+        Sampled(f"{label}{n}", "q", f"{label}{n}", "", "", Stratum(label, "same grade", "x"), size)
+        for label, (size, drawn, _) in strata.items()
+        for n in range(drawn)
+    ]
+    with Reviews(tmp_path / "reviews.db") as reviews:
+        for label, (_, drawn, positive) in strata.items():
+            for n in range(drawn):
+                reviews.add(f"{label}{n}", "li", "positive" if n < positive else "negative")
+        found = review_report(sample, reviews)
+    assert found.jury_positives == pytest.approx(0.1)
+    assert found.positives.value == pytest.approx(0.1 * 0.8 + 0.9 * 0.1)
+    assert 0.1 < found.positives.low < 0.17 < found.positives.high < 0.3
+    # Weighted to all verdicts the agreement is 0.1 x 0.8 + 0.9 x 0.9, and kappa is that of such a population.
+    assert found.weighted.value == pytest.approx(0.89)
+    jury = [1] * 100 + [0] * 900
+    experts = [1] * 80 + [0] * 20 + [1] * 90 + [0] * 810
+    assert found.weighted_kappa == pytest.approx(cohen_kappa(jury, experts))
+    assert found.overall.kappa != pytest.approx(found.weighted_kappa)

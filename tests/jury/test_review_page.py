@@ -9,10 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from suwen.jury.review import Reviews
-from suwen.jury.review_page import ReviewPage, serve
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.review import Reviews, apply_reviews, review_report
+from suwen.jury.review_page import ReviewPage, guidelines_of, serve
 from suwen.jury.sampling import Sampled, Stratum
-from suwen.jury.verdicts import JuryProblem
+from suwen.jury.verdicts import JuryProblem, Verdict
 
 SAMPLE = [
     Sampled(f"{n:016x}", f"q{n}", f"p{n}", f"问题{n}", f"资料{n}<b>", Stratum("positive", "far apart", "few shared"), 9)
@@ -201,3 +202,82 @@ def test_many_reviewers_at_once_lose_nothing(page, reviews):
     for thread in threads:
         thread.join()
     assert sum(len(by) for by in reviews.latest().values()) == 48
+
+
+def settle(page, data):
+    answer = page.respond("POST", "/api/settle", JSON, json.dumps(data).encode())
+    return answer.status, json.loads(answer.body)
+
+
+@pytest.fixture
+def differing(reviews, page):
+    """Li and Wang label everything and differ on the first two pairs."""
+    for number, one in enumerate(SAMPLE):
+        reviews.add(one.pair, "li", "positive", "看过")
+        reviews.add(one.pair, "wang", "negative" if number < 2 else "positive")
+    return page
+
+
+def test_guidelines_are_the_packages_or_ones_own(page, reviews, tmp_path):
+    assert "does this passage, as it stands, answer" in get(page, "/api/guidelines")[1]["guidelines"]
+    folder = JuryFolder(tmp_path)
+    assert guidelines_of(folder) is None
+    folder.guidelines.parent.mkdir(parents=True)
+    folder.guidelines.write_text("只看文字。", encoding="utf-8")
+    own = ReviewPage(SAMPLE, reviews, guidelines=guidelines_of(folder))
+    assert get(own, "/api/guidelines")[1] == {"guidelines": "只看文字。"}
+    with pytest.raises(JuryProblem, match="UTF-8"):
+        guidelines_of(folder, tmp_path / "absent.md")
+
+
+def test_progress_names_everybody_and_tells_no_label(page, reviews):
+    post(page, {"reviewer": "li", "pair": SAMPLE[0].pair, "label": "positive", "note": "秘密"})
+    post(page, {"reviewer": "wang", "pair": SAMPLE[0].pair, "label": "negative"})
+    post(page, {"reviewer": "wang", "pair": SAMPLE[1].pair, "label": "unsure"})
+    _, far = get(page, "/api/progress")
+    assert far["reviewers"] == [{"name": "li", "done": 1}, {"name": "wang", "done": 2}]
+    assert (far["total"], far["labelled"], far["disputed"], far["settled"]) == (6, 2, 1, 0)
+    assert not any(word in json.dumps(far) for word in ("positive", "negative", "秘密"))
+
+
+def test_what_reviewers_differ_on_is_settled_and_counts(differing, reviews):
+    assert get(differing, "/api/pair?reviewer=li")[1]["disputed"] == 2
+    _, first = get(differing, "/api/dispute?reviewer=chief")
+    assert (first["total"], first["done"], first["label"]) == (2, 0, None)
+    assert {(one["reviewer"], one["label"]) for one in first["opinions"]} == {("li", "positive"), ("wang", "negative")}
+    before = reviews.settled()[first["pair"]]
+    status, after = settle(differing, {"reviewer": "chief", "pair": first["pair"], "label": "negative", "note": "定"})
+    assert status == 200 and after["done"] == 1 and after["disputed"] == 1
+    assert before is None and reviews.settled()[first["pair"]] == "negative"
+    assert get(differing, "/api/dispute?reviewer=chief&at=0")[1]["label"] in ("negative", None)
+    # The blind labels stay what they were.
+    assert {name: one.label for name, one in reviews.latest()[first["pair"]].items()} == {
+        "li": "positive",
+        "wang": "negative",
+    }
+    report = review_report(SAMPLE, reviews)
+    assert report.unsure == 1 and report.overall.of == 5 and report.overall.agreed == 4
+    assert report.reviewers["li"].agreed == 6 and "chief" not in report.reviewers
+
+
+def test_who_still_labels_stays_blind(page, reviews):
+    reviews.add(SAMPLE[0].pair, "li", "positive")
+    reviews.add(SAMPLE[0].pair, "wang", "negative")
+    reviews.add(SAMPLE[1].pair, "zhao", "positive")
+    _, state = get(page, "/api/dispute?reviewer=zhao")
+    assert state["total"] == 0 and state["opinions"] == []
+    assert settle(page, {"reviewer": "zhao", "pair": SAMPLE[0].pair, "label": "positive"})[0] == 400
+    assert settle(page, {"reviewer": "chief", "pair": SAMPLE[2].pair, "label": "positive"})[0] == 400
+    assert reviews.adjudicated() == {}
+    # Who has settled a pair is not asked for a blind label of it.
+    settle(page, {"reviewer": "chief", "pair": SAMPLE[0].pair, "label": "positive"})
+    assert get(page, "/api/pair?reviewer=chief")[1]["total"] == 5
+
+
+def test_an_adjudication_reaches_the_verdicts(differing, reviews):
+    settle(differing, {"reviewer": "chief", "pair": SAMPLE[0].pair, "label": "negative"})
+    verdicts = [Verdict(one.query_id, one.passage_id, "positive") for one in SAMPLE]
+    pairs = {(one.query_id, one.passage_id): one.pair for one in SAMPLE}
+    found = list(apply_reviews(verdicts, reviews, lambda one: (pairs[one.query_id, one.passage_id],)))
+    assert [one.label for one in found] == ["negative", *["positive"] * 5]
+    assert found[0].history[-2]["source"] == "adjudication" and found[0].history[-2]["by"] == "expert:chief"

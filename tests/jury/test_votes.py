@@ -16,7 +16,7 @@ def test_a_vote_is_kept_once_and_the_first_one_stays(tmp_path):
         assert votes.add([vote("q", "p", "a", "S"), vote("q", "p", "b", None)]) == 2
         assert votes.add([vote("q", "p", "a", "D"), vote("q", "p", "a", "D", 1)]) == 1
         assert [(v.judge, v.round, v.grade) for v in votes] == [("a", 0, "S"), ("a", 1, "D"), ("b", 0, None)]
-        assert votes.voted("q", "a") == {"p"} and votes.voted("q", "a", 2) == set()
+        assert set(votes.of("q", "a")) == {"p"} and votes.of("q", "a", 2) == {}
 
 
 def test_votes_come_back_as_they_were_by_pair(tmp_path):
@@ -32,7 +32,7 @@ def test_votes_come_back_as_they_were_by_pair(tmp_path):
 def test_a_batch_with_a_bad_vote_leaves_nothing(tmp_path):
     with Votes(tmp_path / "votes.db") as votes:
         with pytest.raises(sqlite3.IntegrityError):
-            votes.add([vote("q", "p1", "a", "S"), vote("q", "p2", "a", "S", abstained="missing")])
+            votes.add([vote("q", "p1", "a", "S"), vote("q", "p2", "a", "S", abstained="cut")])
         assert len(votes) == 0
 
 

@@ -22,12 +22,14 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Says:
-    """A reply with more than a text."""
+    """A reply with more than a text; ``parts`` stands for its content, ``billed`` for the tokens in and out."""
 
     text: str
     finish: str = "stop"
     refusal: str | None = None
     usage: bool = True
+    parts: Any = None
+    billed: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -252,9 +254,11 @@ class _Handler(BaseHTTPRequestHandler):
 def completion(body: Body, said: str | Says) -> Body:
     """A chat completion; a token is four characters here."""
     says = said if isinstance(said, Says) else Says(said)
-    message = {"role": "assistant", "content": None if says.refusal else says.text, "refusal": says.refusal}
+    content = None if says.refusal else says.text if says.parts is None else says.parts
+    message = {"role": "assistant", "content": content, "refusal": says.refusal}
     prompt = sum(len(one["content"]) for one in body["messages"]) // 4
-    usage = {"prompt_tokens": prompt, "completion_tokens": len(says.text) // 4}
+    tokens_in, tokens_out = says.billed or (prompt, len(says.text) // 4)
+    usage = {"prompt_tokens": tokens_in, "completion_tokens": tokens_out}
     whole: Body = {
         "id": "chatcmpl-0",
         "object": "chat.completion",

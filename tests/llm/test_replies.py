@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from suwen.llm.config import ModelConfig
 from suwen.llm.prompts import Message
-from suwen.llm.replies import MalformedReply, body, extract, judged, read
+from suwen.llm.replies import MalformedReply, body, extract, judged, read, refuses
 from suwen.llm.requests import Request
 
 MODEL = ModelConfig(endpoint="e", model="big-1", price_in=1.0, price_out=2.0, seed=5, extra={"top_p": 0.5})
@@ -119,3 +119,73 @@ def test_what_is_wrong_with_a_reply(message: dict[str, Any], reason: str, told: 
     data, complaint = judged(stored, ASK)
     assert (complaint is None) is (told is None) is (data == {"a": 1})
     assert told is None or told in str(complaint)
+
+
+DRAFT = '{"id": "p1", "grade": "S"}'
+FINAL = '{"id": "p1", "grade": "D"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>perhaps {DRAFT}</think>{FINAL}",
+        f"perhaps {DRAFT} </think>\n\n{FINAL}",
+        f"<think>one {DRAFT}</think> no, wait <think>two {DRAFT}</think>```json\n{FINAL}\n```",
+        f"<THINKING>{DRAFT}</THINKING>{FINAL}",
+        f"[THINK]{DRAFT}[/THINK]{FINAL}",
+        f"{FINAL}<think>or is it {DRAFT}",
+        f'{FINAL[:-1]}, "why": "a <think> mark"}}',
+    ],
+)
+def test_a_thought_is_never_read_as_the_answer(text: str) -> None:
+    assert extract(text) | {"why": ""} == json.loads(FINAL) | {"why": ""}
+
+
+@pytest.mark.parametrize("text", [f"<think>perhaps {DRAFT}, or", f"<think>{DRAFT}</think>", f"{DRAFT}</think>  "])
+def test_a_thought_alone_is_no_answer(text: str) -> None:
+    with pytest.raises(ValueError, match="no JSON"):
+        extract(text)
+
+
+def content(said: Any) -> str:
+    return json.dumps({"choices": [{"message": {"content": said}, "finish_reason": "stop"}]})
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ([{"type": "text", "text": '{"a"'}, {"type": "text", "text": ": 1}"}], '{"a": 1}'),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "yes"}], "yes"),
+        ([{"type": "reasoning", "text": "hm"}, {"type": "output_text", "text": "yes"}], "yes"),
+        (["plain"], "plain"),
+        ([], ""),
+    ],
+)
+def test_content_in_parts_is_read(parts: list[Any], told: str) -> None:
+    assert read(content(parts), ASK, MODEL).text == told
+
+
+def test_a_refusal_may_be_a_part() -> None:
+    reply = read(content([{"type": "refusal", "refusal": "no"}]), ASK, MODEL)
+    assert (reply.finish, reply.text) == ("refusal", "no")
+
+
+def test_parts_that_are_no_texts_are_malformed() -> None:
+    with pytest.raises(MalformedReply):
+        read(content([{"type": "text", "text": 3}]), ASK, MODEL)
+
+
+@pytest.mark.parametrize(
+    ("text", "declines"),
+    [
+        ("很抱歉，我无法对医疗内容进行评价。", True),
+        ("这个问题我无法回答。", True),
+        ("I'm sorry, but I can't assist with that request.", True),
+        ("I am unable to grade medical content.", True),
+        ("P1 answers the question; P2 does not.", False),
+        ('抱歉，格式如下：{"P1": {"grade": "A"}}', False),
+        ("", False),
+    ],
+)
+def test_a_refusal_in_words(text: str, declines: bool) -> None:
+    assert refuses(text) is declines

@@ -100,6 +100,39 @@ const seen = document.body.dataset;
 """
 
 
+#: Opens the guidelines and the progress by key, and settles what two reviewers differ on.
+_SETTLE = """
+const press = (key) => document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const until = async (test) => {
+  for (let n = 0; n < 3000 && !test(); n += 1) await new Promise((go) => setTimeout(go, 10));
+};
+const byName = (id) => document.getElementById(id);
+const seen = document.body.dataset;
+(async () => {
+  byName("reviewer").value = "li";
+  document.querySelector("#enter button").click();
+  await until(() => !byName("modes").hidden);
+  seen.offered = byName("disputes").textContent;
+  press("g");
+  await until(() => byName("guide").open);
+  seen.guidelines = byName("guidelines").textContent.slice(0, 12);
+  press("p");
+  await until(() => document.querySelectorAll("#reviewers progress").length === 2);
+  seen.progress = byName("reviewers").innerText;
+  byName("settle").click();
+  await until(() => document.querySelectorAll("#opinions li").length === 2);
+  seen.opinions = byName("opinions").innerText;
+  press("2");
+  await until(() => !byName("end").hidden);
+  seen.end = byName("count").textContent;
+  seen.images = document.querySelectorAll("img").length;
+  seen.problem = byName("problem").textContent;
+  seen.overflow = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  seen.ready = "yes";
+})().catch((problem) => { seen.problem = String(problem); }).finally(() => fetch("done"));
+"""
+
+
 class Probed(ReviewPage):
     """The page with two more scripts of the same origin; its policy stays as it is.
 
@@ -107,6 +140,7 @@ class Probed(ReviewPage):
     """
 
     done = threading.Event()
+    probe = _PROBE
 
     def respond(self, method, target, headers, body=b""):
         if target == "/probed":
@@ -118,7 +152,7 @@ class Probed(ReviewPage):
                 self.done.set()
             if target == "/hold.js":
                 assert self.done.wait(120)
-            text = _PROBE if target == "/probe.js" else ""
+            text = self.probe if target == "/probe.js" else ""
             plain = super().respond("GET", "/review.js", headers)
             return plain._replace(body=text.encode())
         return super().respond(method, target, headers, body)
@@ -159,6 +193,23 @@ def observed(dom: str) -> dict[str, str]:
     body = re.search(r"<body([^>]*)>", dom)
     assert body is not None
     return dict(re.findall(r'data-(\w+)="([^"]*)"', body[1]))
+
+
+def test_a_reviewer_settles_what_others_differ_on(address, reviews, tmp_path, monkeypatch):
+    monkeypatch.setattr(Probed, "probe", _SETTLE)
+    for one in SAMPLE:
+        reviews.add(one.pair, "li", "positive", "<img src=y>")
+    reviews.add(SAMPLE[3].pair, "wang", "negative")
+    dom = browse(f"{address}probed", tmp_path / "profile", "--window-size=390,900", "--dump-dom")
+    seen = observed(dom)
+    assert seen.get("ready") == "yes", dom
+    assert "(1)" in seen["offered"] and seen["guidelines"] == "The question"
+    assert "5 of 5" in seen["progress"] and "1 of 5" in seen["progress"]
+    assert "li: It answers" in seen["opinions"] and "wang: It does not" in seen["opinions"]
+    assert seen["end"].startswith("1 of 1 settled") and seen["problem"] == "" and seen["overflow"] == "0"
+    assert seen["images"] == "0", "notes of reviewers are shown, not run"
+    assert {pair: one.label for pair, one in reviews.adjudicated().items()} == {SAMPLE[3].pair: "negative"}
+    assert reviews.settled()[SAMPLE[3].pair] == "negative"
 
 
 @pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])

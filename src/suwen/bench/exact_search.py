@@ -51,6 +51,23 @@ def tie_order(ids: Sequence[str]) -> Rows:
     return places
 
 
+def without(
+    ranks: Ranks, queries: Sequence[str], documents: Sequence[str], excluded: Mapping[str, Sequence[str]]
+) -> Ranks:
+    """Rankings without the documents that are not counted for a query: what stood below them moves up."""
+    if not excluded:
+        return ranks
+    place = {document: row for row, document in enumerate(documents)}
+    rows, scores = ranks.rows.copy(), ranks.scores.copy()
+    for number, query in enumerate(queries):
+        out = [place[document] for document in excluded.get(query, ()) if document in place]
+        kept = np.flatnonzero(~np.isin(rows[number], out)) if out else np.arange(rows.shape[1])
+        count = len(kept)
+        rows[number, :count], scores[number, :count] = rows[number, kept], scores[number, kept]
+        rows[number, count:], scores[number, count:] = -1, 0
+    return ranks._replace(rows=rows, scores=scores)
+
+
 def prepared(vectors: Vectors, similarity: Similarity) -> Vectors:
     """Vectors whose dot product is the similarity; a zero vector stays zero."""
     if similarity == "dot":

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,9 @@ from suwen.bench.dense_systems import rank_densely
 from suwen.bench.exact_search import Ranks, ragged, tie_order
 from suwen.bench.systems import Dense, Ranker, RankingContext, Setting, Side, SystemProblem
 from suwen.bench.task_data import Ranked
-from suwen.corpora.files import open_text
+from suwen.corpora import run_files
+from suwen.corpora.files import CorpusError
+from suwen.corpora.run_files import RunLine
 from suwen.encoders.space import sha256_of
 from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid
@@ -211,27 +212,13 @@ class RunFile(Ranker):
         return file
 
 
-def read_run(file: Path) -> Iterator[tuple[str, str, str, float]]:
-    """The place, query, document and score of each line of a TREC run file (``.gz`` too).
+def read_run(file: Path) -> Iterator[RunLine]:
+    """The place, query, document and score of each line of a run, see :func:`suwen.corpora.run_files.read_run`.
 
     Raises:
-        SystemProblem: A line has not six columns, or a score that is no number.
+        SystemProblem: A line is no line of a run, or has a score that is no number.
     """
-    with open_text(file) as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            place = f"{file}:{number}"
-            cells: Sequence[str] = line.rstrip("\r\n").split("\t") if line.count("\t") == 5 else line.split()
-            if len(cells) != 6:
-                raise SystemProblem(f"{place}: {len(cells)} columns; a run has `query Q0 document rank score tag`")
-            try:
-                score = float(cells[4])
-            except ValueError:
-                score = math.nan
-            if math.isnan(score):
-                raise SystemProblem(
-                    f"{place}: query {cells[0]!r} scores document {cells[2]!r} as {cells[4]!r}, which is no number; "
-                    f"correct the system that made the run"
-                )
-            yield place, cells[0], cells[2], score
+    try:
+        yield from run_files.read_run(file)
+    except CorpusError as problem:
+        raise SystemProblem(str(problem)) from None

@@ -35,7 +35,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A corpus, queries and judgements. In a reranking, ``candidates`` holds the corpus rows of each query."""
+    """A corpus, queries and judgements.
+
+    In a reranking, ``candidates`` holds the corpus rows of each query. ``excluded`` has documents that are taken out of
+    a query's ranking before it is scored: whether they answer it is not known.
+    """
 
     document_ids: list[str]
     documents: list[str]
@@ -45,11 +49,14 @@ class Ranked:
     source: Source
     candidates: list[list[int]] | None = None
     notes: tuple[str, ...] = ()
+    excluded: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def fingerprint(self) -> str:
         """A hash of all that a score depends on."""
         texts = (self.document_ids, self.documents, self.query_ids, self.queries)
-        return text_hash(chain(*texts), {"qrels": self.qrels, "candidates": self.candidates})
+        # Only where there are any: results that were stored before stay valid.
+        more = {"excluded": dict(self.excluded)} if self.excluded else {}
+        return text_hash(chain(*texts), {"qrels": self.qrels, "candidates": self.candidates} | more)
 
 
 @dataclass(frozen=True)

@@ -195,16 +195,18 @@ def _read_collection(task: Task, source: Source, lenient: bool) -> Ranked:
     texts = [(one.id, f"{one.title} {one.text}" if one.title else one.text) for one in documents]
     notes = [f"{len(left_out)} records of the corpus could not be used, the first: {left_out[0]}"] if left_out else []
     queries = ((query.id, query.text) for query in collection.queries())
-    return make_ranked(
+    ranked = make_ranked(
         task.name,
         source,
         texts,
         queries,
         judgements,
-        candidates=_top_ranked(task, source.path),
+        candidates=_by_query(task, source.path, "top_ranked") if task.kind == "rerank" else None,
         rerank=task.kind == "rerank",
         notes=notes,
     )
+    excluded = _by_query(task, source.path, "excluded")
+    return replace(ranked, excluded=excluded) if excluded else ranked
 
 
 def _qrels_files(collection: Collection, split: str) -> list[Path]:
@@ -218,16 +220,14 @@ def _qrels_files(collection: Collection, split: str) -> list[Path]:
     raise DataError(f"{collection.path}: no judgements for the split {split!r}; the splits here are: {there}")
 
 
-def _top_ranked(task: Task, path: Path) -> dict[str, list[str]] | None:
-    """MTEB's candidates of a reranking: ``top_ranked`` with a query id and a list of document ids."""
-    if task.kind != "rerank":
-        return None
-    files = tables(path / "top_ranked", task.split) if (path / "top_ranked").is_dir() else []
-    files = files or [file for file in chain(path.glob("top_ranked*"), path.glob("data/top_ranked*")) if file.is_file()]
+def _by_query(task: Task, path: Path, name: str) -> dict[str, list[str]] | None:
+    """Documents by query: MTEB's candidates of a reranking (``top_ranked``), or what is not counted (``excluded``)."""
+    files = tables(path / name, task.split) if (path / name).is_dir() else []
+    files = files or [file for file in chain(path.glob(f"{name}*"), path.glob(f"data/{name}*")) if file.is_file()]
     if not files:
         return None
     if not has_fields(files, ("query-id", "query_id"), ("corpus-ids", "corpus_ids")):
-        raise DataError(f"{files[0]}: candidates need the fields query-id and corpus-ids")
+        raise DataError(f"{files[0]}: {name} needs the fields query-id and corpus-ids")
     return {
         str(record.get("query-id", record.get("query_id"))): [
             str(document) for document in record.get("corpus-ids", record.get("corpus_ids")) or []

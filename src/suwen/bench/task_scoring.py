@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from suwen.bench.dense_systems import encode_side, rank_densely, similarity_of
-from suwen.bench.exact_search import PairScores, Ranks, RunView
+from suwen.bench.exact_search import PairScores, Ranks, RunView, without
 from suwen.bench.retrieval_metrics import (
     RANKING,
     Floats,
@@ -95,6 +95,8 @@ def _score_pairs(system: System, data: Paired, setting: Setting, context: Rankin
 
 def _score_ranking(system: System, data: Ranked, setting: Setting, context: RankingContext) -> Scored:
     task, notes = setting.task, list[str]()
+    # As many more are ranked as may be taken out, so that a cut at k still has k.
+    context = context._replace(depth=context.depth + max(map(len, data.excluded.values()), default=0))
     similarity: str | None = None
     histogram, means = None, None
     if is_dense(system):
@@ -105,6 +107,7 @@ def _score_ranking(system: System, data: Ranked, setting: Setting, context: Rank
         means = _means(sample, len(data.queries))
     else:
         ranks = cast(Ranker, system).rank(data, setting, context)
+    ranks = without(ranks, data.query_ids, data.document_ids, data.excluded)
     view = cast(Run, RunView(ranks, data.query_ids, data.document_ids))
     values = score(judge(view, data.qrels), ranking_metrics(task))
     if "positive_similarity" in task.metrics:

@@ -59,9 +59,12 @@ def assemble(
     positives: Annotated[int, typer.Option("--positives", help="The most positives of a query to rerank.")] = 10,
     negatives: Annotated[int, typer.Option("--negatives", help="The most negatives of a query to rerank.")] = 20,
     undecided: Annotated[
-        Literal["drop", "keep"],
-        typer.Option("--undecided", help="Documents undecided for a test query; keep: where positive for another."),
-    ] = "drop",
+        Literal["exclude", "drop", "keep"],
+        typer.Option(
+            "--undecided",
+            help="Documents undecided for a query: not counted for it, or dropped, or kept where positive for another.",
+        ),
+    ] = "exclude",
     near: Annotated[float, typer.Option("--near", help="From which similarity two texts are nearly the same.")] = 0.7,
     sts: Annotated[Path | None, typer.Option("--sts", help="A folder of `suwen curate synonyms` to take in.")] = None,
     language: Annotated[Literal["zh", "en"], typer.Option("--language", help="The language of the texts.")] = "zh",

@@ -1,4 +1,7 @@
-"""Verbs of ``suwen jury``: ``pool``, ``judge``, ``consensus``, ``report``, ``audit``. Those of ``review`` are apart."""
+"""Verbs of ``suwen jury``: ``pool``, ``judge``, ``consensus``, ``report``, ``audit``.
+
+Those of ``review`` are in ``reviewing``, those for other people's tools in ``jury_exchange``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from suwen.cli import reviewing
+from suwen.cli.jury_exchange import VERBS as EXCHANGE
 from suwen.cli.model_options import Spending, client, with_options
 from suwen.cli.options import Json
 from suwen.cli.output import NEGATIVE, counting, measuring, say, show
@@ -29,8 +33,12 @@ CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")
 ]
 With = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option("--with", metavar="RETRIEVER", help="`lexical`, `dense`, `dense:TIER`, `hybrid`, or `dense@INDEX`."),
+]
+Runs = Annotated[
+    list[str] | None,
+    typer.Option("--run", metavar="[NAME=]FILE", help="What another system found: a TREC run, or .json; repeat."),
 ]
 Judges = Annotated[
     list[str], typer.Option("--judge", "-j", metavar="JUDGE", help="A judge: MODEL, MODEL:en or NAME=MODEL:en; repeat.")
@@ -50,8 +58,10 @@ Prompts = Annotated[Path | None, typer.Option("--prompts", help="A folder with a
 Mode = Annotated[Literal["unanimous", "majority"], typer.Option("--mode", help="How votes become a label.")]
 Worst = Annotated[Literal["S", "A", "B", "C"], typer.Option("--worst", help="The worst grade that is positive.")]
 Only = Annotated[
-    list[str] | None, typer.Option("--jury", metavar="NAME", help="Only these judges count; repeat [all that voted].")
+    list[str] | None,
+    typer.Option("--jury", metavar="NAME", help="Only these judges count; repeat [all that have finished]."),
 ]
+Include = Annotated[bool, typer.Option("--include-incomplete", help="Count judges who have not finished, too.")]
 
 jury_app = typer.Typer(
     name="jury",
@@ -68,7 +78,8 @@ jury_app.add_typer(reviewing.review_app)
 def pool(
     collection: CollectionPath,
     work: Work,
-    retrievers: With = ["lexical", "dense"],  # noqa: B006 (typer's way to say a default)
+    retrievers: With = None,
+    runs: Runs = None,
     depth: Annotated[int, typer.Option("--depth", min=1, help="How many of each retriever's.")] = 100,
     index: IndexOption = None,
     pair: PairOption = None,
@@ -80,15 +91,16 @@ def pool(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Gather what several retrievers find for each query.
+    """Gather what several retrievers find for each query: lexical and dense, unless others or runs are named.
 
-    Example: `suwen jury pool my-collection work --with lexical --with dense:l6 --with dense@other-index --depth 100`
+    Example: `suwen jury pool my-collection work --with lexical --with dense@other-index --run theirs=runs/theirs.trec`
     """
     folder, opened = JuryFolder(work), Collection.open(collection)
     pooled = _pool(
         folder,
         opened,
-        retrievers,
+        retrievers or ([] if runs else ["lexical", "dense"]),
+        runs=runs or [],
         index=index,
         pair=pair,
         depth=depth,
@@ -123,16 +135,17 @@ def judge(
     seed: Seed = 0,
     reasons: Reasons = True,
     prompts: Prompts = None,
+    retry: Annotated[bool, typer.Option("--retry-abstained", help="Ask again where a judge abstained.")] = False,
     json: Json = False,
 ) -> None:
     """Let judges grade the pool. Interrupt it and run it again: only what is missing is asked.
 
-    Exit code 3 when votes are still missing.
+    Missing is also the vote on a text that has changed since. Exit code 3 when votes are still missing.
 
     Example: `suwen jury judge work -j large -j other -j third --again 0.1 --dry-run`
     """
-    settings = JudgingSettings(batch, seed, again, reasons)
-    done = _judge(JuryFolder(work), [Judge.parse(text) for text in judges], session, settings, json, prompts)
+    settings, jury = JudgingSettings(batch, seed, again, reasons), [Judge.parse(text) for text in judges]
+    done = _judge(JuryFolder(work), jury, session, settings, json, prompts=prompts, retry=retry)
     _show_judged(done, json)
     if not done.complete:
         raise typer.Exit(NEGATIVE)
@@ -144,11 +157,15 @@ def _judge(
     session: Spending,
     settings: JudgingSettings,
     json: bool,
-    prompts: Path | None = None,
+    **more: Any,
 ) -> Judged:
     """What judging the pool came to; a dry run ends here, with what it would cost."""
     with client(session, [one.model for one in jury], folder.replies, "batches") as llm:
-        done = judge_folder(folder, jury, llm, settings, prompts=prompts, dry_run=session.dry_run)
+        for row in llm.ledger():
+            if row.unknown:
+                cost = f"may have cost up to {row.unknown_cost:.4g}"
+                say(f"{row.model}: {row.unknown} calls of earlier runs were cut off before their end; they {cost}")
+        done = judge_folder(folder, jury, llm, settings, dry_run=session.dry_run, **more)
     if isinstance(done, Judged):
         return done
     _show_plan(done, json)
@@ -169,10 +186,13 @@ def _show_plan(plan: Plan, json: bool) -> None:
 
 
 def _show_judged(done: Judged, json: bool) -> None:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.kinds.items()))
+    why = f" ({kinds}; when the cause is gone, --retry-abstained asks again)" if kinds else ""
     show(
         plain(done),
-        f"{done.votes:,} votes, {done.abstentions:,} of them abstentions; {done.asked_again:,} passages asked again; "
-        f"{done.spent.calls:,} calls, {done.spent.tokens:,} tokens, cost {done.spent.cost:.4g}, {done.seconds:,.0f} s",
+        f"{done.votes:,} votes, {done.abstentions:,} of them abstentions{why}; {done.asked_again:,} passages asked "
+        f"again; {done.spent.calls:,} calls, {done.spent.tokens:,} tokens, cost {done.spent.cost:.4g}, "
+        f"{done.seconds:,.0f} s",
         json=json,
     )
     if done.stopped and not json:
@@ -188,18 +208,27 @@ def consensus(
     worst: Worst = "A",
     jury: Only = None,
     reviewed: Annotated[bool, typer.Option("--reviewed", help="Experts' labels take the jury's place.")] = False,
+    include: Include = False,
     to: Annotated[Path | None, typer.Option("--out", help="The file of verdicts [WORK/verdicts.jsonl].")] = None,
     json: Json = False,
 ) -> None:
     """Turn votes into labels; pairs without consensus are set aside as undecided, with their votes.
 
+    Only votes on the texts as they are count, and only judges who have finished; what is left out is said.
+
     Example: `suwen jury consensus work --mode unanimous --worst A`
     """
     folder, rule = JuryFolder(work), Rule(mode, worst)
-    labels = decide_folder(folder, rule, jury, reviewed=reviewed, to=to)
+    done = decide_folder(folder, rule, jury, reviewed=reviewed, include=include, to=to)
     target = to or folder.verdicts
-    counts = ", ".join(f"{count:,} {label}" for label, count in sorted(labels.items()))
-    show({"rule": str(rule), "verdicts": str(target), **labels}, f"{counts} ({rule}); {target}", json=json)
+    counts = ", ".join(f"{count:,} {label}" for label, count in sorted(done.labels.items()))
+    left = {"jury": done.jury, "left_out": plain(done.left), "unused_reviews": done.unused_reviews}
+    show(
+        {"rule": str(rule), "verdicts": str(target), **done.labels, **left},
+        f"{counts or 'no pair has a vote'} ({rule}; by {', '.join(done.jury)}); {target}",
+        *done.lines(),
+        json=json,
+    )
 
 
 @jury_app.command()
@@ -208,6 +237,7 @@ def report(
     mode: Mode = "unanimous",
     worst: Worst = "A",
     jury: Only = None,
+    include: Include = False,
     title: Annotated[str, typer.Option("--title", help="The page's title.")] = "Jury report",
     json: Json = False,
 ) -> None:
@@ -216,12 +246,14 @@ def report(
     Example: `suwen jury report work`
     """
     folder = JuryFolder(work)
-    measured = report_folder(folder, Rule(mode, worst), jury, title)
-    pairs, kappa = measured.funnel, measured.agreement.sides
+    measured = report_folder(folder, Rule(mode, worst), jury, title, include=include)
+    pairs, kappa, alpha = measured.funnel, measured.agreement.sides, measured.agreement.alpha_grades
     show(
         plain(measured),
         f"{pairs.pooled:,} pairs: {pairs.positive:,} positive, {pairs.negative:,} negative, "
-        f"{pairs.undecided:,} undecided; Fleiss' kappa {kappa.value:.3f} [{kappa.low:.3f}, {kappa.high:.3f}]",
+        f"{pairs.undecided:,} undecided; Fleiss' kappa {kappa.value:.3f} [{kappa.low:.3f}, {kappa.high:.3f}], "
+        f"Krippendorff's alpha of the grades {alpha.value:.3f} [{alpha.low:.3f}, {alpha.high:.3f}]",
+        *measured.left.lines(),
         str(folder.report),
         json=json,
     )
@@ -235,7 +267,8 @@ def audit(
     judges: Judges,
     session: Spending,
     split: Split = None,
-    retrievers: With = ["dense"],  # noqa: B006
+    retrievers: With = None,
+    runs: Runs = None,
     depth: Annotated[int, typer.Option("--depth", min=1, help="How many of each retriever's.")] = 50,
     index: IndexOption = None,
     pair: PairOption = None,
@@ -261,7 +294,8 @@ def audit(
     if not folder.pool.is_file():
         # Benchmarks ask the same thing twice now and then; that is theirs, and no reason not to audit them.
         more: dict[str, Any] = {"split": split, "queries": queries, "duplicates": "keep", "originals": originals}
-        _pool(folder, opened, retrievers, index=index, pair=pair, depth=depth, **more)
+        named = retrievers or ([] if runs else ["dense"])
+        _pool(folder, opened, named, runs=runs or [], index=index, pair=pair, depth=depth, **more)
     done = _judge(folder, jury, session, JudgingSettings(batch, seed, 0.0, reasons), json)
     if not done.complete:
         _show_judged(done, json)
@@ -269,3 +303,7 @@ def audit(
     audited = means(audit_folder(folder, collection.name, qrels, Rule(mode, worst), [one.name for one in jury]))
     lines = (f"{name:<28}{mean:8.2f} per query" for name, mean in audited.items())
     show(audited, *lines, str(folder.audit), json=json)
+
+
+for name, verb in EXCHANGE.items():
+    jury_app.command(name)(verb)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from suwen.cli.output import NEGATIVE, measuring, out, print_json, print_table, say
+from suwen.durable import FileLock, Locked
 from suwen.llm.asker import Asker, Unfinished
 from suwen.llm.client import LLM
-from suwen.llm.config import load_config
+from suwen.llm.config import LLMError, load_config
 from suwen.llm.ledger import Budget, Progress
 
 Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
@@ -73,9 +74,12 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def client(session: Spending, models: Sequence[str], replies: Path, what: str) -> Iterator[LLM]:
-    """Open the client; names, keys and endpoints are checked before anything is asked."""
+    """Open the client; names, keys and endpoints are checked before anything is asked.
+
+    One process at a time spends on one file of replies: two at once would both pay for the same questions.
+    """
     budget = Budget(session.calls, session.tokens, session.cost)
-    with measuring(what) as show:
+    with nullcontext() if session.dry_run else _alone(replies), measuring(what) as show:
 
         def progress(made: Progress) -> None:
             show(made.done, made.total or 0)
@@ -84,6 +88,23 @@ def client(session: Spending, models: Sequence[str], replies: Path, what: str) -
             for remark in () if session.dry_run else llm.check(models):
                 say(remark)
             yield llm
+
+
+@contextmanager
+def _alone(replies: Path) -> Iterator[None]:
+    replies.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(replies.with_name(f".{replies.name}.lock"))
+    try:
+        lock.acquire()
+    except Locked as problem:
+        raise LLMError(
+            f"process {problem.holder} is asking models with {replies} now, and a second one would pay for the same "
+            "again: wait for it to end, or take another folder or file of replies"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from suwen.cli.output import out, print_json, print_table, say, show
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.jury_report import plain
 from suwen.jury.review import Reviews, import_labels, review_report, review_rows
-from suwen.jury.review_page import LOOPBACK, ReviewPage
+from suwen.jury.review_page import LOOPBACK, ReviewPage, guidelines_of
 from suwen.jury.review_page import serve as bound
-from suwen.jury.sampling import read_sample, sample_folder
+from suwen.jury.sampling import FALSE_NEGATIVE, read_sample, sample_folder
+from suwen.jury.verdicts import read_verdicts
 
 Work = Annotated[Path, typer.Argument(metavar="WORK", help="The folder of this jury's files.")]
 review_app = typer.Typer(
@@ -32,6 +33,9 @@ def sample(
     least: Annotated[int, typer.Option("--least", min=0, help="The fewest of a stratum.")] = 5,
     seed: Annotated[int, typer.Option("--seed", help="Of the draw.")] = 0,
     again: Annotated[bool, typer.Option("--again", help="Draw again where there is a sample.")] = False,
+    lacking: Annotated[
+        bool, typer.Option("--false-negatives", help="Only the false negatives that `suwen jury audit` found.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Draw a stratified sample: label by disagreement by difficulty. Writes a key, and a blind CSV for experts.
@@ -39,7 +43,8 @@ def sample(
     Example: `suwen jury review sample work --size 500`
     """
     folder = JuryFolder(work)
-    drawn = sample_folder(folder, size, least=least, seed=seed, again=again)
+    only = FALSE_NEGATIVE if lacking else ""
+    drawn = sample_folder(folder, size, least=least, seed=seed, again=again, only=only)
     strata: dict[str, list[int]] = {}
     for one in drawn:
         strata.setdefault(str(one.stratum), [0, one.population])[0] += 1
@@ -58,15 +63,21 @@ def serve(
         str, typer.Option("--host", help="The address to serve at; others than this machine's reach all.")
     ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8765,
+    guidelines: Annotated[
+        Path | None, typer.Option("--guidelines", help="What reviewers go by, a text [WORK/review/guidelines.md].")
+    ] = None,
 ) -> None:
     """Serve the labelling page: keys 1, 2, 3; several reviewers; stop and go on at any time. Ctrl-C ends it.
+
+    It shows the guidelines and everybody's progress; where reviewers differ, one of them settles it there.
 
     Example: `suwen jury review serve work`
     """
     folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
-        page = ReviewPage(drawn, reviews, LOOPBACK if host in LOOPBACK else None)
+        hosts = LOOPBACK if host in LOOPBACK else None
+        page = ReviewPage(drawn, reviews, hosts, guidelines_of(folder, guidelines))
         server = bound(page, host, port)
         if host not in LOOPBACK:
             say("anyone who reaches this address can read the sample and label it: put a server with logins in front")
@@ -101,17 +112,23 @@ def take(
 
 @review_app.command()
 def agreement(work: Work, json: Json = False) -> None:
-    """Show how far experts agree with the jury, by stratum and reviewer, with Wilson's interval.
+    """Show how far experts agree with the jury's own labels, by stratum and reviewer: share, interval and kappa.
+
+    The labels are those of the rule under which the sample was drawn, whatever experts changed in the verdicts since.
 
     Example: `suwen jury review agreement work`
     """
     folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
+    verdicts = read_verdicts(folder.verdicts) if folder.verdicts.is_file() else iter(())
+    now = next((verdict.rule for verdict in verdicts if verdict.rule), "")
     with Reviews(folder.reviews) as reviews:
-        review = review_report(drawn, reviews)
+        review = review_report(drawn, reviews, now)
     if json:
-        print_json(plain(review))
+        print_json(plain(review) | {"outdated": review.outdated})
         return
     rows = [(name, *cells) for name, cells in review_rows(review)]
-    print_table("agreement of experts with the jury", ("pairs", "agreed", "rate", "95% interval"), rows)
+    old = " (OLD: another rule than the verdicts')" if review.outdated else ""
+    top = ("pairs", "agreed", "rate", "95% interval", "kappa")
+    print_table(f"agreement of experts with the jury's own labels{old}", top, rows)
     out.print(review.summary())

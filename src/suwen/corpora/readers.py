@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError
@@ -56,6 +57,22 @@ def read_documents(
     fields = Fields(id_field, text_field, title_field)
     items = (item for path, kind in planned for item in _file_items(path, root, kind, fields, encoding))
     return _good(items, on_skip)
+
+
+def read_records(source: Path | str) -> Iterator[tuple[Document, dict[str, Any]]]:
+    """Read documents like :func:`read_documents`, each with the whole record it was made of, nested fields and all."""
+    source = Path(source)
+    files, root = (_files_of(source, None), source) if source.is_dir() else ([source], source.parent)
+    for path in files:
+        kind = _file_format(path, None)
+        if kind == "text":
+            document = read_text_document(path, root, "utf-8")
+            yield document, document.record()
+            continue
+        for place, record in rows(path, kind, "utf-8"):
+            if isinstance(record, BadRecord):
+                raise record
+            yield to_document(record, place), dict(record)
 
 
 def _files_of(folder: Path, format: str | None) -> list[Path]:

@@ -39,9 +39,7 @@ def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()
     Raises:
         BadRecord: there is no text, or a named field is missing.
     """
-    text_field = find_field(record, _TEXT, place, fields.text, "text_field")
-    title_field = fields.title if fields.title in record else _guess(record, () if fields.title else _TITLE)
-    id_field = find_field(record, _ID, place, fields.id, "id_field") if fields.id else _guess(record, _ID)
+    id_field, text_field, title_field = document_fields(record, place, fields)
     text = _text(record[text_field], place, text_field)
     title = _text(record[title_field], place, title_field) if title_field else ""
     if not text:
@@ -54,6 +52,18 @@ def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()
     used = {text_field, title_field, id_field}
     metadata = tidy_metadata({key: value for key, value in record.items() if key not in used})
     return Document(identifier, text, title, metadata)
+
+
+def document_fields(
+    record: Mapping[str, Any],
+    place: str,
+    fields: Fields = Fields(),  # noqa: B008 - immutable
+) -> tuple[str | None, str, str | None]:
+    """The names of a record's id, text and title; id and title may be missing."""
+    text = find_field(record, _TEXT, place, fields.text, "text_field")
+    title = fields.title if fields.title in record else _guess(record, () if fields.title else _TITLE)
+    named = find_field(record, _ID, place, fields.id, "id_field") if fields.id else _guess(record, _ID)
+    return named, text, title
 
 
 def to_query(record: Mapping[str, Any], place: str) -> Query:

@@ -7,16 +7,19 @@ word and is plausible; then the rules run once more, and what still looks person
 from __future__ import annotations
 
 import csv
+import math
 import random
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.readers import read_documents
+from suwen.corpora.readers import read_records
+from suwen.corpora.record_fields import document_fields
 from suwen.corpora.records import Document
 from suwen.curate import CurateError
 from suwen.durable import write_lines
@@ -101,7 +104,8 @@ def anonymise_file(
     """Mask the documents of a file or collection into a file of JSON lines; a dry run writes nothing.
 
     Args:
-        source: What :func:`~suwen.corpora.readers.read_documents` reads.
+        source: What :func:`~suwen.corpora.readers.read_documents` reads; fields beside id, title and text stay as they
+            are, but for what the rules mask in them.
         to: The masked documents.
         asker: The model that looks for what the rules missed.
         sheet: A CSV for people to check: a sample of the documents, and all in which something is still suspicious.
@@ -114,9 +118,16 @@ def anonymise_file(
     if not 0 <= share <= 1:
         raise CurateError(f"a share of {share} of the documents cannot be checked: give 0 to 1")
     counts, rows = Counter(dict.fromkeys(_COUNTED, 0)), list[tuple[str, ...]]()
+    whole: deque[dict[str, Any]] = deque()
+
+    def documents() -> Iterator[Document]:
+        for document, record in read_records(source):
+            whole.append(record)
+            others = {name: value for name, value in record.items() if name not in document_fields(record, "")}
+            yield document._replace(metadata=others)
 
     def records() -> Iterator[dict[str, Any]]:
-        for done in anonymise(read_documents(source), asker):
+        for done in anonymise(documents(), asker):
             counts.update(
                 documents=1,
                 by_rules=done.by_rules.total(),
@@ -128,7 +139,7 @@ def anonymise_file(
             drawn = random.Random(f"{seed}:{done.document.id}").random() < share
             if drawn or done.left or not done.complete:
                 rows.append(_sheet_row(done))
-            yield done.document.record()
+            yield _as_it_was(whole.popleft(), done.document)
 
     if asker.dry_run:
         deque(records(), 0)
@@ -143,6 +154,28 @@ def anonymise_file(
     return counts
 
 
+def _as_it_was(record: Mapping[str, Any], masked: Document) -> dict[str, Any]:
+    """The record with masked texts in their places, and every field that it had under its own name."""
+    id_field, text_field, title_field = document_fields(record, "")
+    texts = {text_field: masked.text} | ({title_field: masked.title} if title_field else {})
+    # An id is left as it was written: a number stays one.
+    return {**({} if id_field else {"_id": masked.id}), **record, **masked.metadata, **texts}
+
+
+def _everywhere(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of a record with each text in it changed; a number becomes a text where it is one that is masked."""
+    if isinstance(value, Mapping):
+        return {name: _everywhere(one, change) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_everywhere(one, change) for one in value]
+    # JSON has no word for a number that is none.
+    if value is None or isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+        return value if isinstance(value, bool) else None
+    said = value.isoformat() if isinstance(value, date) else str(value)
+    changed = change(said)
+    return value if isinstance(value, int | float) and changed == said else changed
+
+
 def _sheet_row(done: Anonymised) -> tuple[str, ...]:
     rules = ", ".join(f"{kind} {count}" for kind, count in sorted(done.by_rules.items()))
     model = ", ".join(finding.kind for finding in done.by_model)
@@ -155,9 +188,16 @@ def _opened(document: Document, asker: Asker | None) -> _Open:
     masker, counted = Masker(), Counter[str]()
     # Names of the text are known in the title too, and the other way round.
     masker.learn(f"{document.title}\n{document.text}")
-    title, text = (masker.mask(part) for part in (document.title, document.text))
-    counted.update(span.kind for span in (*title.spans, *text.spans))
-    masked = document._replace(title=title.text, text=text.text)
+
+    def masked_part(part: str) -> str:
+        done = masker.mask(part)
+        counted.update(span.kind for span in done.spans)
+        return done.text
+
+    title, text = masked_part(document.title), masked_part(document.text)
+    # What else the record says goes out, too; the model is not shown it.
+    others = _everywhere(document.metadata, masked_part)
+    masked = document._replace(title=title, text=text, metadata=others)
     return _Open(masked, masker, counted, list(_pieces(masked.content, asker)) if asker is not None else [])
 
 
@@ -206,7 +246,8 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
     for finding in sorted(set(one.findings), key=lambda one: (-len(one.text), one)):
         word = KINDS[finding.kind][0 if _HAN.search(MASK.sub("", f"{document.title}{document.text}")) else 1]
         put = _replacer(finding.text, f"[{word}{one.masker.counters.get(finding.kind, 0) + 1}]")
-        changed = document._replace(title=put(document.title), text=put(document.text))
+        others = _everywhere(document.metadata, put)
+        changed = document._replace(title=put(document.title), text=put(document.text), metadata=others)
         if not _plausible(finding) or changed == document:
             refused.append(finding)
             continue
@@ -215,10 +256,17 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
         document = changed
     # A mask can uncover what the rules look for.
     title, text = (one.masker.mask(part).text for part in (document.title, document.text))
-    left = (*validate(title, strict=True), *validate(text, strict=True))
+    left = [*validate(title, strict=True), *validate(text, strict=True)]
+
+    def checked(part: str) -> str:
+        masked = one.masker.mask(part).text
+        left.extend(validate(masked, strict=True))
+        return masked
+
+    others = _everywhere(document.metadata, checked)
     complete = not asked or one.answered == len(one.pieces)
-    final = document._replace(title=title, text=text)
-    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), left, complete)
+    final = document._replace(title=title, text=text, metadata=others)
+    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), tuple(left), complete)
 
 
 def _plausible(finding: Finding) -> bool:

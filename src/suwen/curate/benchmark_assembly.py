@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from suwen.corpora.collection import Collection, write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError, card
 from suwen.curate.card import Statistics
+from suwen.curate.judged_pairs import Judged, Labels, Refined, Undecided, read_judged, read_labels, refine
 from suwen.curate.splitting import Guard, Split, refuse_duplicates, split_queries
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.synonyms import read_pairs
@@ -22,8 +23,7 @@ from suwen.durable import new_folder, write_json, write_lines, write_text
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import Label, Verdict
 
-#: By query, then by passage.
-Labels = dict[str, dict[str, Label]]
+__all__ = ["Assembled", "Assembly", "assemble", "read_labels", "refine", "sample_candidates"]
 Candidates = Mapping[str, Sequence[Qrel]]
 
 
@@ -36,8 +36,9 @@ class Assembly:
         train: The share of queries that becomes training rows instead of test.
         positives: The most positives of a query in the reranking.
         negatives: The most negatives of a query in the reranking, and in a training row.
-        undecided: What happens to a document that is undecided for some test query: ``drop`` it from the corpus, or
-            ``keep`` it where it is positive for another (it then counts as a miss for the undecided one).
+        undecided: What happens to a document that is undecided for some test query: ``exclude`` it for that query
+            alone, ``drop`` it from the corpus, or do so unless it is positive for another (``keep``; it then counts as
+            a miss for the undecided one).
         near_duplicate: From which similarity two texts are one, see :class:`suwen.curate.near_duplicates.Near`.
         seed: Of every draw.
         language: ``zh`` or ``en``.
@@ -48,7 +49,7 @@ class Assembly:
     train: float = 0.0
     positives: int = 10
     negatives: int = 20
-    undecided: Literal["drop", "keep"] = "drop"
+    undecided: Undecided = "exclude"
     near_duplicate: float = 0.7
     seed: int = 0
     language: Literal["zh", "en"] = "zh"
@@ -59,13 +60,6 @@ class Assembly:
             raise CurateError("a reranking needs at least one positive and one negative of each query: give 1 or more")
         if not self.name.strip() or not self.name.isprintable() or "/" in self.name:
             raise CurateError(f"a benchmark cannot be called {self.name!r}: use letters, digits and dashes")
-
-
-class Refined(NamedTuple):
-    """The test after refinement: labels of the queries that stay, and the documents that leave the corpus."""
-
-    labels: Labels
-    removed: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -85,35 +79,6 @@ class Assembled:
     def as_dict(self) -> dict[str, Any]:
         """Everything, as JSON can carry it."""
         return asdict(self) | {"path": str(self.path)}
-
-
-def read_labels(verdicts: Iterable[Verdict]) -> Labels:
-    """The labels by query and passage; none at all, and two of one pair, are errors."""
-    labels: Labels = {}
-    for verdict in verdicts:
-        own = labels.setdefault(verdict.query_id, {})
-        if verdict.passage_id in own:
-            raise CurateError(
-                f"query {verdict.query_id!r} and passage {verdict.passage_id!r} have two verdicts: keep one of them"
-            )
-        own[verdict.passage_id] = verdict.label
-    if not labels:
-        raise CurateError("there are no verdicts to assemble: run `suwen jury judge` and `suwen jury consensus` first")
-    return labels
-
-
-def refine(labels: Labels, queries: Iterable[str], undecided: Literal["drop", "keep"] = "drop") -> Refined:
-    """Take the documents out that are undecided for a test query, then the queries left without a positive."""
-    mine = {query: labels[query] for query in queries}
-    doubtful = {passage for own in mine.values() for passage, label in own.items() if label == "undecided"}
-    if undecided == "keep":
-        doubtful -= {passage for own in mine.values() for passage, label in own.items() if label == "positive"}
-    left: Labels = {}
-    for query, own in mine.items():
-        kept: dict[str, Label] = {p: label for p, label in own.items() if p not in doubtful and label != "undecided"}
-        if "positive" in kept.values():
-            left[query] = kept
-    return Refined(left, frozenset(doubtful))
 
 
 def sample_candidates(labels: Labels, settings: Assembly) -> dict[str, list[Qrel]]:
@@ -154,8 +119,10 @@ def assemble(
     """
     if out.exists() and (out.is_file() or any(out.iterdir())):
         raise CurateError(f"{out} is there already: remove it, or name another folder")
-    labels = read_labels(verdicts)
-    texts = _query_texts(collection, labels)
+    every = {query.id: query.text for query in collection.queries()}
+    judged = read_judged(verdicts, every, collection.documents())
+    labels = judged.labels
+    texts = _query_texts(collection, every, labels)
     asked = {query: text for query, text in texts.items() if "positive" in labels[query].values()}
     if not asked:
         raise CurateError("no query has a positive: look at the jury's report, or count a worse grade as positive")
@@ -164,15 +131,15 @@ def assemble(
     if not refined.labels:
         raise CurateError(
             "no test query keeps a positive once undecided documents are out of the corpus: have more pairs reviewed, "
-            "or keep documents that are positive for another query (undecided keep)"
+            "or leave them out for the undecided query alone (undecided exclude)"
         )
     with new_folder(out) as folder:
-        made = _Maker(collection, texts, labels, divided, refined, settings, folder).make(sts)
+        made = _Maker(collection, texts, judged, divided, refined, settings, folder).make(sts)
     return Assembled(out, made.funnel, made.statistics)
 
 
-def _query_texts(collection: Collection, labels: Labels) -> dict[str, str]:
-    texts = {query.id: query.text for query in collection.queries() if query.id in labels}
+def _query_texts(collection: Collection, every: Mapping[str, str], labels: Labels) -> dict[str, str]:
+    texts = {query: text for query, text in every.items() if query in labels}
     if lost := [query for query in labels if query not in texts]:
         raise CurateError(
             f"{len(lost)} queries have verdicts and are not in {collection.path}: {', '.join(lost[:3])}; give the "
@@ -189,19 +156,20 @@ class _Maker:
         self,
         collection: Collection,
         texts: Mapping[str, str],
-        labels: Labels,
+        judged: Judged,
         divided: Split,
         refined: Refined,
         settings: Assembly,
         folder: Path,
     ) -> None:
-        self.collection, self.texts, self.labels = collection, texts, labels
+        self.collection, self.texts, self.labels, self.grades = collection, texts, judged.labels, judged.grades
         self.divided, self.refined, self.settings, self.folder = divided, refined, settings, folder
         self.statistics: list[Statistics] = []
         self.tasks: list[SuiteTask] = []
-        every = [label for own in labels.values() for label in own.values()]
+        every = [label for own in self.labels.values() for label in own.values()]
         self.funnel: dict[str, int] = {
-            "queries_judged": len(labels),
+            "pairs_left_out_as_the_texts_have_changed": judged.stale,
+            "queries_judged": len(self.labels),
             "pairs_judged": len(every),
             "pairs_positive": every.count("positive"),
             "pairs_negative": every.count("negative"),
@@ -210,6 +178,7 @@ class _Maker:
             "near_duplicate_groups": divided.groups,
             "queries_dropped_for_holding_a_test_query": len(divided.dropped),
             "documents_removed_as_undecided": len(refined.removed),
+            "pairs_excluded_as_undecided": sum(map(len, refined.excluded.values())),
             "test_queries": len(refined.labels),
             "test_queries_lost_with_their_documents": len(divided.test) - len(refined.labels),
         }
@@ -235,6 +204,9 @@ class _Maker:
             for query, own in self.refined.labels.items()
         }
         lengths = self._write("retrieval", judged, lambda id_: id_ not in self.refined.removed)
+        if excluded := self.refined.excluded:
+            lines = ({"query-id": query, "corpus-ids": ids} for query, ids in excluded.items())
+            write_lines(self.folder / "retrieval" / "excluded" / "test.jsonl", lines)
         self._count("retrieval", judged, "documents", len(lengths), lengths)
 
     def _rerank(self) -> None:
@@ -260,8 +232,9 @@ class _Maker:
                     yield document
 
         queries = [Query(query, self.texts[query]) for query in judged]
-        qrels = (qrel for own in judged.values() for qrel in own)
-        write_collection(self.folder / name, corpus(), queries, {"test": qrels})
+        qrels = [qrel for own in judged.values() for qrel in own]
+        splits = {"test": qrels} | ({"graded": self._graded(qrels)} if name == "retrieval" and self.grades else {})
+        write_collection(self.folder / name, corpus(), queries, splits)
         if missing:
             raise CurateError(
                 f"{len(missing)} passages have verdicts and are not in {self.collection.path}: "
@@ -274,8 +247,17 @@ class _Maker:
         }
         if name == "rerank":
             parts["top_ranked"] = {"test": "top_ranked/test.jsonl"}
+        elif "graded" in splits:
+            parts["graded"] = {"test": "qrels/graded.tsv"}
         write_text(self.folder / name / "README.md", card.front_matter(parts))
         return lengths
+
+    def _graded(self, qrels: Iterable[Qrel]) -> list[Qrel]:
+        """The judgements on TREC's scale, 0 to 3; a verdict without votes has 2 or 0."""
+        return [
+            qrel._replace(grade=self.grades.get(qrel.query_id, {}).get(qrel.document_id, 2 * qrel.grade))
+            for qrel in qrels
+        ]
 
     def _count(self, name: str, judged: Candidates, of: str, size: float, lengths: list[int]) -> None:
         asked = card.mean(len(self.texts[query]) for query in judged)
@@ -359,9 +341,14 @@ class _Rows:
 
 
 def _made(settings: Assembly) -> list[str]:
-    dropped = "left the corpus" if settings.undecided == "drop" else "left the corpus unless positive for another query"
+    dropped = {
+        "exclude": "are not counted for that query (`retrieval/excluded`) and stay in the corpus",
+        "drop": "left the corpus",
+        "keep": "left the corpus unless positive for another query",
+    }[settings.undecided]
     return [
-        "Labels come from a jury of language models and, where there was one, expert review; each is 1 or 0.",
+        "Labels come from a jury of language models and, where there was one, expert review; each is 1 or 0, and on "
+        "TREC's scale of 0 to 3 in `retrieval/qrels/graded.tsv` where there are votes.",
         f"Documents that are undecided for a test query {dropped}; documents nobody judged are in it.",
         "The reranking draws positives and negatives of each query from its judged documents.",
         "Queries that are nearly the same stand on one side of the split, and no training row holds a test query, a "

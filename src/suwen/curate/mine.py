@@ -28,10 +28,16 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """A text that a search found, and how well it matches."""
+    """A text that a search found, how well it matches, and its title."""
 
     text: str
     score: float
+    title: str = ""
+
+    @property
+    def content(self) -> str:
+        """What it says in all: the title (when there is one) on a line of its own, then the text."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 #: Finds for each query up to so many texts, best first.
@@ -114,22 +120,33 @@ def mine_negatives(
 
 
 def _mined(row: TrainingRow, hits: Sequence[Found], window: Window, draw: random.Random) -> TrainingRow:
-    scores = {comparable(hit.text): hit.score for hit in reversed(hits)}
+    # A row may have its texts with their titles or without.
+    scores = {comparable(form): hit.score for hit in reversed(hits) for form in (hit.text, hit.content)}
     pos_scores = row.pos_scores or _known(row.pos, scores)
     marks = [scores[text] for text in map(comparable, row.pos) if text in scores] or list(pos_scores)
     if window.margin is not None and not marks:
         return row
     allowed = window.allows([hit.score for hit in hits], min(marks, default=0.0))
     candidates = [hit for hit, may in zip(hits, allowed, strict=True) if may]
+    # Titles on one side alone would tell a negative from a positive.
+    if _is_untitled(row, hits):
+        candidates = [hit._replace(title="") for hit in candidates]
     draw.shuffle(candidates)
     fresh = sorted(_distinct(candidates, row, window), key=lambda hit: -hit.score)
     own = row.neg_scores or _known(row.neg, scores)
     complete = len(own) == len(row.neg)
     return row._replace(
-        neg=(*row.neg, *(hit.text for hit in fresh)),
+        neg=(*row.neg, *(hit.content for hit in fresh)),
         pos_scores=pos_scores,
         neg_scores=(*own, *(hit.score for hit in fresh)) if complete else (),
     )
+
+
+def _is_untitled(row: TrainingRow, hits: Sequence[Found]) -> bool:
+    """Whether the row's positives are there as hits, and without their titles."""
+    pos = set(map(comparable, row.pos))
+    whole = {comparable(hit.content) for hit in hits}
+    return not pos & whole and any(hit.title and comparable(hit.text) in pos for hit in hits)
 
 
 def _known(texts: Sequence[str], scores: dict[str, float]) -> tuple[float, ...]:
@@ -145,10 +162,11 @@ def _distinct(candidates: Iterable[Found], row: TrainingRow, window: Window) -> 
     for hit in candidates:
         if fresh == window.count:
             return
-        own = shingles(hit.text)
-        # An index cuts a long positive into passages; such a piece of it is no negative.
+        own, bare = shingles(hit.content), shingles(hit.text)
+        # An index cuts a long positive into passages; such a piece of it is no negative, whatever its title.
         alike = [
-            1.0 if 0 < at <= len(row.pos) and own <= other else similarity(own, other) for at, other in enumerate(taken)
+            1.0 if 0 < at <= len(row.pos) and bare <= other else max(similarity(own, other), similarity(bare, other))
+            for at, other in enumerate(taken)
         ]
         if own and not window.is_copy(alike).any():
             taken.append(own)
@@ -198,7 +216,7 @@ def search_index(index: Index, tier: str | None = None, *, mode: Mode = "dense")
 
     def found(row: TrainingRow, k: int) -> list[Found]:
         hits = index.search(row.query, k, mode=mode, tier=tier, instruction=row.prompt if takes else None)
-        return [Found(hit.text, hit.score) for hit in hits]
+        return [Found(hit.text, hit.score, hit.title) for hit in hits]
 
     def search(rows: list[TrainingRow], k: int) -> list[list[Found]]:
         return [found(row, k) for row in rows]

@@ -16,7 +16,7 @@ from suwen.curate.diversify import SEEDS, Diversity, Selected, select
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.mine import USUAL, Window, mine_negatives, search_index
 from suwen.curate.screening import draw
-from suwen.curate.verify import RowFunnel, Verification, read_queries, verify_rows
+from suwen.curate.verify import RowFunnel, Verification, read_queries, read_query_records, verify_rows
 from suwen.durable import write_lines
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
@@ -84,13 +84,22 @@ def mine_file(
 ) -> Counter[str]:
     """Add hard negatives to a file of training rows, see :func:`~suwen.curate.mine.mine_negatives`.
 
-    Of what is counted, ``negatives`` has those the rows brought along.
+    Of what is counted, ``negatives`` has those the rows brought along, ``negatives_added`` has not.
     """
-    counts, search = Counter(rows=0, negatives=0, rows_without_a_negative=0), search_index(index, tier, mode=mode)
+    names = ("rows", "negatives", "negatives_added", "rows_without_a_new_one", "rows_without_a_negative")
+    counts, search = Counter(dict.fromkeys(names, 0)), search_index(index, tier, mode=mode)
+    brought: deque[int] = deque()
+
+    def noted() -> Iterator[TrainingRow]:
+        for row in read_training_rows(source):
+            brought.append(len(row.neg))
+            yield row
 
     def counted() -> Iterator[TrainingRow]:
-        for row in mine_negatives(read_training_rows(source), search, window, seed=seed):
-            counts.update(rows=1, negatives=len(row.neg), rows_without_a_negative=int(not row.neg))
+        for row in mine_negatives(noted(), search, window, seed=seed):
+            added = len(row.neg) - brought.popleft()
+            counts.update(rows=1, negatives=len(row.neg), negatives_added=added)
+            counts.update(rows_without_a_new_one=int(not added), rows_without_a_negative=int(not row.neg))
             yield row
 
     write_training_rows(to, counted())
@@ -157,9 +166,9 @@ def choose_diverse(
     """Write the diverse queries or documents of a source, see :func:`~suwen.curate.diversify.select`."""
     selected, encoder = Selected(), pair.encoder(tier)
     if kind == "queries":
-        rows = read_queries(source)
-        kept = select(rows, lambda row: row.query, encoder.encode_queries, diversity, seeds=seeds, count=selected)
-        write_lines(to, ({name: value for name, value in row._asdict().items() if value} for row in kept))
+        asked, encode_queries = read_query_records(source), encoder.encode_queries
+        kept = select(asked, lambda one: one.row.query, encode_queries, diversity, seeds=seeds, count=selected)
+        write_lines(to, (one.record for one in kept))
     else:
         documents, encode = read_documents(source), encoder.encode_documents
         chosen = select(documents, lambda one: one.content, encode, diversity, seeds=seeds, count=selected)

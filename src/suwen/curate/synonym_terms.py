@@ -124,7 +124,8 @@ class Dictionary:
             (start, end, entry, other)
             for start, end, entry in self.terms(query.text)
             for other in entry
-            if _replaceable(query.text, query.text[start:end], other)
+            # A name of two things says something else to half of those who read it.
+            if fold(other) not in self.ambiguous and _replaceable(query.text, query.text[start:end], other)
         ]
         if not choices:
             return None

@@ -142,6 +142,7 @@ def make_sts(
     rows, leaking = _safe_rows([samples[id_] for id_ in divided.train if id_ in samples], pairs)
     funnel = {
         "queries": len(queries),
+        "ambiguous_names_left_out": len(dictionary.ambiguous),
         "with_a_term": len(cases),
         "rewritten": len(samples),
         "rejected_or_unanswered": len(cases) - len(samples),

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from suwen.corpora.collection import Collection
 from suwen.corpora.tabular import records
@@ -131,18 +131,32 @@ def read_queries(path: Path) -> Iterator[TrainingRow]:
 
     A line is a training row, with or without ``pos`` and ``neg``, or a query as ``{"query"}`` or ``{"text"}``.
     """
+    return (one.row for one in read_query_records(path))
+
+
+class QueryRecord(NamedTuple):
+    """A query to be verified, and the record it comes from, with its id and whatever else it has."""
+
+    row: TrainingRow
+    record: Mapping[str, Any]
+
+
+def read_query_records(path: Path) -> Iterator[QueryRecord]:
+    """Read what :func:`read_queries` reads, each with its record as it stands in the file."""
     if path.is_dir():
-        yield from (TrainingRow(query.text, ()) for query in Collection.open(path).queries())
+        for query in Collection.open(path).queries():
+            yield QueryRecord(TrainingRow(query.text, ()), {"_id": query.id, "query": query.text})
         return
     for place, record in records(path):
         if any(record.get(name) for name in ("pos", "positive", "positives", "doc")):
-            yield to_training_row(record, place)
+            yield QueryRecord(to_training_row(record, place), record)
             continue
         text = record.get("query") or record.get("text")
         if not isinstance(text, str) or not clean(text):
             raise CurateError(f'{place}: no query here; write {{"query": "…"}}, or a training row')
         neg = record.get("neg") or ()
-        yield TrainingRow(clean(text), (), tuple(map(clean, neg)) if isinstance(neg, list) else ())
+        row = TrainingRow(clean(text), (), tuple(map(clean, neg)) if isinstance(neg, list) else ())
+        yield QueryRecord(row, record)
 
 
 class _Maker:
@@ -176,8 +190,11 @@ class _Maker:
         hits = self.search([row for _, row in window], self.settings.depth)
         opened = []
         for (number, row), own in zip(window, hits, strict=True):
-            known = [*(Candidate(t, "pos") for t in row.pos), *(Candidate(t, "neg") for t in row.neg)]
-            candidates = self._distinct([*known, *(Candidate(hit.text, "hit") for hit in own)])
+            # A text of the row that the index has with a title is judged, and trained on, with it.
+            whole = {comparable(hit.text): hit.content for hit in reversed(own) if hit.title}
+            pos, neg = ([whole.get(comparable(text), text) for text in texts] for texts in (row.pos, row.neg))
+            known = [*(Candidate(text, "pos") for text in pos), *(Candidate(text, "neg") for text in neg)]
+            candidates = self._distinct([*known, *(Candidate(hit.content, "hit") for hit in own)])
             random.Random(f"{self.settings.seed}:order:{comparable(row.query)}").shuffle(candidates)
             self.funnel.passages += len(candidates)
             opened.append(_Open(str(number), row, candidates))

@@ -18,6 +18,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _DRAWS = 2000
 _NONE = -1
+_PART = 100_000
 
 
 class Interval(NamedTuple):
@@ -151,8 +152,13 @@ def fleiss_interval(counts: Ints, query: Ints, *, draws: int = _DRAWS, seed: int
     return Interval(value, float(low), float(high))
 
 
-def cohen_kappa(left: npt.ArrayLike, right: npt.ArrayLike) -> float:
+def cohen_kappa(left: npt.ArrayLike, right: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> float:
     """Cohen's kappa of two judges on the same items; NaN where both always say the same one thing.
+
+    Args:
+        left: What one says.
+        right: What the other says.
+        weights: What each item counts, for a sample that stands for more; all the same unless given.
 
     >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0])
     0.5
@@ -160,9 +166,103 @@ def cohen_kappa(left: npt.ArrayLike, right: npt.ArrayLike) -> float:
     a, b = np.asarray(left), np.asarray(right)
     if not len(a):
         return math.nan
-    agreed = float((a == b).mean())
-    chance = sum(float((a == value).mean() * (b == value).mean()) for value in np.union1d(a, b))
+    counts = np.ones(len(a)) if weights is None else np.asarray(weights, np.float64)
+    agreed = float(np.average(a == b, weights=counts))
+    shares = [np.average([a == value, b == value], axis=1, weights=counts) for value in np.union1d(a, b)]
+    chance = float(np.prod(shares, axis=1).sum())
     return (agreed - chance) / (1 - chance) if chance < 1 - 1e-12 else math.nan
+
+
+def weighted_kappa(left: npt.ArrayLike, right: npt.ArrayLike) -> float:
+    """Cohen's kappa of two judges' numbers with quadratic weights: two grades apart is four times as bad as one.
+
+    NaN where both always say the same one thing.
+
+    >>> round(weighted_kappa([4, 3, 1, 0], [4, 4, 0, 0]), 4)
+    0.9231
+    """
+    a, b = np.asarray(left, np.float64), np.asarray(right, np.float64)
+    if not len(a):
+        return math.nan
+    # The mean square of the difference where either says what it says at random.
+    chance = float((a**2).mean() + (b**2).mean() - 2 * a.mean() * b.mean())
+    return 1 - float(((a - b) ** 2).mean()) / chance if chance > 1e-12 else math.nan
+
+
+def _coincidences(grades: npt.NDArray[np.int8], categories: int) -> Floats:
+    """How often each two values meet in each item, over the number of other values it has: items with one have none."""
+    counts = counted(grades, categories).astype(np.float64)
+    size = counts.sum(axis=1)[:, None, None]
+    meets = counts[:, :, None] * counts[:, None, :] - counts[:, :, None] * np.eye(categories)
+    return np.where(size > 1, meets / np.maximum(size - 1, 1), 0.0)
+
+
+def _meetings(grades: npt.NDArray[np.int8], group: Ints, categories: int) -> Floats:
+    """The coincidences of each group of items, added up; a part at a time, since an item takes 25 numbers."""
+    groups = np.zeros((int(group.max()) + 1, categories, categories))
+    for start in range(0, len(grades), _PART):
+        part = slice(start, start + _PART)
+        np.add.at(groups, group[part], _coincidences(grades[part], categories))
+    return groups
+
+
+def _alphas(totals: Floats, *, ordered: bool) -> Floats:
+    """Krippendorff's alpha of coincidence matrices, one for each along the first axis."""
+    sizes = totals.sum(axis=2)
+    number = totals.shape[1]
+    apart = np.broadcast_to(1 - np.eye(number), totals.shape)
+    if ordered:
+        below = np.concatenate([np.zeros((len(sizes), 1)), np.cumsum(sizes, axis=1)], axis=1)
+        # The values from one grade to another, with half of either end.
+        middle = below[:, :-1] + sizes / 2
+        apart = (middle[:, :, None] - middle[:, None, :]) ** 2
+    observed = (totals * apart).sum(axis=(1, 2))
+    expected = (sizes[:, :, None] * sizes[:, None, :] * apart).sum(axis=(1, 2)) / np.maximum(sizes.sum(axis=1) - 1, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        alphas: Floats = np.where(expected > 1e-12, 1 - observed / expected, np.nan)
+    return alphas
+
+
+def krippendorff_alpha(grades: npt.ArrayLike, categories: int, *, ordered: bool = False) -> float:
+    r"""Krippendorff's alpha of a table, one row an item, one column a judge, numbers from 0, -1 where there is none.
+
+    :math:`\alpha = 1 - D_o / D_e`, observed over expected disagreement among the values of an item; unlike Fleiss'
+    kappa it takes items that not every judge graded (Krippendorff, Content Analysis, chapter 12).
+
+    Args:
+        grades: The table.
+        categories: How many values there are.
+        ordered: Whether the values are in an order, so that those far apart disagree more (the ordinal form).
+
+    >>> round(krippendorff_alpha([[0, 0], [1, 1], [0, 1], [1, -1]], 2), 4)
+    0.4444
+    """
+    table = np.asarray(grades, np.int8)
+    if table.ndim != 2 or not len(table):
+        return math.nan
+    return float(_alphas(_meetings(table, np.zeros(len(table), np.int64), categories), ordered=ordered)[0])
+
+
+def alpha_interval(
+    grades: npt.NDArray[np.int8],
+    query: Ints,
+    categories: int,
+    *,
+    ordered: bool = False,
+    draws: int = _DRAWS,
+    seed: int = 0,
+) -> Interval:
+    """Krippendorff's alpha with a percentile bootstrap interval over whole queries; NaN of nothing."""
+    if not len(grades):
+        return Interval(math.nan, math.nan, math.nan)
+    _, group = np.unique(query, return_inverse=True)
+    groups = _meetings(grades, group, categories)
+    rng = np.random.default_rng(seed)
+    weights = rng.multinomial(len(groups), np.full(len(groups), 1 / len(groups)), size=draws)
+    drawn = _alphas(np.tensordot(weights.astype(np.float64), groups, 1), ordered=ordered)
+    drawn, value = drawn[~np.isnan(drawn)], float(_alphas(groups.sum(axis=0, keepdims=True), ordered=ordered)[0])
+    low, high = np.quantile(drawn, (0.025, 0.975)) if len(drawn) else (math.nan, math.nan)
+    return Interval(value, float(low), float(high))
 
 
 class Severity(NamedTuple):
@@ -226,6 +326,9 @@ class Agreement:
         pairwise: Cohen's kappa of two judges on the two sides, over what both graded.
         severity: How each judge grades.
         queries: Each query, least agreement first.
+        alpha_sides: Krippendorff's alpha of positive against negative, over every pair with two grades or more.
+        alpha_grades: The same of the five grades, in their order.
+        weighted: Cohen's kappa with quadratic weights of two judges on the five grades.
     """
 
     judges: tuple[str, ...]
@@ -236,6 +339,9 @@ class Agreement:
     pairwise: dict[tuple[str, str], float]
     severity: list[Severity]
     queries: list[QueryAgreement]
+    alpha_sides: Interval
+    alpha_grades: Interval
+    weighted: dict[tuple[str, str], float]
 
 
 def agreement(table: Ratings, worst: str = "A", *, draws: int = _DRAWS, seed: int = 0) -> Agreement:
@@ -246,13 +352,24 @@ def agreement(table: Ratings, worst: str = "A", *, draws: int = _DRAWS, seed: in
         fleiss_interval(counted(grades[whole], categories), table.query[whole], draws=draws, seed=seed)
         for grades, categories in ((two.grades, 2), (table.grades, 5))
     )
-    pairwise = {}
+    pairwise, weighted = {}, {}
     for left, right in combinations(range(len(table.judges)), 2):
         graded = (two.grades[:, left] != _NONE) & (two.grades[:, right] != _NONE)
-        kappa = cohen_kappa(two.grades[graded, left], two.grades[graded, right])
-        pairwise[table.judges[left], table.judges[right]] = kappa
+        names = (table.judges[left], table.judges[right])
+        pairwise[names] = cohen_kappa(two.grades[graded, left], two.grades[graded, right])
+        weighted[names] = weighted_kappa(table.grades[graded, left], table.grades[graded, right])
     return Agreement(
-        table.judges, len(table.pairs), int(whole.sum()), both, five, pairwise, severity(table, worst), _queries(two)
+        table.judges,
+        len(table.pairs),
+        int(whole.sum()),
+        both,
+        five,
+        pairwise,
+        severity(table, worst),
+        _queries(two),
+        alpha_interval(two.grades, table.query, 2, draws=draws, seed=seed),
+        alpha_interval(table.grades, table.query, 5, ordered=True, draws=draws, seed=seed),
+        weighted,
     )
 
 

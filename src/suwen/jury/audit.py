@@ -6,20 +6,22 @@ the pool; an original positive that was not retrieved is listed apart and counts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from suwen.durable import write_json, write_text
-from suwen.html_kit import document, heading, paragraph, percent, table
+from suwen.html_kit import document, heading, interval, paragraph, percent, table
 from suwen.jury.consensus import Rule, consensus
+from suwen.jury.current_votes import CurrentVotes
 from suwen.jury.judge_batches import draw
 from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.jury_report import examples, plain
+from suwen.jury.jury_report import examples, folder_review, plain
 from suwen.jury.pooling import read_pool
+from suwen.jury.review import Rate
 from suwen.jury.texts import Texts
-from suwen.jury.verdicts import JuryProblem, Verdict
+from suwen.jury.verdicts import JuryProblem, Verdict, rule_in_words, write_verdicts
 from suwen.jury.votes import Votes
 
 Qrels = Mapping[str, Mapping[str, int]]
@@ -57,6 +59,7 @@ class Audit:
         queries: The counts of each query.
         false_positives: Examples, at most one of a query.
         false_negatives: Likewise.
+        checked: How often experts agree that false negatives are positives; None where none were checked.
     """
 
     benchmark: str
@@ -64,6 +67,7 @@ class Audit:
     queries: list[QueryAudit]
     false_positives: list[Verdict]
     false_negatives: list[Verdict]
+    checked: Rate | None = None
 
     def mean(self, count: str) -> float:
         """The mean of one count over all queries."""
@@ -74,7 +78,7 @@ def audit(
     benchmark: str,
     qrels: Qrels,
     pool: Path,
-    votes: Votes,
+    votes: Votes | CurrentVotes,
     rule: Rule | None = None,
     jury: Sequence[str] | None = None,
     *,
@@ -188,11 +192,27 @@ def write_audit(path: Path, audited: Audit, pool: Path, texts: Texts) -> None:
 def audit_folder(
     folder: JuryFolder, benchmark: str, qrels: Qrels, rule: Rule, jury: Sequence[str] | None = None
 ) -> Audit:
-    """Hold a benchmark's judgements against the votes of a jury's folder, and write the page. See :func:`audit`."""
-    with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
-        audited = audit(benchmark, qrels, folder.pool, votes, rule, jury)
+    """Hold a benchmark's judgements against the votes of a jury's folder, and write the page. See :func:`audit`.
+
+    The folder's verdicts are written, too, with what the benchmark says of each pair: a sample of them has the false
+    negatives as a stratum.
+    """
+    with Votes(folder.votes, create=False) as every, Texts(folder.texts) as texts:
+        votes = CurrentVotes(every, folder.pool, texts)
+        names, _ = votes.jury(jury, include=True)
+        review = folder_review(folder, rule_in_words(str(rule), names))
+        audited = audit(benchmark, qrels, folder.pool, votes, rule, names)
+        audited = replace(audited, checked=review.false_negatives if review else None)
+        write_verdicts(folder.verdicts, _known(consensus(votes, rule, names), qrels))
         write_audit(folder.audit, audited, folder.pool, texts)
     return audited
+
+
+def _known(verdicts: Iterable[Verdict], qrels: Qrels) -> Iterator[Verdict]:
+    """Verdicts with what the benchmark says of them in the history."""
+    for verdict in verdicts:
+        positive = qrels.get(verdict.query_id, {}).get(verdict.passage_id, 0) > 0
+        yield replace(verdict, history=({"by": "benchmark", "positive": positive}, *verdict.history))
 
 
 def _table(audited: Audit) -> str:
@@ -200,8 +220,18 @@ def _table(audited: Audit) -> str:
     lacking, total = sum(one.false_negatives > 0 for one in audited.queries), len(audited.queries)
     said = (
         f"{lacking:,} of {total:,} queries ({percent(lacking / total)}) have positives the benchmark does not know. "
-        "The jury's labels stand in for the truth here: have experts check a sample of them."
+        + _checked(audited.checked)
     )
     return table("Mean per query, over the retrieved passages", ("benchmark", *(name for _, name in _COUNTS)), rows) + (
         paragraph(said, "notice")
     )
+
+
+def _checked(rate: Rate | None) -> str:
+    if rate is None or not rate.of:
+        return (
+            "The jury's labels stand in for the truth here: have experts check a sample of them, with "
+            "`suwen jury review sample WORK --false-negatives`."
+        )
+    share = f"{percent(rate.share.value)}{interval(rate.share.low, rate.share.high, '.1%')}"
+    return f"Experts find {rate.agreed:,} of {rate.of:,} sampled false negatives to be answers: {share}."

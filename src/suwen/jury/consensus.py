@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from suwen.jury.current_votes import CurrentVotes, checked_jury
 from suwen.jury.pooling import read_pool
 from suwen.jury.verdicts import GRADES, Grade, JuryProblem, Label, Verdict, Vote
 from suwen.jury.votes import Votes
@@ -62,11 +63,13 @@ def decide(grades: Sequence[Grade | None], rule: Rule) -> Label:
     return "positive" if positive >= needed else "negative" if negative >= needed else "undecided"
 
 
-def consensus(votes: Votes, rule: Rule | None = None, jury: Sequence[str] | None = None) -> Iterator[Verdict]:
+def consensus(
+    votes: Votes | CurrentVotes, rule: Rule | None = None, jury: Sequence[str] | None = None
+) -> Iterator[Verdict]:
     """The verdict on every pair that has a vote, one at a time, by query and passage.
 
     Args:
-        votes: The store.
+        votes: The store, or what of it counts.
         rule: How votes become a label.
         jury: The judges that count; all that are enrolled unless given.
     """
@@ -80,16 +83,6 @@ def consensus(votes: Votes, rule: Rule | None = None, jury: Sequence[str] | None
         label = decide([grades.get(name) for name in names], rule)
         event = {"by": "jury", "label": label, "rule": str(rule), "judges": names}
         yield Verdict(query_id, passage_id, label, counted, (event,))
-
-
-def checked_jury(votes: Votes, jury: Sequence[str] | None) -> list[str]:
-    """The judges that count, all of whom must be enrolled."""
-    enrolled = votes.judges()
-    if not enrolled:
-        raise JuryProblem(f"no judge has voted in {votes.path}: run `suwen jury judge` first")
-    if unknown := [name for name in jury or () if name not in enrolled]:
-        raise JuryProblem(f"{unknown[0]!r} has not voted: the judges are {', '.join(enrolled)}")
-    return list(jury or enrolled)
 
 
 @dataclass(frozen=True)

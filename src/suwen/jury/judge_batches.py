@@ -10,20 +10,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.jury.verdicts import GRADES, Abstention, Grade, Judge, JuryProblem
+from suwen.jury.verdicts import GRADES, Abstention, Grade, Judge, JuryProblem, text_digest
 from suwen.llm.asker import Drafter, label_schema, labelled
 from suwen.llm.config import LLMConfig
-from suwen.llm.replies import extract
+from suwen.llm.replies import answer, extract
 from suwen.llm.requests import Request
 
 #: Tokens a judge needs for one passage: the label, a short reason, the grade.
 _REPLY_TOKENS = {True: 40, False: 12}
+#: A batch is asked once, and for what is left without a grade once more.
+DRAWS_OF_A_TRY = 2
+_GRADE = re.compile(r"(?:GRADE|等级|级别|评级)?[\s:]*([SABCD])\s*(?:级|等|等级)?[.。]?")
+_LABEL = re.compile(r"[\W_]*(?:PASSAGE|段)?[\W_]*P?(\d+)[\W_]*")
 _ENTRY = re.compile(r'"(P\d+)"\s*:\s*(\{[^{}]*\})')
 
 
@@ -51,16 +56,12 @@ class JudgingSettings:
 
 
 class Shown(NamedTuple):
-    """A passage as the judge sees it."""
+    """A passage as the judge sees it, with the digest of what it is cut from and of the query."""
 
     id: str
     text: str
     cut: bool
-
-    @property
-    def digest(self) -> str:
-        """Twelve digits that change with the text."""
-        return hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()[:12]
+    digest: str = ""
 
 
 class Batch(NamedTuple):
@@ -71,6 +72,8 @@ class Batch(NamedTuple):
     query_id: str
     query: str
     passages: tuple[Shown, ...]
+    #: How often its passages were asked about before and got an abstention.
+    tries: int = 0
 
     @property
     def key(self) -> str:
@@ -131,12 +134,16 @@ class JudgeRequests:
     def _batch(self, query: tuple[str, str], ids: Sequence[str], texts: Sequence[str], round_: int) -> Batch:
         bare = Batch(self.judge, round_, *query, tuple(Shown(id_, "", False) for id_ in ids))
         fitted = self._drafter.fitted(texts, self.request(bare))
-        shown = [Shown(id_, text, text != whole) for id_, text, whole in zip(ids, fitted, texts, strict=True)]
+        shown = [
+            Shown(id_, text, text != whole, text_digest(query[1], whole))
+            for id_, text, whole in zip(ids, fitted, texts, strict=True)
+        ]
         # The opposite order moves every passage as far as possible, among the same neighbours.
         return bare._replace(passages=tuple(reversed(shown) if round_ else shown))
 
     def request(self, batch: Batch, sample: int = 0) -> Request:
-        """The request of a batch; another ``sample`` is another draw."""
+        """The request of a batch; another ``sample`` is another draw, as is every try."""
+        sample += DRAWS_OF_A_TRY * batch.tries
         item, texts = self._item(), [shown.text for shown in batch.passages]
         values: dict[str, str | int | float] = {
             "count": len(texts),
@@ -145,7 +152,8 @@ class JudgeRequests:
             "form": _form(item),
         }
         schema = label_schema(len(texts), item)
-        return self._drafter.request(self.judge.prompt, values, key=batch.key, schema=schema, sample=sample)
+        more: dict[str, Any] = {"schema": schema, "sample": sample, "tidy": tidied}
+        return self._drafter.request(self.judge.prompt, values, key=batch.key, **more)
 
     def _item(self) -> dict[str, Any]:
         item = (self.prompt.schema or {}).get("additionalProperties")
@@ -166,7 +174,31 @@ def _form(item: Mapping[str, Any]) -> str:
     return f'{{"P1": {{{example}}}, …}}'
 
 
-def read_grades(text: str, batch: Batch, data: Any = None) -> dict[str, Graded]:
+def grade_of(value: Any) -> Any:
+    """A grade as it is written here, whatever its width, case and unit; anything else as it is.
+
+    >>> [grade_of(said) for said in ("Ａ", "b", "S级", "等级：C", "A+", 3)]
+    ['A', 'B', 'S', 'C', 'A+', 3]
+    """
+    said = unicodedata.normalize("NFKC", value).strip().upper() if isinstance(value, str) else ""
+    match = _GRADE.fullmatch(said)
+    return match[1] if match else value
+
+
+def tidied(data: Any) -> Any:
+    """A reply with its labels and grades as the schema asks for them, where only the writing differs."""
+    if not isinstance(data, dict):
+        return data
+    tidy: dict[str, Any] = {}
+    for label, entry in data.items():
+        match = _LABEL.fullmatch(unicodedata.normalize("NFKC", label).upper())
+        named = f"P{int(match[1])}" if match else label
+        good = isinstance(entry, dict) and "grade" in entry
+        tidy.setdefault(named, entry | {"grade": grade_of(entry["grade"])} if good else entry)
+    return tidy
+
+
+def read_grades(text: str, batch: Batch, data: Any = None, lacking: Abstention = "malformed") -> dict[str, Graded]:
     """The grades of a reply, by passage id, as far as they can be used; a reply cut off in the middle has some too.
 
     What is not named, or has a grade that is none, is an abstention.
@@ -175,15 +207,17 @@ def read_grades(text: str, batch: Batch, data: Any = None) -> dict[str, Graded]:
         text: What the judge wrote.
         batch: What it was asked.
         data: The reply as JSON, where it is good.
+        lacking: Why a passage is not named.
     """
-    said = _entries(text) if data is None else data
+    said = tidied(_entries(answer(text)) if data is None else data)
     grades: dict[str, Graded] = {}
     for number, shown in enumerate(batch.passages, 1):
         entry = said.get(f"P{number}")
         if entry is None:
-            grades[shown.id] = Graded(None, "missing", "the reply does not name this passage")
+            grades[shown.id] = Graded(None, lacking, "the reply does not name this passage")
         elif not isinstance(entry, dict) or entry.get("grade") not in GRADES:
-            grades[shown.id] = Graded(None, "invalid", f"the reply says: {json.dumps(entry, ensure_ascii=False)[:200]}")
+            told = f"the reply says: {json.dumps(entry, ensure_ascii=False)[:200]}"
+            grades[shown.id] = Graded(None, "malformed", told)
         else:
             grades[shown.id] = Graded(entry["grade"], None, str(entry.get("reason", ""))[:500])
     return grades

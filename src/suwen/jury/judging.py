@@ -1,21 +1,23 @@
 """Letting a jury vote on a pool: what is still missing is asked, and a batch's votes are stored when it is complete.
 
 A passage that a reply leaves out or grades with nothing known is asked for once more, by itself; then it is an
-abstention. A request that brought no reply at all is no vote: the next run asks again.
+abstention. A request that brought no reply at all is no vote: the next run asks again. A vote on a text that has
+changed since is missing, too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from suwen.jury.judge_batches import Batch, Graded, JudgeRequests, JudgingSettings, again, order, read_grades
 from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.pooling import read_pool
+from suwen.jury.pooling import PooledQuery, read_pool
 from suwen.jury.texts import Texts
-from suwen.jury.verdicts import Judge, JuryProblem, Vote
+from suwen.jury.verdicts import Abstention, Judge, JuryProblem, Vote, is_on
 from suwen.jury.votes import Votes
 from suwen.llm.client import LLM
 from suwen.llm.ledger import Plan, Spent, Summary
@@ -32,6 +34,7 @@ class Judged:
     Attributes:
         votes: Votes that were added.
         abstentions: Those that are abstentions.
+        kinds: How many of them are of each kind: ``cut``, ``empty``, ``refused``, ``malformed``.
         asked_again: Passages asked for a second time.
         failed: Batches that got no reply, or an incomplete one that could not be followed up: run again.
         problem: What went wrong with the first of them.
@@ -42,6 +45,7 @@ class Judged:
 
     votes: int
     abstentions: int
+    kinds: dict[str, int]
     asked_again: int
     failed: int
     problem: str | None
@@ -68,6 +72,7 @@ class Jury:
         settings: JudgingSettings | None = None,
         *,
         prompts: Path | None = None,
+        retry: bool = False,
     ) -> None:
         """Bring a jury together.
 
@@ -79,6 +84,7 @@ class Jury:
             llm: The client.
             settings: How the judges are asked.
             prompts: A folder of prompts in place of the package's own.
+            retry: Whether to ask again where a judge has abstained.
         """
         if not judges:
             raise JuryProblem("a jury needs at least one judge: name a model of suwen.toml")
@@ -87,6 +93,8 @@ class Jury:
         self.settings = settings or JudgingSettings()
         self._judges = {judge.name: JudgeRequests(judge, llm.config, self.settings, prompts) for judge in judges}
         self._pool, self._texts, self._votes, self._llm = pool, texts, votes, llm
+        # What is asked again is settled before the first call: an abstention of this run is not asked about in it.
+        self._retried = votes.abstained() if retry else frozenset()
 
     def plan(self) -> Plan:
         """What judging would ask, if no reply were incomplete; makes no call."""
@@ -101,12 +109,28 @@ class Jury:
             texts = self._texts.get(ids)
             queues: list[list[Batch]] = []
             for round_ in (0, 1) if pooled.id in second else (0,):
-                for name, judge in self._judges.items():
-                    done = self._votes.voted(pooled.id, name, round_)
-                    missing = [id_ for id_ in order(ids, self.settings, pooled.id, name) if id_ not in done]
-                    queues.append(judge.batches((pooled.id, pooled.text), texts, missing, round_))
+                queues += [self._missing(pooled, texts, judge, round_) for judge in self._judges.values()]
             while any(queues):
                 yield from (queue.pop(0) for queue in queues if queue)
+
+    def _missing(self, pooled: PooledQuery, texts: Mapping[str, str], judge: JudgeRequests, round_: int) -> list[Batch]:
+        """The batches of a query that a judge has not voted on as its texts are; what is tried again comes first."""
+        name = judge.judge.name
+        cast = self._votes.of(pooled.id, name, round_)
+        tries = self._votes.asked_again(pooled.id, name, round_)
+        again = {id_ for id_ in cast if (pooled.id, id_, name, round_) in self._retried}
+        done = {id_ for id_, vote in cast.items() if id_ in texts and is_on(vote, pooled.text, texts[id_])} - again
+        missing = [id_ for id_ in order(list(texts), self.settings, pooled.id, name) if id_ not in done]
+        query, batches = (pooled.id, pooled.text), list[Batch]()
+        # A second try is a draw of its own, so what was tried as often is asked about together.
+        for number in sorted({self._tries(id_, again, tries) for id_ in missing}, reverse=True):
+            part = [id_ for id_ in missing if self._tries(id_, again, tries) == number]
+            batches += [batch._replace(tries=number) for batch in judge.batches(query, texts, part, round_)]
+        return batches
+
+    @staticmethod
+    def _tries(id_: str, again: Container[str], tries: Mapping[str, int]) -> int:
+        return tries.get(id_, 0) + 1 if id_ in again else 0
 
     def judge(self) -> Judged:
         """Ask for every vote that is missing. Interrupt it and run it again: nothing is asked twice."""
@@ -137,11 +161,12 @@ def judge_folder(
     settings: JudgingSettings,
     *,
     prompts: Path | None = None,
+    retry: bool = False,
     dry_run: bool = False,
 ) -> Judged | Plan:
     """Let judges vote on the pool of a jury's folder; in a dry run, plan it. See :class:`Jury`."""
     with Texts(folder.texts) as texts, Votes(folder.votes) as votes:
-        jury = Jury(judges, folder.pool, texts, votes, llm, settings, prompts=prompts)
+        jury = Jury(judges, folder.pool, texts, votes, llm, settings, prompts=prompts, retry=retry)
         return jury.plan() if dry_run else jury.judge()
 
 
@@ -153,7 +178,8 @@ class _Run:
         self.open: dict[str, Batch] = {}
         #: Batches that lack grades, with those they have and the key of the reply they came in.
         self.incomplete: dict[str, tuple[Batch, dict[str, Graded], str]] = {}
-        self._added = self._abstained = self._again = self._failed = 0
+        self._added = self._again = self._failed = 0
+        self._abstained: Counter[str] = Counter()
         self._problem: str | None = None
 
     def take(self, request: Request, reply: Reply) -> None:
@@ -163,7 +189,7 @@ class _Run:
         grades = self._grades(batch, reply)
         if grades is None:
             return
-        if any(graded.grade is None and graded.abstained != "refusal" for graded in grades.values()):
+        if any(graded.grade is None and graded.abstained != "refused" for graded in grades.values()):
             self.incomplete[batch.key] = (batch, grades, key)
         else:
             self._store(batch, grades, dict.fromkeys(grades, key))
@@ -196,13 +222,14 @@ class _Run:
     def _grades(self, batch: Batch, reply: Reply) -> dict[str, Graded] | None:
         """What a reply says of each passage; None where none came, which is no vote."""
         if reply.finish == "refusal":
-            refused = Graded(None, "refusal", (reply.error or "")[:500])
+            refused = Graded(None, "refused", (reply.error or "")[:500])
             return dict.fromkeys((shown.id for shown in batch.passages), refused)
         if not reply.good and not reply.text and not reply.tokens_in:
             self._failed += 1
             self._problem = self._problem or reply.error
             return None
-        return read_grades(reply.text, batch, reply.data)
+        lacking: Abstention = "cut" if reply.finish == "length" else "malformed" if reply.text else "empty"
+        return read_grades(reply.text, batch, reply.data, lacking)
 
     def _store(self, batch: Batch, grades: dict[str, Graded], keys: dict[str, str]) -> None:
         judge, now = self._judges[batch.judge.name], time.time()
@@ -225,14 +252,19 @@ class _Run:
             )
             for position, shown in enumerate(batch.passages, 1)
         ]
-        self._added += self._votes.add(votes)
-        self._abstained += sum(vote.grade is None for vote in votes)
+        there = self._votes.of(batch.query_id, batch.judge.name, batch.round)
+        old = {id_ for id_, vote in there.items() if vote.grade is None or vote.digest not in _digests(batch)}
+        # A grade on these texts that another process was first to store stays.
+        fresh = [vote for vote in votes if vote.passage_id in old or vote.passage_id not in there]
+        self._added += self._votes.replace(fresh) if old else self._votes.add(votes)
+        self._abstained.update(vote.abstained for vote in votes if vote.abstained is not None)
 
     def report(self, first: Summary, second: Summary | None) -> Judged:
         """What the run came to."""
         return Judged(
             self._added,
-            self._abstained,
+            self._abstained.total(),
+            dict(self._abstained),
             self._again,
             self._failed + len(self.incomplete),
             self._problem,
@@ -240,3 +272,7 @@ class _Run:
             first.seconds + (second.seconds if second else 0.0),
             first.stopped or (second.stopped if second else None),
         )
+
+
+def _digests(batch: Batch) -> set[str]:
+    return {shown.digest for shown in batch.passages}

@@ -21,5 +21,7 @@ class JuryFolder:
         self.report, self.audit = root / "report.html", root / "audit.html"
         #: The key of the sample for experts, and what they get: a CSV without the key.
         self.sample, self.sheet = root / "review" / "sample.jsonl", root / "review" / "sample.csv"
+        #: What experts are told to go by, if not the package's own words.
+        self.guidelines = root / "review" / "guidelines.md"
         #: The experts' labels.
         self.reviews = root / "review" / "reviews.db"

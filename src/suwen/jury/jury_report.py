@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from suwen.html_kit import (
     table,
 )
 from suwen.jury.agreement import Agreement, agreement, ratings
-from suwen.jury.consensus import Funnel, Rule, checked_jury, consensus, funnel
+from suwen.jury.consensus import Funnel, Rule, consensus, funnel
+from suwen.jury.current_votes import CurrentVotes, LeftOut, checked_jury
 from suwen.jury.judge_batches import draw
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
@@ -32,7 +33,7 @@ from suwen.jury.positions import PositionEffect, position_effects
 from suwen.jury.review import ReviewReport, Reviews, review_report, review_rows
 from suwen.jury.sampling import read_sample
 from suwen.jury.texts import Texts
-from suwen.jury.verdicts import GRADES, VALUES, Verdict
+from suwen.jury.verdicts import GRADES, VALUES, Verdict, rule_in_words
 from suwen.jury.votes import Votes
 from suwen.llm.reply_cache import Cache, LedgerRow
 
@@ -61,16 +62,18 @@ class JuryReport:
     positions: list[PositionEffect]
     review: ReviewReport | None
     ledger: list[LedgerRow]
+    left: LeftOut = field(default_factory=LeftOut)
 
 
 def jury_report(
     pool: Path,
-    votes: Votes,
+    votes: Votes | CurrentVotes,
     rule: Rule | None = None,
     jury: Sequence[str] | None = None,
     *,
     review: ReviewReport | None = None,
     ledger: Sequence[LedgerRow] = (),
+    left: LeftOut | None = None,
 ) -> JuryReport:
     """Measure everything a report shows.
 
@@ -81,6 +84,7 @@ def jury_report(
         jury: The judges that count; all unless given.
         review: What experts said.
         ledger: What it cost.
+        left: What is not counted.
     """
     rule = rule or Rule()
     names = checked_jury(votes, jury)
@@ -92,32 +96,46 @@ def jury_report(
         position_effects(votes, names, rule.positive),
         review,
         list(ledger),
+        left or LeftOut(),
     )
 
 
 def report_folder(
-    folder: JuryFolder, rule: Rule, jury: Sequence[str] | None = None, title: str = "Jury report"
+    folder: JuryFolder,
+    rule: Rule,
+    jury: Sequence[str] | None = None,
+    title: str = "Jury report",
+    *,
+    include: bool = False,
 ) -> JuryReport:
     """Write the page of a jury's folder, with the experts' review and the ledger where there are any.
 
     Args:
         folder: The jury's folder.
         rule: How votes become labels.
-        jury: The judges that count; all that have voted unless given.
+        jury: The judges that count; all that have finished unless given.
         title: The page's title.
+        include: Whether judges count who have not finished.
     """
-    review: ReviewReport | None = None
     ledger: list[LedgerRow] = []
-    if folder.reviews.is_file() and folder.sample.is_file():
-        with Reviews(folder.reviews) as reviews:
-            review = review_report(read_sample(folder.sample), reviews)
     if folder.replies.is_file():
         with Cache(folder.replies) as cache:
             ledger = cache.ledger()
-    with Votes(folder.votes, create=False) as votes, Texts(folder.texts) as texts:
-        report = jury_report(folder.pool, votes, rule, jury, review=review, ledger=ledger)
-        write_report(folder.report, report, folder.pool, texts, consensus(votes, rule, jury), title)
+    with Votes(folder.votes, create=False) as every, Texts(folder.texts) as texts:
+        votes = CurrentVotes(every, folder.pool, texts)
+        names, left = votes.jury(jury, include=include)
+        review = folder_review(folder, rule_in_words(str(rule), names))
+        report = jury_report(folder.pool, votes, rule, names, review=review, ledger=ledger, left=left)
+        write_report(folder.report, report, folder.pool, texts, consensus(votes, rule, names), title)
     return report
+
+
+def folder_review(folder: JuryFolder, now: str = "") -> ReviewReport | None:
+    """What experts said of a folder's sample; None where there is none, or no label. ``now``: of the verdicts."""
+    if not folder.reviews.is_file() or not folder.sample.is_file():
+        return None
+    with Reviews(folder.reviews) as reviews:
+        return review_report(read_sample(folder.sample), reviews, now)
 
 
 def disagreements(verdicts: Iterable[Verdict], most: int = _EXAMPLES) -> list[Verdict]:
@@ -152,7 +170,7 @@ def write_report(
     }
     queries = {pooled.id: pooled.text for pooled in read_pool(pool) if pooled.id in wanted}
     parts = {
-        "funnel": _funnel(report.funnel),
+        "funnel": _funnel(report.funnel) + "".join(paragraph(f"{line}.", "notice") for line in report.left.lines()),
         "agreement": _agreement(report.agreement, queries),
         "grades": _grades(report.agreement),
         "positions": _positions(report.positions),
@@ -202,8 +220,13 @@ def _agreement(measured: Agreement, queries: dict[str, str]) -> str:
         (what, [number(one.value) + interval(one.low, one.high)])
         for what, one in (("positive against negative", measured.sides), ("the five grades", measured.grades))
     ]
-    both_ways = measured.pairwise | {(right, left): kappa for (left, right), kappa in measured.pairwise.items()}
-    pairwise = [(row, ["" if row == column else number(both_ways[row, column]) for column in names]) for row in names]
+    alphas = [
+        (what, [number(one.value) + interval(one.low, one.high)])
+        for what, one in (
+            ("positive against negative", measured.alpha_sides),
+            ("the five grades, in order", measured.alpha_grades),
+        )
+    ]
     worst = [
         (queries.get(one.query_id, one.query_id)[:80], [str(one.complete), percent(one.unanimous), number(one.kappa)])
         for one in measured.queries[:_WORST_QUERIES]
@@ -215,9 +238,24 @@ def _agreement(measured: Agreement, queries: dict[str, str]) -> str:
     return (
         table("Fleiss' kappa", ("over", "kappa [95%]"), kappas)
         + paragraph(said, "soft")
-        + table("Cohen's kappa of two judges, positive against negative", ("judge", *names), pairwise)
+        + table("Krippendorff's alpha, over all pairs with two grades or more", ("over", "alpha [95%]"), alphas)
+        + table(
+            "Cohen's kappa of two judges, positive against negative",
+            ("judge", *names),
+            _matrix(names, measured.pairwise),
+        )
+        + table(
+            "Cohen's kappa of two judges on the five grades, with quadratic weights",
+            ("judge", *names),
+            _matrix(names, measured.weighted),
+        )
         + table("Queries with the least agreement", ("query", "pairs graded by all", "unanimous", "kappa"), worst)
     )
+
+
+def _matrix(names: Sequence[str], pairwise: dict[tuple[str, str], float]) -> list[tuple[str, list[str]]]:
+    both_ways = pairwise | {(right, left): kappa for (left, right), kappa in pairwise.items()}
+    return [(row, ["" if row == column else number(both_ways[row, column]) for column in names]) for row in names]
 
 
 def _grades(measured: Agreement) -> str:
@@ -266,10 +304,11 @@ def _review(review: ReviewReport) -> str:
     between = "; ".join(
         f"{a} and {b}: kappa {number(kappa)} over {of}" for (a, b), (kappa, of) in review.between.items()
     )
-    caption = "Agreement of experts with the jury, Wilson's 95% intervals"
+    old = " (OLD: by another rule than this report)" if review.outdated else ""
+    caption = f"Agreement of experts with the jury's own labels, Wilson's 95% intervals{old}"
     return (
-        table(caption, ("pairs", "agreed", "rate", "interval"), review_rows(review))
-        + paragraph(review.summary())
+        table(caption, ("pairs", "agreed", "rate", "interval", "kappa"), review_rows(review))
+        + paragraph(review.summary(), "notice" if review.outdated else "")
         + (paragraph(f"Between reviewers: {between}.") if between else "")
     )
 
@@ -305,18 +344,20 @@ def _provenance(report: JuryReport) -> str:
                     f"{row.tokens_out:,}",
                     f"{row.cost:.4g}",
                     f"{row.seconds:,.0f}",
+                    f"{row.unknown:,} ({row.unknown_cost:.4g})" if row.unknown else "0",
                 ],
             )
             for row in report.ledger
         ]
-        body += table("The ledger", ("model", "calls", "tokens in", "tokens out", "cost", "seconds"), rows)
+        top = ("model", "calls", "tokens in", "tokens out", "cost", "seconds", "cut off (cost at most)")
+        body += table("The ledger", top, rows)
     return body + paragraph(f"Rule: {report.rule}. Every vote is kept with its model, prompt, reply and place.", "soft")
 
 
 def plain(value: Any) -> Any:
     """Records as JSON can carry them: NaN as null, keys as texts."""
     if is_dataclass(value) and not isinstance(value, type):
-        return plain({field.name: getattr(value, field.name) for field in fields(value)})
+        return plain({one.name: getattr(value, one.name) for one in fields(value)})
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, dict):

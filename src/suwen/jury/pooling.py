@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from suwen.corpora.collection import Collection
 from suwen.corpora.records import Query
+from suwen.corpora.run_files import named_run, read_ranking
 from suwen.corpora.tabular import records
 from suwen.durable import replacing
 from suwen.jury.jury_folder import JuryFolder
@@ -59,10 +60,12 @@ class Retriever:
     Attributes:
         name: What the pool calls it.
         search: Given a query's text and a depth: ids of passages and scores, best first.
+        by_id: Whether it is given the query's id in place of its text: it has its findings already.
     """
 
     name: str
     search: Callable[[str, int], Sequence[tuple[str, float]]]
+    by_id: bool = False
 
 
 @dataclass
@@ -104,6 +107,13 @@ def index_retriever(index: Index, mode: Mode = "dense", tier: str | None = None,
         return [(hit.document_id, hit.score) for hit in hits]
 
     return Retriever(label, search)
+
+
+def run_retriever(spec: str) -> Retriever:
+    """A retriever that found its passages elsewhere, from ``NAME=FILE`` or ``FILE``: see ``corpora.run_files``."""
+    name, path = named_run(spec)
+    ranking = read_ranking(path)
+    return Retriever(name, lambda query, depth: ranking.get(query, [])[:depth], by_id=True)
 
 
 def open_retrievers(specs: Sequence[str], index: Path | None, stack: ExitStack) -> list[Retriever]:
@@ -170,7 +180,7 @@ def pool_queries(
 
 def _searched(retriever: Retriever, query: Query, depth: int) -> Sequence[tuple[str, float]]:
     try:
-        hits = retriever.search(query.text, depth)
+        hits = retriever.search(query.id if retriever.by_id else query.text, depth)
     except SearchError as problem:
         raise PoolProblem(f"query {query.id!r} cannot be searched: {problem}") from None
     if twice := _twice((passage, passage) for passage, _ in hits):
@@ -252,7 +262,10 @@ def write_pool(
                 if progress is not None:
                     progress(number, len(asked))
             if not report.pairs:
-                raise PoolProblem("the pool is empty: no retriever found anything for any query; is the index filled?")
+                raise PoolProblem(
+                    "the pool is empty: no retriever found anything for any query; is the index filled, and are the "
+                    "runs of these queries?"
+                )
             store.fill(collection.documents())
             report.passages = len(store)
         unfilled.replace(texts)
@@ -264,6 +277,7 @@ def pool_collection(
     collection: Collection,
     retrievers: Sequence[str],
     *,
+    runs: Sequence[str] = (),
     index: Path | None = None,
     pair: Path | None = None,
     indexing: IngestProgress | None = None,
@@ -275,16 +289,18 @@ def pool_collection(
         folder: Where the pool and its texts go.
         collection: Queries and documents.
         retrievers: See :func:`open_retrievers`.
-        index: An index of the collection; one is made in the folder unless given.
+        runs: See :func:`run_retriever`.
+        index: An index of the collection; one is made in the folder unless given, where a retriever needs it.
         pair: The pair to make it with.
         indexing: Called with the documents read and the passages encoded.
         **more: See :func:`write_pool`.
     """
-    if index is None:
+    found = [run_retriever(spec) for spec in runs]
+    if index is None and any("@" not in spec for spec in retrievers):
         index = folder.index
         index_collection(collection, index, pair=pair, progress=indexing)
     with ExitStack() as stack:
-        opened = open_retrievers(retrievers, index, stack)
+        opened = [*open_retrievers(retrievers, index, stack), *found]
         return write_pool(folder.pool, folder.texts, collection, opened, **more)
 
 

@@ -1,21 +1,25 @@
 """The labelling page: one pair at a time, blind, several reviewers, resumable. Its answers know no web framework.
 
 ``ReviewPage.respond`` is a function from a request to a response, for any server to mount; ``serve`` puts it on the
-standard library's. No jury label, stratum or grade is ever sent to a reviewer.
+standard library's. No jury label, stratum or grade is ever sent to a reviewer. Where reviewers differ, one of them, or
+somebody who has labelled nothing, sees what each said and settles it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from suwen.jury.judge_batches import draw
-from suwen.jury.review import OPINIONS, Reviews
+from suwen.jury.jury_folder import JuryFolder
+from suwen.jury.review_store import ADJUDICATION, OPINIONS, Review, Reviews
 from suwen.jury.sampling import Sampled
 from suwen.jury.verdicts import JuryProblem
 
@@ -60,7 +64,13 @@ class _Refused(Exception):
 class ReviewPage:
     """The page of one sample and its store."""
 
-    def __init__(self, sample: Sequence[Sampled], reviews: Reviews, hosts: Sequence[str] | None = LOOPBACK) -> None:
+    def __init__(
+        self,
+        sample: Sequence[Sampled],
+        reviews: Reviews,
+        hosts: Sequence[str] | None = LOOPBACK,
+        guidelines: str | None = None,
+    ) -> None:
         """Prepare the page.
 
         Args:
@@ -68,11 +78,14 @@ class ReviewPage:
             reviews: Where labels go.
             hosts: The names under which the page may be asked for, so that no other site's name can be pointed at it;
                 None where a server in front sees to that.
+            guidelines: What reviewers are told to go by; the package's own words unless given.
         """
         if not sample:
             raise JuryProblem("the sample is empty: draw one with `suwen jury review sample`")
         self._pairs = {one.pair: one for one in sample}
         self._reviews, self._hosts = reviews, hosts
+        own = resources.files("suwen.jury") / "pages" / "guidelines.txt"
+        self._guidelines = guidelines or own.read_text(encoding="utf-8")
 
     def respond(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Response:
         """Answer one request.
@@ -89,11 +102,16 @@ class ReviewPage:
             path = parts.path.lstrip("/")
             if method == "GET" and path in _FILES:
                 return _file(path)
-            if method == "GET" and path == "api/pair":
-                asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-                return _json(200, self._pair(_reviewer(asked), asked.get("at")))
-            if method == "POST" and path == "api/label":
-                return _json(200, self._label(body))
+            asked = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+            if method == "GET" and path == "api/guidelines":
+                return _json(200, {"guidelines": self._guidelines})
+            if method == "GET" and path == "api/progress":
+                return _json(200, self._progress())
+            if method == "GET" and path in ("api/pair", "api/dispute"):
+                find = self._pair if path == "api/pair" else self._dispute
+                return _json(200, find(_reviewer(asked), asked.get("at")))
+            if method == "POST" and path in ("api/label", "api/settle"):
+                return _json(200, self._label(body, settle=path == "api/settle"))
             raise _Refused(404, "there is nothing here")
         except _Refused as problem:
             return _json(problem.status, {"error": str(problem)})
@@ -110,23 +128,64 @@ class ReviewPage:
 
     def _pair(self, reviewer: str, at: str | None) -> dict[str, Any]:
         # Each reviewer has an order of their own, so that no pair is always judged by a tired one.
-        order = sorted(self._pairs, key=lambda pair: draw(reviewer, pair))
         mine = self._reviews.by(reviewer)
-        done = sum(pair in mine for pair in order)
+        # Who has settled a pair knows what others said of it: their label of it would no longer be blind.
+        seen = {pair for pair, one in self._reviews.adjudicated().items() if one.reviewer == reviewer} - mine.keys()
+        order = sorted(self._pairs.keys() - seen, key=lambda pair: draw(reviewer, pair))
+        return self._state(order, mine, at) | self._to_settle(reviewer)
+
+    def _state(self, order: Sequence[str], said: Mapping[str, Review], at: str | None) -> dict[str, Any]:
+        """A place in an order of pairs: the first without a label, or the one that is asked for."""
         if at is None:
-            place = next((number for number, pair in enumerate(order) if pair not in mine), len(order))
+            place = next((number for number, pair in enumerate(order) if pair not in said), len(order))
         elif at.isascii() and at.isdigit() and int(at) <= len(order):
             place = int(at)
         else:
             raise _Refused(400, f"there is no pair {at}")
-        state: dict[str, Any] = {"at": place, "total": len(order), "done": done}
+        state: dict[str, Any] = {"at": place, "total": len(order), "done": sum(pair in said for pair in order)}
         if place == len(order):
             return state
-        one, said = self._pairs[order[place]], mine.get(order[place])
+        one, mine = self._pairs[order[place]], said.get(order[place])
         shown = {"pair": one.pair, "query": one.query, "passage": one.passage}
-        return state | shown | {"label": said.label if said else None, "note": said.note if said else ""}
+        return state | shown | {"label": mine.label if mine else None, "note": mine.note if mine else ""}
 
-    def _label(self, body: bytes) -> dict[str, Any]:
+    def _disputes(self, reviewer: str) -> list[str]:
+        """The pairs that reviewers differ on and that this one may settle.
+
+        Who still labels sees others' labels only of pairs they have labelled themselves: the rest must stay blind.
+        """
+        mine = self._reviews.by(reviewer)
+        here = [pair for pair in self._reviews.disputed() if pair in self._pairs and (pair in mine or not mine)]
+        return sorted(here, key=lambda pair: draw("dispute", pair))
+
+    def _to_settle(self, reviewer: str) -> dict[str, int]:
+        final = self._reviews.adjudicated()
+        count = sum(pair not in final for pair in self._disputes(reviewer))
+        return {"disputed": count} if count else {}
+
+    def _dispute(self, reviewer: str, at: str | None) -> dict[str, Any]:
+        state = self._state(self._disputes(reviewer), self._reviews.adjudicated(), at)
+        said = self._reviews.latest().get(state.get("pair", ""), {})
+        opinions = [{"reviewer": one.reviewer, "label": one.label, "note": one.note} for one in said.values()]
+        return state | {"opinions": opinions} | self._to_settle(reviewer)
+
+    def _progress(self) -> dict[str, Any]:
+        """How far everybody is; says nothing of what they said."""
+        done: Counter[str] = Counter()
+        for pair, said in self._reviews.latest().items():
+            # The names alone: what each said stays here.
+            done.update(list(said) if pair in self._pairs else [])
+        disputed = [pair for pair in self._reviews.disputed() if pair in self._pairs]
+        final = self._reviews.adjudicated()
+        return {
+            "total": len(self._pairs),
+            "reviewers": [{"name": name, "done": count} for name, count in sorted(done.items())],
+            "labelled": sum(pair in self._pairs for pair in self._reviews.latest()),
+            "disputed": len(disputed),
+            "settled": sum(pair in final for pair in disputed),
+        }
+
+    def _label(self, body: bytes, *, settle: bool = False) -> dict[str, Any]:
         try:
             data = json.loads(body)
         except ValueError:
@@ -137,12 +196,25 @@ class ReviewPage:
         pair, label = data.get("pair"), data.get("label")
         if not isinstance(pair, str) or pair not in self._pairs:
             raise _Refused(400, "that pair is not in the sample")
+        if settle and pair not in self._disputes(reviewer):
+            raise _Refused(400, "reviewers do not differ on that pair, or you have not labelled it yet")
         if label not in OPINIONS:
             raise _Refused(400, f"a label is one of {', '.join(OPINIONS)}")
         if not isinstance(note, str) or len(note) > _LONGEST_NOTE:
             raise _Refused(400, f"a note is a text of at most {_LONGEST_NOTE} characters")
-        self._reviews.add(pair, reviewer, label, note.strip())
-        return self._pair(reviewer, None) | {"stored": pair}
+        self._reviews.add(pair, reviewer, label, note.strip(), source=ADJUDICATION if settle else "page")
+        return (self._dispute if settle else self._pair)(reviewer, None) | {"stored": pair}
+
+
+def guidelines_of(folder: JuryFolder, file: Path | None = None) -> str | None:
+    """What the reviewers of a folder go by: a file that is named, or its own; None where it has none."""
+    file = file or (folder.guidelines if folder.guidelines.is_file() else None)
+    if file is None:
+        return None
+    try:
+        return file.read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise JuryProblem(f"{file} cannot be read as guidelines ({problem}): write a text in UTF-8") from None
 
 
 def _reviewer(data: Mapping[str, Any]) -> str:

@@ -29,15 +29,23 @@ COLUMNS = ("pair", "query", "passage", "label", "note")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
+#: A positive of the jury that the audited benchmark does not have.
+FALSE_NEGATIVE = "audited false negative"
+
+
 class Stratum(NamedTuple):
-    """What a pair has in common with others: the jury's label, how far the judges were apart, how hard it looks."""
+    """What a pair has in common with others: the jury's label, how far the judges were apart, how hard it looks.
+
+    ``audited`` says what an audit found, :data:`FALSE_NEGATIVE` or nothing.
+    """
 
     label: Label
     disagreement: str
     difficulty: str
+    audited: str = ""
 
     def __str__(self) -> str:
-        return ", ".join(self)
+        return ", ".join(filter(None, self))
 
 
 class Sampled(NamedTuple):
@@ -51,6 +59,7 @@ class Sampled(NamedTuple):
         passage: The passage's text.
         stratum: Where it was drawn from; begins with the jury's label.
         population: How many pairs its stratum has.
+        rule: How the jury's label came about: rule and judges; empty in samples of 0.2.0.
     """
 
     pair: str
@@ -60,11 +69,12 @@ class Sampled(NamedTuple):
     passage: str
     stratum: Stratum
     population: int
+    rule: str = ""
 
 
-def pair_name(query_id: str, passage_id: str) -> str:
-    """A pair's name in a review."""
-    return f"{draw(query_id, passage_id):016x}"
+def pair_name(query_id: str, passage_id: str, *texts: str) -> str:
+    """A pair's name in a review: of its ids and, but in samples of 0.2.0, its texts: no label goes to other texts."""
+    return f"{draw(query_id, passage_id, *texts):016x}"
 
 
 def disagreement(verdict: Verdict) -> str:
@@ -87,9 +97,18 @@ def difficulty(query: str, passage: str) -> str:
 
 
 def draw_sample(
-    verdicts: Iterable[Verdict], pool: Path, texts: Texts, size: int, *, least: int = 5, seed: int = 0
+    verdicts: Iterable[Verdict],
+    pool: Path,
+    texts: Texts,
+    size: int,
+    *,
+    least: int = 5,
+    seed: int = 0,
+    only: str = "",
 ) -> list[Sampled]:
     """Draw pairs from every stratum: in proportion to its size, but at least ``least`` where it has them.
+
+    A pair's label is the jury's own, also where experts have changed it since.
 
     Args:
         verdicts: In the order of ``consensus``: those of one query follow each other.
@@ -98,35 +117,49 @@ def draw_sample(
         size: How many pairs in all; more where the strata's least come to more.
         least: The fewest of a stratum.
         seed: Of the draw.
+        only: Draw only from pairs of which the audit says this, such as :data:`FALSE_NEGATIVE`.
     """
     if size < 1:
         raise JuryProblem(f"a sample of {size} pairs shows nothing: give at least 1")
     queries = {pooled.id: pooled.text for pooled in read_pool(pool)}
     drawn: dict[Stratum, list[tuple[int, str, str]]] = {}
     population: dict[Stratum, int] = {}
+    rule = ""
     for query_id, of_query in groupby(verdicts, key=lambda verdict: verdict.query_id):
         if query_id not in queries:
             raise JuryProblem(f"query {query_id!r} has verdicts and is not in {pool}: take the pool it was judged from")
         together = list(of_query)
         known = texts.get([verdict.passage_id for verdict in together])
         for verdict in together:
+            rule = rule or verdict.rule
             hard = difficulty(queries[query_id], known[verdict.passage_id])
-            stratum = Stratum(verdict.label, disagreement(verdict), hard)
+            stratum = Stratum(verdict.jury_label, disagreement(verdict), hard, _audited(verdict))
+            if only and stratum.audited != only:
+                continue
             population[stratum] = population.get(stratum, 0) + 1
             # The smallest draws are a random sample; a heap keeps no more of them than can be needed.
             entry = (-draw(seed, query_id, verdict.passage_id), query_id, verdict.passage_id)
             heap = drawn.setdefault(stratum, [])
             (heapq.heappush if len(heap) < max(size, least) else heapq.heappushpop)(heap, entry)
     if not drawn:
-        raise JuryProblem("there are no verdicts to sample from: run `suwen jury consensus` first")
+        first = "`suwen jury audit`" if only else "`suwen jury consensus`"
+        raise JuryProblem(f"there are no {f'{only}s' if only else 'verdicts'} to sample from: run {first} first")
     counts = allocate(population, size, least)
     sample = []
     for stratum, heap in drawn.items():
         for _, query_id, passage_id in sorted(heap, reverse=True)[: counts[stratum]]:
             passage = texts.get([passage_id])[passage_id]
-            row = (pair_name(query_id, passage_id), query_id, passage_id, queries[query_id], passage)
-            sample.append(Sampled(*row, stratum, population[stratum]))
-    return sorted(sample, key=lambda one: one.pair)
+            name = pair_name(query_id, passage_id, queries[query_id], passage)
+            row = (name, query_id, passage_id, queries[query_id], passage)
+            sample.append(Sampled(*row, stratum, population[stratum], rule))
+    # An order of no meaning, and the same whatever becomes of the texts.
+    return sorted(sample, key=lambda one: pair_name(one.query_id, one.passage_id))
+
+
+def _audited(verdict: Verdict) -> str:
+    known = next((event for event in reversed(verdict.history) if event.get("by") == "benchmark"), None)
+    lacking = known is not None and verdict.jury_label == "positive" and not known["positive"]
+    return FALSE_NEGATIVE if lacking else ""
 
 
 def allocate(population: Mapping[Stratum, int], size: int, least: int) -> dict[Stratum, int]:
@@ -164,18 +197,19 @@ def write_csv(path: Path, sample: Iterable[Sampled]) -> None:
     ordered = sorted(sample, key=lambda one: one.pair)
     sheet = io.StringIO()
     csv.writer(sheet).writerows(
-        [COLUMNS, *((one.pair, _plain(one.query), _plain(one.passage), "", "") for one in ordered)]
+        [COLUMNS, *((one.pair, as_cell(one.query), as_cell(one.passage), "", "") for one in ordered)]
     )
     # The mark at the beginning says to a spreadsheet that this is UTF-8.
     write_text(path, "\ufeff" + sheet.getvalue())
 
 
-def _plain(text: str) -> str:
+def as_cell(text: str) -> str:
+    """A text as a cell of a spreadsheet, which must not take it for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def sample_folder(
-    folder: JuryFolder, size: int, *, least: int = 5, seed: int = 0, again: bool = False
+    folder: JuryFolder, size: int, *, least: int = 5, seed: int = 0, again: bool = False, only: str = ""
 ) -> list[Sampled]:
     """Draw a sample of a jury's verdicts into its folder: the key, and the blind CSV for experts.
 
@@ -185,11 +219,13 @@ def sample_folder(
         least: The fewest of a stratum.
         seed: Of the draw.
         again: Whether to draw another in the place of one that is there.
+        only: See :func:`draw_sample`.
     """
     if folder.sample.is_file() and not again:
         raise JuryProblem(f"{folder.sample} is there: labels refer to it. Pass --again to draw another in its place")
     with Texts(folder.texts) as texts:
-        drawn = draw_sample(read_verdicts(folder.verdicts), folder.pool, texts, size, least=least, seed=seed)
+        verdicts = read_verdicts(folder.verdicts)
+        drawn = draw_sample(verdicts, folder.pool, texts, size, least=least, seed=seed, only=only)
     write_sample(folder.sample, drawn)
     write_csv(folder.sheet, drawn)
     return drawn

@@ -41,8 +41,8 @@ class Texts(SqliteFile):
         if lost:
             named = ", ".join(id_ for (id_,) in lost[:3]) + (" and more" if len(lost) > 3 else "")
             raise JuryProblem(
-                f"passages that were found are not in the collection: {named}. Is the index of another collection? "
-                "Build it from this one"
+                f"passages that were found are not in the collection: {named}. Is the index, or the run, of another "
+                "collection? Make it from this one"
             )
 
     def get(self, ids: Sequence[str]) -> dict[str, str]:

@@ -7,17 +7,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, S
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
 from suwen.llm.config import LLMConfig, ModelConfig
 from suwen.llm.crew import Crew, complete, on_interrupt
-from suwen.llm.endpoint import Endpoint
+from suwen.llm.endpoint import Endpoint, Settle, Steps
 from suwen.llm.ledger import Budget, BudgetSpent, Meter, ModelPlan, Plan, Progress, Spent, Summary, Tally
 from suwen.llm.local_endpoint import LocalEndpoint
-from suwen.llm.replies import judged
-from suwen.llm.reply_cache import Cache, Call, LedgerRow, Stored
+from suwen.llm.replies import answered, judged
+from suwen.llm.reply_cache import STARTED, Cache, Call, LedgerRow, Stored
 from suwen.llm.requests import Reply, Request, cache_key, estimate, identity
 
 Handle = Callable[[Request, Reply], None]
@@ -170,14 +171,17 @@ class LLM(AbstractContextManager["LLM"]):
         first, cached, attempts = await self._stored(request, stop)
         if isinstance(first, str):
             return Reply("", None, request.model, finish="error", error=first, attempts=attempts)
+        first = answered(first, request)
         data, complaint = judged(first, request)
         reply = _reply(request, first, data, complaint, cached, attempts)
+        # Of a refusal and of a cut reply there is nothing to correct.
         if complaint is None or request.schema is None or first.finish != "stop":
             return reply
         second, cached, attempts = await self._stored(request.repaired(first.text, complaint), stop)
         if isinstance(second, str):
             error = f"{complaint}; and the repair failed: {second}"
             return replace(reply, finish="error", error=error, attempts=reply.attempts + attempts, cached=False)
+        second = answered(second, request)
         data, complaint = judged(second, request)
         both = second._replace(
             tokens_in=first.tokens_in + second.tokens_in,
@@ -209,29 +213,36 @@ class LLM(AbstractContextManager["LLM"]):
     async def _call(
         self, request: Request, model: ModelConfig, key: str, whole: str, stop: asyncio.Event
     ) -> tuple[Stored | str, int]:
+        lines: list[int] = []
+
+        def call(outcome: str, spent: Spent, seconds: float) -> Call:
+            counted = (spent.tokens_in, spent.tokens_out, spent.cost, seconds)
+            return Call(request.model, request.key, key, outcome, *counted)
+
+        async def start(guess: Spent) -> None:
+            lines[:] = [await self._in_thread(self._cache.start, call(STARTED, guess, 0.0))]
+
         async def keep(reply: Stored, seconds: float) -> Stored:
-            spent = (reply.tokens_in, reply.tokens_out, reply.cost, seconds)
-            call = Call(request.model, request.key, key, "reply", *spent)
+            spent = Spent(1, reply.tokens_in, reply.tokens_out, reply.cost)
+            ended = call("reply", spent, seconds)
             # A reply that has come is kept even when the run is being cancelled.
-            return await asyncio.shield(self._in_thread(self._cache.put, key, whole, reply, call))
+            return await asyncio.shield(self._in_thread(self._cache.put, key, whole, reply, ended, lines[0]))
 
         async def note(outcome: str, spent: Spent, seconds: float) -> None:
-            call = Call(
-                request.model, request.key, key, outcome, spent.tokens_in, spent.tokens_out, spent.cost, seconds
-            )
-            await self._in_thread(self._cache.enter, call)
+            await self._in_thread(self._cache.enter, call(outcome, spent, seconds), lines[0])
 
         endpoint = self._loop().endpoint(model.endpoint)
-        return await endpoint.call(request, model, reserve=self._reserve, keep=keep, note=note, stop=stop)
+        reserve = partial(self._reserve, request.model)
+        return await endpoint.call(request, model, Steps(reserve, start, keep, note), stop)
 
-    async def _reserve(self, guess: Spent) -> Callable[[Spent], None]:
+    async def _reserve(self, model: str, guess: Spent) -> Settle:
         here = self._loop()
-        while (ticket := self._meter.reserve(guess)) is None:
+        while (ticket := self._meter.reserve(guess, model)) is None:
             await here.settled.wait()
         taken = ticket
 
-        def settle(actual: Spent) -> None:
-            self._meter.settle(taken, actual)
+        def settle(actual: Spent, billed: bool) -> None:
+            self._meter.settle(taken, actual, billed=billed)
             here.settled.set()
             here.settled = asyncio.Event()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from suwen.llm.config import LLMError
 
@@ -63,16 +65,50 @@ class Spent:
         return self.tokens_in + self.tokens_out
 
 
+#: How much more than any bill so far the calls of one wave may come to before a budget is exceeded.
+_MARGIN = 2
+
+
+@dataclass
+class _Bills:
+    """How far a model's bills go beyond their estimates, at the most so far, and how many there were."""
+
+    tokens: float = 1.0
+    cost: float = 1.0
+    count: int = 0
+
+    def learn(self, estimate: Spent, actual: Spent) -> None:
+        self.count += 1
+        self.tokens = max(self.tokens, actual.tokens / max(estimate.tokens, 1))
+        self.cost = max(self.cost, actual.cost / estimate.cost if estimate.cost else 1.0)
+
+    def applied(self, estimate: Spent) -> Spent:
+        tokens_in, tokens_out = (math.ceil(self.tokens * one) for one in (estimate.tokens_in, estimate.tokens_out))
+        return Spent(estimate.calls, tokens_in, tokens_out, self.cost * estimate.cost)
+
+
+class _Flight(NamedTuple):
+    model: str
+    estimate: Spent
+    expected: Spent
+
+
 class Meter:
-    """What a run has spent, and what the calls in flight may yet spend, held against a budget."""
+    """What a run has spent, and what the calls in flight may yet spend, held against a budget.
+
+    Servers bill more than was estimated: thoughts, a tokenizer of their own. So an estimate is scaled by the highest
+    bill of its model so far, a model has no more calls in flight than bills and one, and calls share what is left of a
+    budget only while twice of what they are expected to take would fit.
+    """
 
     def __init__(self, budget: Budget | None) -> None:
         self.budget = budget or Budget()
         self.spent = Spent()
-        self._flying: dict[int, Spent] = {}
+        self._flying: dict[int, _Flight] = {}
+        self._bills: dict[str, _Bills] = {}
         self._number = 0
 
-    def reserve(self, estimate: Spent) -> int | None:
+    def reserve(self, estimate: Spent, model: str = "") -> int | None:
         """Set an estimate aside for a call about to be made.
 
         Returns:
@@ -81,21 +117,36 @@ class Meter:
         Raises:
             BudgetSpent: It does not fit even when nothing else is in flight.
         """
-        if over := self._over(self.spent + estimate):
+        expected = self._bills.get(model, _Bills()).applied(estimate)
+        if over := self._over(self.spent + expected):
+            bill = f"{expected.tokens / max(estimate.tokens, 1):.3g}"
+            why = f" (bills were up to {bill} times their estimate)" if float(bill) > 1 else ""
             raise BudgetSpent(
-                f"the budget is spent: the next call may bring it to {over}; "
+                f"the budget is spent: the next call may bring it to {over}{why}; "
                 "every reply so far is kept: raise the budget and run again to go on"
             )
-        if self._over(sum(self._flying.values(), self.spent) + estimate):
+        if self._flying and not self._room(expected, model):
             return None
         self._number += 1
-        self._flying[self._number] = estimate
+        self._flying[self._number] = _Flight(model, estimate, expected)
         return self._number
 
-    def settle(self, ticket: int, actual: Spent) -> None:
-        """Put what a call really took in place of its estimate."""
-        del self._flying[ticket]
+    def _room(self, expected: Spent, model: str) -> bool:
+        """Whether a call may fly beside those that do."""
+        counted = self.budget.tokens is not None or self.budget.cost is not None
+        beside = sum(one.model == model for one in self._flying.values())
+        if counted and beside > self._bills.get(model, _Bills()).count:
+            return False
+        wave = sum((one.expected for one in self._flying.values()), expected)
+        doubled = Spent(wave.calls, _MARGIN * wave.tokens_in, _MARGIN * wave.tokens_out, _MARGIN * wave.cost)
+        return self._over(self.spent + doubled) is None
+
+    def settle(self, ticket: int, actual: Spent, *, billed: bool = True) -> None:
+        """Put what a call really took in place of its estimate; ``billed`` where that is the server's own count."""
+        flight = self._flying.pop(ticket)
         self.spent += actual
+        if billed:
+            self._bills.setdefault(flight.model, _Bills()).learn(flight.estimate, actual)
 
     def _over(self, spent: Spent) -> str | None:
         limits = self.budget

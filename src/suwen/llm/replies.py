@@ -14,12 +14,25 @@ from suwen.llm.requests import Finish, Request, clean, estimate, is_chinese, sam
 from suwen.llm.schema import fault, is_strict
 from suwen.llm.token_estimate import estimate_tokens
 
+#: What a part of a message that belongs to the answer is called; a server may leave it out.
+_TEXT_PARTS = ("text", "output_text", None)
 WireMode = Literal["schema", "object", "prompt"]
 #: What ``auto`` tries next when an endpoint does not take one of these.
 NEXT_MODE: dict[WireMode, WireMode] = {"schema": "object", "object": "prompt"}
 _FENCE = re.compile(r"```(?:json)?\s*\n?(.*?)```", re.DOTALL)
-# Models that think aloud may do so before the answer, inside these marks.
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+# Models that think aloud do so before the answer, inside one of these marks; some leave the opening one out.
+_THOUGHT_ENDS = re.compile(r"</(?:think|thinking|thought|reasoning)>|\[/THINK\]|◁/think▷", re.IGNORECASE)
+_THOUGHT_BEGINS = re.compile(r"<(?:think|thinking|thought|reasoning)>|\[THINK\]|◁think▷", re.IGNORECASE)
+# How a model declines in words. Only a reply that holds no JSON is looked at, and only its beginning.
+_DECLINES = re.compile(
+    r"抱歉|对不起|不好意思|遗憾|人工智能|语言模型|违反|内容政策|敏感|拒绝"
+    r"|(?:无法|不能|不便|没办法|没有办法)(?:为您|对此|给您|对这些|对该|就此)?(?:回答|提供|评|判断|处理|协助|完成|满足|给出|讨论)"
+    r"|\b(?:sorry|afraid|apologi[sz]e|apologies|decline|refuse|unable|not able|as an ai|policy|policies)\b"
+    r"|\b(?:can(?:no|['’])?t|can not|won['’]t|will not) (?:\w+ )?"
+    r"(?:help|assist|answer|provide|comply|grade|judge|assess|rate|do that|fulfil|discuss|continue)",
+    re.IGNORECASE,
+)
+_DECLINED_WITHIN = 120
 _ORDER = {
     "zh": "只输出一个符合下面 JSON Schema 的 JSON，前后不要任何其他文字：\n{schema}",
     "en": "Answer with one JSON value that satisfies this JSON Schema, and with nothing before or after it:\n{schema}",
@@ -65,9 +78,7 @@ def read(text: str, request: Request, model: ModelConfig) -> Stored:
         whole = json.loads(text)
         choice = whole["choices"][0]
         message = choice["message"]
-        said, refused = message.get("content"), message.get("refusal")
-        if not isinstance(said, str | None) or not isinstance(refused, str | None):
-            raise MalformedReply("the content of the reply is not a text")
+        said, refused = _content(message.get("content"), message.get("refusal"))
         finish = _finish(choice.get("finish_reason"), refused)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
         raise MalformedReply(f"the body is no chat completion: {text[:200]!r}") from problem
@@ -87,6 +98,19 @@ def read(text: str, request: Request, model: ModelConfig) -> Stored:
     )
 
 
+def _content(said: Any, refused: Any) -> tuple[str | None, str | None]:
+    """What a message says and how it refuses; content may come as a text or in parts, some of which are thoughts."""
+    if isinstance(said, list):
+        parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in said]
+        if not all(isinstance(part.get("text", ""), str | None) for part in parts):
+            raise MalformedReply("a part of the reply's content is not a text")
+        refused = refused or "".join(str(part["refusal"]) for part in parts if part.get("refusal")) or None
+        said = "".join(part["text"] for part in parts if part.get("type") in _TEXT_PARTS and part.get("text"))
+    if not isinstance(said, str | None) or not isinstance(refused, str | None):
+        raise MalformedReply("the content of the reply is not a text")
+    return said, refused
+
+
 def _finish(reason: Any, refused: str | None) -> Finish:
     if refused or reason == "content_filter":
         return "refusal"
@@ -95,6 +119,35 @@ def _finish(reason: Any, refused: str | None) -> Finish:
 
 def _count(value: Any, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
+
+
+def answer(text: str) -> str:
+    """What a model answered: what stands before the end of its last thought is none of it, nor an unfinished thought.
+
+    >>> answer('D at first… </think>{"grade": "A"}'), answer("<think>so it is B, or")
+    ('{"grade": "A"}', '')
+    """
+    rest = text[max((end.end() for end in _THOUGHT_ENDS.finditer(text)), default=0) :]
+    begun = _THOUGHT_BEGINS.search(rest)
+    # After the answer has begun such a mark is a part of it, or of what follows.
+    unfinished = begun is not None and "{" not in rest[: begun.start()]
+    return (rest[: begun.start()] if begun and unfinished else rest).strip()
+
+
+def refuses(text: str) -> bool:
+    """Whether a text without JSON declines to answer.
+
+    >>> refuses("抱歉，我无法对医疗内容作出评价。"), refuses("P1 is a good answer.")
+    (True, False)
+    """
+    return "{" not in text and "[" not in text and _DECLINES.search(text[:_DECLINED_WITHIN]) is not None
+
+
+def answered(reply: Stored, request: Request) -> Stored:
+    """A reply as it is used: without thoughts, and a refusal in words where JSON was asked for as what it is."""
+    text = answer(reply.text)
+    declined = request.schema is not None and reply.finish == "stop" and refuses(text)
+    return reply._replace(text=text, finish="refusal" if declined else reply.finish)
 
 
 def judged(reply: Stored, request: Request) -> tuple[Any, str | None]:
@@ -106,6 +159,7 @@ def judged(reply: Stored, request: Request) -> tuple[Any, str | None]:
         return None, cut
     try:
         data = extract(reply.text)
+        data = data if request.tidy is None else request.tidy(data)
         complaint = fault(data, request.schema)
     except ValueError as problem:
         data, complaint = None, str(problem)
@@ -124,7 +178,7 @@ def extract(text: str) -> Any:
     >>> extract('Here you are: {"grade": "A"}')
     {'grade': 'A'}
     """
-    text = _THOUGHT.sub("", text).strip()
+    text = answer(text)
     for candidate in (text, *_FENCE.findall(text)):
         try:
             return json.loads(candidate, parse_constant=_no_constant)

@@ -1,7 +1,8 @@
 """Replies and the ledger of calls, in one SQLite file that processes may share. Knows no endpoint and no prompt.
 
 A reply is committed, and synced to the disk, before ``put`` returns; the ledger's line of the call that brought it is
-in the same transaction. Where two processes asked the same at once, the first reply to be stored is everyone's.
+in the same transaction. A call stands in the ledger from its start, with its estimate, so that one whose end nobody
+saw is known. Where two processes asked the same at once, the first reply to be stored is everyone's.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ class Stored(NamedTuple):
     cost: float
 
 
+#: The outcome of a call that has begun; it stays where a kill kept its end from being seen.
+STARTED = "started"
+
+
 class Call(NamedTuple):
-    """One line of the ledger: a call, and ``reply`` or what went wrong."""
+    """One line of the ledger: a call, and ``reply``, what went wrong, or ``started`` with an estimate."""
 
     model: str
     caller: str
@@ -56,6 +61,8 @@ class LedgerRow:
         tokens_out: Tokens of replies.
         cost: What they cost.
         seconds: What they took, added up as if one after the other.
+        unknown: More calls, whose end nobody saw: running now, or cut off by a kill.
+        unknown_cost: What those may have cost, at the most by their estimates.
     """
 
     model: str
@@ -65,6 +72,8 @@ class LedgerRow:
     tokens_out: int
     cost: float
     seconds: float
+    unknown: int = 0
+    unknown_cost: float = 0.0
 
 
 class Cache(SqliteFile):
@@ -90,8 +99,20 @@ class Cache(SqliteFile):
         rows = self.rows("SELECT text, finish, served, tokens_in, tokens_out, cost FROM replies WHERE key = ?", (key,))
         return Stored(*rows[0]) if rows else None
 
-    def put(self, key: str, request: str, reply: Stored, call: Call) -> Stored:
+    def start(self, call: Call) -> int:
+        """Write a call that is about to be made into the ledger, with its estimate; gives the number of its line."""
+        with self.writing() as base:
+            return _enter(base, call)
+
+    def put(self, key: str, request: str, reply: Stored, call: Call, line: int | None = None) -> Stored:
         """Keep a reply and the call that brought it; on the disk when this returns.
+
+        Args:
+            key: What it is kept under.
+            request: What was asked, in full.
+            reply: What came.
+            call: The call that brought it.
+            line: The ledger's line of the call, from ``start``.
 
         Returns:
             The reply that is kept under this key: another process's, if it was first.
@@ -99,19 +120,21 @@ class Cache(SqliteFile):
         with self.writing() as base:
             values = (key, request, *reply, time.time())
             base.execute("INSERT OR IGNORE INTO replies VALUES (?,?,?,?,?,?,?,?,?)", values)
-            _enter(base, call)
+            _enter(base, call, line)
         return self.get(key) or reply
 
-    def enter(self, call: Call) -> None:
-        """Write a call that brought no reply into the ledger."""
+    def enter(self, call: Call, line: int | None = None) -> None:
+        """Write a call that brought no reply into the ledger, on the line that it began."""
         with self.writing() as base:
-            _enter(base, call)
+            _enter(base, call, line)
 
     def ledger(self) -> list[LedgerRow]:
         """What was spent on each model, by name."""
         rows = self.rows(
-            "SELECT model, count(*), sum(outcome = 'reply'), sum(tokens_in), sum(tokens_out), sum(cost), "
-            "sum(seconds) FROM calls GROUP BY model ORDER BY model"
+            "SELECT model, sum(ended), sum(outcome = 'reply'), sum(ended * tokens_in), sum(ended * tokens_out), "
+            "sum(ended * cost), sum(ended * seconds), sum(1 - ended), sum((1 - ended) * cost) "
+            "FROM (SELECT *, outcome <> ? AS ended FROM calls) GROUP BY model ORDER BY model",
+            (STARTED,),
         )
         return [LedgerRow(*row) for row in rows]
 
@@ -119,5 +142,6 @@ class Cache(SqliteFile):
         return int(self.rows("SELECT count(*) FROM replies")[0][0])
 
 
-def _enter(base: sqlite3.Connection, call: Call) -> None:
-    base.execute("INSERT INTO calls VALUES (NULL,?,?,?,?,?,?,?,?,?)", (time.time(), *call))
+def _enter(base: sqlite3.Connection, call: Call, line: int | None = None) -> int:
+    values = (line, time.time(), *call)
+    return int(base.execute("INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?,?)", values).lastrowid or 0)

@@ -31,6 +31,8 @@ class Request:
         more: More fields of the body for this request alone, such as ``top_p`` and ``top_k``, over the model's own.
         check: What the schema cannot say: given the reply's data, what is wrong with it, or None. Must depend on the
             data alone; no part of the cache key.
+        tidy: Puts the reply's data into the form that the schema asks for, where only the writing differs, so that no
+            second call is paid for that; no part of the cache key.
     """
 
     model: str
@@ -42,6 +44,7 @@ class Request:
     temperature: float | None = None
     more: Mapping[str, Any] = field(default_factory=dict, hash=False)
     check: Callable[[Any], str | None] | None = field(default=None, compare=False)
+    tidy: Callable[[Any], Any] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.schema is not None:

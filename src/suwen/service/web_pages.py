@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.review import Reviews
-from suwen.jury.review_page import LOOPBACK, ReviewPage
+from suwen.jury.review_page import LOOPBACK, ReviewPage, guidelines_of
 from suwen.jury.sampling import read_sample
 from suwen.service.holder import Holder
 from suwen.service.keys import allowed
@@ -104,7 +104,7 @@ def _add_reviews(router: APIRouter, holder: Holder, folder: JuryFolder) -> None:
     settings = holder.settings
     # Without keys a page of another site could be pointed at this machine under its own name, and label.
     guarded = bool(len(holder.keys) or settings.hosts or settings.public)
-    page = ReviewPage(sample, reviews, None if guarded else LOOPBACK)
+    page = ReviewPage(sample, reviews, None if guarded else LOOPBACK, guidelines_of(folder))
     log.info("the review page of %d pairs is at /review/", len(sample))
 
     @router.get("/review")

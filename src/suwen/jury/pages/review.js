@@ -3,6 +3,13 @@
 
 const byId = (id) => document.getElementById(id);
 const LABELS = { 1: "positive", 2: "negative", 3: "unsure" };
+const WORDS = { positive: "It answers 能回答", negative: "It does not 不能", unsure: "I cannot tell 不确定" };
+// Blind labels, or settling what reviewers differ on.
+const MODES = {
+  label: { pair: "api/pair", label: "api/label", done: "labelled" },
+  settle: { pair: "api/dispute", label: "api/settle", done: "settled" },
+};
+let mode = "label";
 let reviewer = "";
 let state = null;
 let busy = false;
@@ -33,13 +40,63 @@ async function once(work) {
   }
 }
 
+function element(name, text, kind) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+}
+
+function showOpinions(opinions) {
+  const lines = (opinions || []).map((one) => {
+    const line = element("li", `${one.reviewer}: ${WORDS[one.label]}`, one.label);
+    if (one.note) line.append(element("span", ` — ${one.note}`, "soft"));
+    return line;
+  });
+  byId("opinions").replaceChildren(...lines);
+  byId("opinions").hidden = !lines.length;
+}
+
+function showMode(disputed) {
+  const settling = mode === "settle";
+  byId("modes").hidden = !disputed && !settling;
+  byId("settle").setAttribute("aria-pressed", String(settling));
+  byId("disputes").textContent = settling
+    ? "Back to labelling 回到标注"
+    : `Settle disagreements 裁定分歧 (${disputed})`;
+  byId("ask").hidden = settling;
+  byId("ask-settle").hidden = !settling;
+  byId("end-label").hidden = settling;
+  byId("end-settle").hidden = !settling;
+}
+
+async function showProgress() {
+  const far = await ask("api/progress");
+  const lines = far.reviewers.map((one) => {
+    const line = element("p", "", "one");
+    const bar = document.createElement("progress");
+    bar.max = far.total;
+    bar.value = one.done;
+    line.append(element("span", one.name), bar, element("span", `${one.done} of ${far.total}`));
+    return line;
+  });
+  byId("reviewers").replaceChildren(...lines);
+  byId("sum").textContent =
+    `${far.labelled} of ${far.total} pairs have a label; reviewers differ on ${far.disputed}, ` +
+    `${far.settled} of them settled.`;
+}
+
 function show(next) {
   state = next;
+  showMode(next.disputed || 0);
+  showOpinions(next.opinions);
+  byId("far").hidden = false;
+  if (byId("far").open) showProgress().catch((problem) => complain(problem.message));
   const ended = next.pair === undefined;
   byId("enter").hidden = true;
   byId("who").hidden = byId("bar").hidden = false;
   byId("name").textContent = reviewer;
-  byId("count").textContent = `${next.done} of ${next.total} labelled` + (ended ? "" : `, this is ${next.at + 1}`);
+  byId("count").textContent = `${next.done} of ${next.total} ${MODES[mode].done}` + (ended ? "" : `, this is ${next.at + 1}`);
   byId("bar").max = next.total;
   byId("bar").value = next.done;
   byId("work").hidden = ended;
@@ -57,13 +114,13 @@ function show(next) {
 
 async function go(at) {
   const where = at === null ? "" : `&at=${at}`;
-  show(await ask(`api/pair?reviewer=${encodeURIComponent(reviewer)}${where}`));
+  show(await ask(`${MODES[mode].pair}?reviewer=${encodeURIComponent(reviewer)}${where}`));
 }
 
 async function label(name) {
   const body = JSON.stringify({ reviewer, pair: state.pair, label: name, note: byId("note").value });
   const here = state.at;
-  const next = await ask("api/label", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  const next = await ask(MODES[mode].label, { method: "POST", headers: { "Content-Type": "application/json" }, body });
   byId("note").blur();
   // Who went back to change a label goes on from there.
   if (state.label) await go(here + 1);
@@ -74,8 +131,18 @@ function enter(name) {
   reviewer = name.trim();
   return once(async () => {
     await go(null);
+    byId("guide").open = state.done === 0;
     location.hash = encodeURIComponent(reviewer);
   });
+}
+
+async function change(to) {
+  mode = to;
+  await go(null);
+}
+
+async function readGuidelines() {
+  byId("guidelines").textContent = (await ask("api/guidelines")).guidelines;
 }
 
 byId("enter").addEventListener("submit", (event) => {
@@ -90,6 +157,8 @@ byId("leave").addEventListener("click", (event) => {
 for (const button of document.querySelectorAll("[data-label]")) {
   button.addEventListener("click", () => once(() => label(button.dataset.label)));
 }
+byId("settle").addEventListener("click", () => once(() => change(mode === "label" ? "settle" : "label")));
+byId("far").addEventListener("toggle", () => byId("far").open && once(showProgress));
 addEventListener("keydown", (event) => {
   if (!state || event.ctrlKey || event.metaKey || event.altKey) return;
   const writing = event.target === byId("note");
@@ -101,6 +170,8 @@ addEventListener("keydown", (event) => {
     ArrowRight: () => at < state.total && go(at + 1),
     0: () => go(null),
     n: () => byId("note").focus(),
+    g: () => (byId("guide").open = !byId("guide").open),
+    p: () => (byId("far").open = !byId("far").open),
   }[event.key];
   const name = LABELS[event.key];
   if (name && state.pair !== undefined) {
@@ -111,5 +182,6 @@ addEventListener("keydown", (event) => {
     once(async () => act());
   }
 });
+readGuidelines().catch((problem) => complain(problem.message));
 if (location.hash.length > 1) enter(decodeURIComponent(location.hash.slice(1)));
 else byId("reviewer").focus();
