@@ -33,5 +33,5 @@ def test_what_is_just_within_the_limits_passes() -> None:
 
 
 def test_a_body_has_no_unknown_field() -> None:
-    with pytest.raises(ValueError, match="extra"):
+    with pytest.raises(ValueError, match="no such field"):
         Asked.model_validate({"unknown": 1})

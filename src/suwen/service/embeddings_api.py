@@ -58,6 +58,9 @@ class EmbeddingRequest(BaseModel):
                 "token numbers belong to another model's vocabulary: send the texts themselves "
                 "(LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))"
             )
+        if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            # pydantic would tell every one of them.
+            raise ValueError("one of the texts is none: send a text, or a list of texts")
         return value
 
 

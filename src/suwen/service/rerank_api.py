@@ -20,7 +20,7 @@ from suwen.service.encode_turns import Encoding
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import ALIAS, check_length, cleaned, tier_of
+from suwen.service.request_checks import ALIAS, Many, check_length, cleaned, tier_of
 from suwen.service.request_log import note
 from suwen.text.clean import clean
 
@@ -59,7 +59,7 @@ class RerankRequest(BaseModel):
     instruction: str | None = Field(
         default=None, description="For the query, where the pair's prompt has a place for one."
     )
-    documents: list[str | RerankDocument] = Field(description="Texts, or objects with a `text`.")
+    documents: Many[str | RerankDocument] = Field(description="Texts, or objects with a `text`.")
     top_n: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The most results; all by default.")
     return_documents: bool = Field(default=False, description="Give each document back with its score.")
 
