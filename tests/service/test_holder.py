@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from suwen.retrieve.retriever import Index
-from suwen.service.holder import Holder, Shed
+from suwen.service.holder import Holder
+from suwen.service.places import Shed
 from suwen.service.problems import Problem
 from suwen.service.serve_settings import ServeSettings
 
@@ -78,7 +79,7 @@ def test_what_is_too_much_is_turned_away_and_the_rest_is_answered(folder: Path) 
         go.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert await holder.read(lambda _: "again") == "again"
-        assert holder.slots.taken == 0
+        assert holder.places["read"].taken == 0
         return answers, shed
 
     answers, shed = run(Holder(ServeSettings(index=folder, readers=2, concurrency=5)), work)
@@ -94,11 +95,11 @@ def test_a_read_that_takes_too_long_keeps_its_place_until_it_ends(folder: Path) 
         with pytest.raises(Problem, match=r"longer than 0\.05 seconds") as caught:
             await holder.read(lambda _: go.wait(20))
         assert (caught.value.code, caught.value.status) == ("timeout", 503)
-        assert holder.slots.taken == 1
+        assert holder.places["read"].taken == 1
         with pytest.raises(Shed):
             await holder.read(lambda _: 1)
         go.set()
-        while holder.slots.taken:
+        while holder.places["read"].taken:
             await asyncio.sleep(0.005)
 
     run(Holder(ServeSettings(index=folder, readers=1, concurrency=1, seconds=0.05)), work)

@@ -16,8 +16,7 @@ from suwen.service.serve_settings import SettingsProblem
 def test_a_key_is_known_again_and_not_written_down(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     reading, writing = new_key(file, "病房-3", "read"), new_key(file, "loader", "write")
-    keys = Keys.load(file)
-    assert len(keys) == 2
+    keys = Keys(file)
     assert keys.find(reading.encode()).name == "病房-3"
     assert keys.find(writing.encode()).role == "write"
     text = file.read_text(encoding="utf-8")
@@ -31,7 +30,7 @@ def test_nothing_else_is_taken_for_a_key(tmp_path_factory: pytest.TempPathFactor
     file = tmp_path_factory.getbasetemp() / "guessed.toml"
     if not file.exists():
         new_key(file, "only", "write")
-    assert Keys.load(file).find(presented) is None
+    assert Keys(file).find(presented) is None
 
 
 def test_two_keys_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ def test_a_file_that_is_not_one_of_keys(text: str | None, complaint: str, tmp_pa
     if text is not None:
         file.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsProblem, match=complaint):
-        Keys.load(file)
+        Keys(file)
 
 
 def test_where_a_request_may_carry_its_key() -> None:

@@ -58,7 +58,8 @@ class Reencoder:
         """End, when what is being encoded is done; what is not stored by then waits for the next start."""
         self._ending.set()
         if self._thread is not None:
-            self._thread.join()
+            # An encoder of billions of parameters takes a minute for eight passages: the server ends without it.
+            self._thread.join(max(0.0, 0.9 * self._holder.seconds_left()))
 
     def _run(self, index: Index, choice: Choice | None) -> None:
         while not self._holder.ready and not self._ending.wait(0.05):
@@ -86,6 +87,9 @@ class Reencoder:
                 # One write for all of them: each waits for the disk several times.
                 self._holder.background(lambda index: index.reencode(made)).result()
             return True
+        if not index.calibrated():
+            # Dozens of searches, which no post should wait for.
+            index.calibrate()
         for tier in index.freshness.due(ahead=True):
             index.freshness.prepare(tier, stop=lambda: self._ending.wait(_BREATH))
         return False
