@@ -33,7 +33,7 @@ from suwen.service.request_checks import LONGEST_ID, Asked, Many, Metadata, chec
 from suwen.service.request_log import note
 
 #: A text with more characters than this for each passage that is taken is not even cut into them.
-CHARACTERS = 2000
+CHARACTERS = 1000
 Id = Annotated[str, Path(description="The document's id, percent-encoded.")]
 
 _POST: list[Any] = [

@@ -200,8 +200,14 @@ class Holder:
         """
         self.check_writable()
         future = self._submit(self._writer.submit, work, "write", "write")
-        async with self.within_time("it is still being done; sending it again does no harm"):
-            return await asyncio.shield(asyncio.wrap_future(future))
+        try:
+            async with self.within_time("it is still being done; sending it again does no harm"):
+                return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            if not self.ending:
+                raise
+            # The time of a stop is up, and this was not begun, or does not end.
+            raise stopping() if future.cancel() else stopping(begun=True) from None
 
     def check_writable(self) -> None:
         """Raise the problem of a server that only reads."""

@@ -193,15 +193,13 @@ class Imports:
         return job
 
     def cancel(self, id_: str) -> Job:
-        """End a job, and return when it has ended: what it has stored stays. One that is over is not changed."""
+        """End a job, or let the one at work end at its next step: what it has stored stays. One that is over stays."""
         with self._lock:
             job = self.find(id_)
-            self._cancelled.add(id_)
+            if not job.over:
+                self._cancelled.add(id_)
             if self._at_work != id_ and not job.over:
                 self._end(job, "cancelled")
-        until = time.monotonic() + self._holder.settings.seconds
-        while not self.find(id_).over and not self._ending.is_set() and time.monotonic() < until:
-            time.sleep(0.01)
         return self.find(id_)
 
     # -- the work -----------------------------------------------------------------------------------------------
@@ -315,4 +313,5 @@ def _read_job(file: Path) -> Job | None:
 def _as_stored(job: Job, index: Index) -> Job:
     """A job with what the index knows of it: a kill may have come before anybody wrote it down."""
     kept = json.loads(str(index.engine.settings().get(_SETTING, "{}")))
-    return replace(job, **{name: int(kept[name]) for name in _COUNTS}) if kept.get("id") == job.id else job
+    counts: dict[str, Any] = {name: int(kept[name]) for name in _COUNTS if name in kept}
+    return replace(job, **counts) if kept.get("id") == job.id else job

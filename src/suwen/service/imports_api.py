@@ -24,6 +24,8 @@ from suwen.service.request_log import note
 
 #: Bytes written at once: the way to another thread and back costs as much as writing a tenth of them.
 _PART = 2**20
+#: Seconds between two looks at whether one that was cancelled has ended.
+_LOOK = 0.02
 _KINDS = ("ndjson", "jsonl", "jsonlines")
 _LINES = (
     '{"id": "note-7", "text": "布洛芬不宜与阿司匹林同服。"}\n{"id": "note-8", "title": "肾结石", "text": "多饮水。"}\n'
@@ -195,4 +197,9 @@ def _add_looking(router: APIRouter, holder: Holder, imports: Imports) -> None:
     async def cancel(id: str) -> Response:
         """End an import between two steps. What it has stored stays; one that has ended is not changed."""
         holder.check_writable()
-        return json_answer(asdict(await asyncio.to_thread(imports.cancel, id)))
+        job = await asyncio.to_thread(imports.cancel, id)
+        async with holder.within_time("it ends at its next step; look at it again"):
+            while not job.over:
+                await asyncio.sleep(_LOOK)
+                job = imports.find(id)
+        return json_answer(asdict(job))

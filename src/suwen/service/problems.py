@@ -64,7 +64,7 @@ CODES: dict[str, Code] = {
     "overloaded": Code(429, "The server has as much work as it takes; try again after `Retry-After` seconds."),
     "internal": Code(500, "A fault of the server; its log has the request id."),
     "loading": Code(503, "The index is being opened; try again after `Retry-After` seconds."),
-    "stopping": Code(503, "The server is about to stop; nothing of the request was stored."),
+    "stopping": Code(503, "The server is about to stop; the message says whether anything of the request was stored."),
     "timeout": Code(503, "The request took longer than the server allows."),
     "writer_stuck": Code(503, "A write does not end; searches are answered. The server's log says where it is."),
     "index_locked": Code(503, "Another process writes the index."),

@@ -24,13 +24,15 @@ _BREATH = 0.01
 _MOST_AT_ONCE = 256
 
 
-def stopping() -> Problem:
-    """What is said to requests that a stop leaves undone."""
-    return Problem(
-        "stopping",
-        "the server is about to stop, and nothing of this was stored: send it to another one, or again in a while",
-        headers={"Retry-After": "5"},
-    )
+def stopping(*, begun: bool = False) -> Problem:
+    """What is said to requests that a stop leaves undone, or that it does not see the end of."""
+    if begun:
+        said = "the server stops before this is done: send it again, which does no harm where it was stored"
+    else:
+        said = (
+            "the server is about to stop, and nothing of this was stored: send it to another one, or again in a while"
+        )
+    return Problem("stopping", said, headers={"Retry-After": "5"})
 
 
 class Writer:
