@@ -196,3 +196,56 @@ def test_read_only_needs_no_lock_and_takes_no_writes(folder: Path) -> None:
 
     with Index.open(folder, write=True):
         run(Holder(ServeSettings(index=folder, read_only=True)), work)
+
+
+def test_a_stop_gives_up_what_does_not_fit_into_its_time(folder: Path) -> None:
+    done: list[int] = []
+
+    async def work(holder: Holder) -> list[Any]:
+        def write(number: int) -> None:
+            while not holder._writer.give_up.is_set():
+                time.sleep(0.005)
+            done.append(number)
+
+        tasks = [asyncio.create_task(holder.write(lambda _, n=n: write(n))) for n in range(3)]
+        await asyncio.sleep(0)
+        holder.end()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = run(Holder(ServeSettings(index=folder, stop_seconds=0.4)), work)
+    assert done == [0], "what was begun went on, the rest was never begun"
+    assert [one.code for one in found[1:]] == ["stopping", "stopping"]
+    assert all("nothing of this was stored" in str(one) for one in found[1:])
+
+
+def test_damage_is_noted_and_told_without_the_place(folder: Path) -> None:
+    from suwen.index.engine import DamagedIndex
+
+    def broken(index: Index) -> None:
+        raise DamagedIndex(f"{folder}/truth.db cannot be read (malformed): run 'suwen verify {folder}'")
+
+    async def work(holder: Holder) -> Problem | None:
+        assert holder.trouble() is None
+        with pytest.raises(DamagedIndex):
+            await holder.read(broken)
+        return holder.trouble()
+
+    told = run(Holder(ServeSettings(index=folder)), work)
+    assert (told.code, told.message) == (
+        "damaged_index",
+        "notes/truth.db cannot be read (malformed): run 'suwen verify notes'",
+    )
+
+
+def test_reads_and_writes_have_places_of_their_own(folder: Path) -> None:
+    go = threading.Event()
+
+    async def work(holder: Holder) -> None:
+        writes = [asyncio.create_task(holder.write(lambda _: go.wait(20))) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert isinstance(writes[2].exception(), Shed)
+        assert await holder.read(lambda _: "read") == "read"
+        go.set()
+        assert await asyncio.gather(*writes[:2]) == [True, True]
+
+    run(Holder(ServeSettings(index=folder, concurrency=1, write_concurrency=2)), work)

@@ -27,6 +27,8 @@ from suwen.service.writer import InSteps, Writer, stopping
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")
+#: Seconds that work in the background waits for searches, and between two looks at whether there are any.
+_GIVE_WAY, _LOOK = 0.05, 0.002
 
 
 class Holder:
@@ -235,7 +237,14 @@ class Holder:
             if stop is not None:
                 stop()
 
-        return InSteps(index.pair.encoder(tier_at_once(index.pair)), self._encoding, check, breath=stop is not None)
+        encoder = index.pair.encoder(tier_at_once(index.pair))
+        return InSteps(encoder, self._encoding, check, give_way=self.give_way, breath=stop is not None)
+
+    def give_way(self) -> None:
+        """Wait a moment for searches under way to end: one that has a core to itself is done sooner."""
+        until = time.perf_counter() + _GIVE_WAY
+        while self.places["read"].taken and time.perf_counter() < until:
+            time.sleep(_LOOK)
 
     def _submit(
         self, submit: Callable[[Callable[[], T]], Future[T]], work: Callable[[Index], T], kind: str, place: Kind

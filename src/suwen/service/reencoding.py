@@ -91,8 +91,13 @@ class Reencoder:
             # Dozens of searches, which no post should wait for.
             index.calibrate()
         for tier in index.freshness.due(ahead=True):
-            index.freshness.prepare(tier, stop=lambda: self._ending.wait(_BREATH))
+            index.freshness.prepare(tier, stop=self._breathe)
         return False
+
+    def _breathe(self) -> bool:
+        """Let searches go first; whether to stop."""
+        self._holder.give_way()
+        return self._ending.wait(_BREATH)
 
     def _loaded(self, index: Index, choice: Choice) -> Encoder | None:
         try:
@@ -108,8 +113,9 @@ class Reencoder:
         """A document's new vectors; None when the server stops meanwhile, or for one the encoder fails on."""
         parts = []
         for start in range(0, len(document.contents), _PASSAGES):
-            if self._ending.is_set():
+            if self._ending.is_set() or self._holder.ending:
                 return None
+            self._holder.give_way()
             try:
                 parts.append(encoder.encode_documents(document.contents[start : start + _PASSAGES]))
             except Exception:

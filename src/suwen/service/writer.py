@@ -18,7 +18,7 @@ from suwen.service.problems import Problem
 
 T = TypeVar("T")
 #: Seconds one step of encoding takes: a stop waits for no more than one. A transformer needs a third for a long text.
-_STEP = 0.1
+_STEP = 0.05
 #: Seconds left to others after each step, where encoding has time.
 _BREATH = 0.01
 _MOST_AT_ONCE = 256
@@ -77,14 +77,21 @@ class InSteps(Encoder):
         encoder: Does the work.
         turn: Held for each step: one step at a time of all that share it, so that searches find a core.
         stop: Raises to end the work.
-        breath: Give way to others after each step, as work does that nobody waits for.
+        give_way: Called before each step: waits a moment for those who search.
+        breath: Give way to all others after each step, as work does that nobody waits for.
     """
 
     def __init__(
-        self, encoder: Encoder, turn: threading.Lock, stop: Callable[[], None], *, breath: bool = False
+        self,
+        encoder: Encoder,
+        turn: threading.Lock,
+        stop: Callable[[], None],
+        *,
+        give_way: Callable[[], None] = lambda: None,
+        breath: bool = False,
     ) -> None:
         self.name, self.dimension = encoder.name, encoder.dimension
-        self._encoder, self._turn, self._stop = encoder, turn, stop
+        self._encoder, self._turn, self._stop, self._give_way = encoder, turn, stop, give_way
         self._breath = _BREATH if breath else 0.0
 
     def encode(self, texts: Sequence[str], *, form: Form = "document", instruction: str | None = None) -> Vectors:
@@ -93,6 +100,7 @@ class InSteps(Encoder):
         done, size = 0, 1
         while done < len(texts):
             self._stop()
+            self._give_way()
             with self._turn:
                 began = time.perf_counter()
                 parts.append(self._encoder.encode(texts[done : done + size], form=form, instruction=instruction))
