@@ -200,6 +200,17 @@ def test_a_key_among_thousands_is_found_with_one_hash(tmp_path: Path, monkeypatc
     assert len(hashed) == 1
 
 
+def test_a_file_of_thousands_is_read_again_beside_the_loop(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    first = new_key(file, "first", "read")
+    keys = Keys(file, Clock())
+    record = read_keys(file)[0]
+    others = [record._replace(name=f"k{n}", shown=f"suwen_{n:08}", hash=f"{n:064x}") for n in range(1000)]
+    file.write_text("\n".join(map(module._written, others)), encoding="utf-8")
+    while keys.find(first.encode()) is not None:
+        pass
+
+
 def test_keys_that_an_older_suwen_made_are_known(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     keyed = new_key(file, "old", "write")

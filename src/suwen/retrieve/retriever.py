@@ -35,7 +35,7 @@ from suwen.index.filters import Where
 from suwen.index.opening import Address, create_engine, index_exists, open_engine
 from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import WEIGHTS, Fusion
-from suwen.retrieve.highlight import highlight
+from suwen.retrieve.highlight import Marker
 from suwen.retrieve.ingest import (
     Duplicates,
     Ingestion,
@@ -248,9 +248,9 @@ class Index(AbstractContextManager["Index"]):
             null = self._null(snapshot, tier or self.pair.default_tier)
             relevant, evidence = judge(read(STEPS[0]), null, query_length(vector, self.pair.space))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
+        marker = Marker(text, reader)
         hits = tuple(
-            as_hit(item, place.score, highlight(text, item.passage.text, reader) if highlights else ())
-            for item, place in page
+            as_hit(item, place.score, marker.marks(item.passage.text) if highlights else ()) for item, place in page
         )
         if explain:
             tier_name = encoder.name if encoder else None

@@ -79,7 +79,8 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
         """Latencies (encode and search apart), queue, errors, size of the index, freshness lag."""
         # Numbers are wanted most when the server is in trouble: those of the index are then the last known.
         with suppress(SuwenError):
-            stats, freshness = await holder.read(lambda index: (index.stats(), holder.freshness(index)), "info")
+            numbers = await holder.read(lambda index: (index.stats(), holder.freshness(index)), "info", "numbers")
+            stats, freshness = numbers
             holder.metrics.measured(stats._asdict(), freshness)
         return Response(holder.metrics.exposed(), media_type=CONTENT_TYPE)
 

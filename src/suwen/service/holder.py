@@ -69,6 +69,7 @@ class Holder:
             "encode": settings.encode_concurrency,
             "write": settings.write_concurrency,
             "recall": 1,
+            "numbers": 1,
         }
         gauge = self.metrics.queue
         return {kind: Places(size, settings.share(size), gauge.labels(kind)) for kind, size in sizes.items()}

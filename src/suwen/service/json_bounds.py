@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from suwen.service.problems import Problem
 
 #: Escapes of one body. A parser takes 40 ns for each, and nothing else runs in that time.
-_ESCAPES = 500_000
+_ESCAPES = 300_000
 #: Bytes the strings of one body may become: a text with one character past 16 bits takes four bytes for each.
 _STRINGS = 16 * 2**20
 #: The largest stretch looked at in one go: a tenth of a millisecond.

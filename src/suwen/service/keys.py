@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import secrets
+import threading
 import time
 import tomllib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -35,8 +36,8 @@ _NAME = re.compile(r"[\w][\w.@-]{0,63}")
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="suwen"'}
 #: Letters of a key that its record shows: by them it is found among any number of others, with one hash.
 _SHOWN = len("suwen_") + 8
-#: Seconds between two looks at whether the file has changed.
-_LOOK = 1.0
+#: Seconds between two looks at whether the file has changed, and the size up to which it is read where it is.
+_LOOK, _ON_THE_SPOT = 1.0, 16 * 1024
 
 
 class Key(NamedTuple):
@@ -96,7 +97,7 @@ class Keys:
         self._look_again()
         if not presented:
             return None
-        candidates = (*self._by_start.get(presented[:_SHOWN], ()), *self._unmarked)
+        candidates = (*self._by_start.get(presented[:_SHOWN], ()), *self._by_start.get(b"", ()))
         # All are compared, also after a match: the time must not tell which one it was.
         matching = [key for key in candidates if key.matches(presented)]
         return matching[0] if matching and not matching[0].expired() else None
@@ -109,8 +110,15 @@ class Keys:
         if mark == self._mark:
             return
         self._mark = mark
+        if len(mark) and mark[1] > _ON_THE_SPOT:
+            # A thousand keys take a tenth of a second to read, in which nobody would be answered.
+            threading.Thread(target=self._read_again, args=(self._file,), daemon=True).start()
+        else:
+            self._read_again(self._file)
+
+    def _read_again(self, file: Path) -> None:
         try:
-            self._known = read_keys(self._file)
+            self._known = read_keys(file)
         except SettingsProblem as problem:
             log.error("the keys stay as they were: %s", problem)
             return
@@ -118,11 +126,10 @@ class Keys:
         log.info("the keys were read again: there are %d", len(self._known))
 
     def _sort(self) -> None:
-        self._by_start: dict[bytes, list[Key]] = {}
-        self._unmarked = [key for key in self._known if not key.shown]
+        by_start: dict[bytes, list[Key]] = {}
         for key in self._known:
-            if key.shown:
-                self._by_start.setdefault(key.shown.encode(), []).append(key)
+            by_start.setdefault(key.shown.encode(), []).append(key)
+        self._by_start = by_start
 
 
 def _mark(file: Path | None) -> tuple[int, ...]:

@@ -85,7 +85,9 @@ class Intake:
             yield hold
         finally:
             hold(-held)
-            self._held = +self._held
+            for one in whose:
+                if not self._held[one]:
+                    del self._held[one]
 
     def _admit(self, scope: Scope, sort: Sort) -> None:
         """Everything that the head shows."""
