@@ -191,6 +191,8 @@ def test_what_is_no_import_is_left_alone_and_what_never_came_whole_is_swept(serv
     (folder / "odd").mkdir(parents=True)
     (folder / "odd" / "job.json").write_text("{}", encoding="utf-8")
     (folder / "coming-1").write_bytes(b"half")
+    (folder / ".1790000000000-ab.1-2.tmp").mkdir()
+    (folder / ".1790000000000-ab.1-2.tmp" / "job.json").write_text("{}", encoding="utf-8")
     again, _ = served(holder.settings.index)
     assert again.get("/imports").json() == {"imports": []}
     assert [entry.name for entry in folder.iterdir()] == ["odd"]

@@ -71,8 +71,20 @@ def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseMode
     if not isinstance(value, dict):
         problem = {"type": "model_attributes_type", "loc": ("body",), "msg": "Input should be JSON", "input": None}
         raise RequestValidationError([problem])
+    _check_known(model, value)
     try:
         return model.model_validate(value)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in problems]) from None
+
+
+def _check_known(model: type[BaseModel], value: dict[str, Any]) -> None:
+    # pydantic would make an error of every unknown field before it tells the first: there may be thousands.
+    if model.model_config.get("extra") != "forbid":
+        return
+    known = model.__pydantic_fields__
+    for name in value:
+        if name not in known:
+            problem = {"type": "extra_forbidden", "loc": ("body", name), "msg": "there is no such field", "input": None}
+            raise RequestValidationError([problem])

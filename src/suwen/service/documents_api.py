@@ -29,7 +29,7 @@ from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import LONGEST_ID, Asked, Many, Metadata, check_count, check_index, check_length
+from suwen.service.request_checks import LONGEST_ID, Asked, Many, Metadata, Part, check_count, check_index, check_length
 from suwen.service.request_log import note
 
 #: A text with more characters than this for each passage that is taken is not even cut into them.
@@ -52,7 +52,7 @@ _WRITES = ("read_only", "disk_full")
 _POST_PROBLEMS = ("empty_document", "bad_document", "duplicate_id", "too_many", "text_too_long")
 
 
-class Posted(Asked):
+class Posted(Part):
     """One document."""
 
     id: str = Field(min_length=1, max_length=LONGEST_ID, description="Replaces the document that has this id.")

@@ -46,7 +46,7 @@ class Holder:
         #: Why the index could not be opened, and what was found damaged since.
         self.failure: SuwenError | None = None
         self.damage: SuwenError | None = None
-        self.stopping = False
+        self.stopping, self.closed = False, False
         #: Called once the index is open, and before it is closed; in no particular thread.
         self.on_open: list[Callable[[Index], None]] = []
         self.on_failure: list[Callable[[], None]] = []
@@ -162,6 +162,7 @@ class Holder:
             self._index.close()
             self._index = None
         self.metrics.ready.set(0)
+        self.closed = True
 
     async def _watch(self) -> None:
         """Tell the log, once for each, of a write that does not end."""

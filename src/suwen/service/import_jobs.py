@@ -123,8 +123,11 @@ class Imports:
         """Read what is there, and go on with what was not finished."""
         if self._holder.settings.read_only:
             return
+        # What a kill left of imports that nobody was told were taken.
         for left in self.folder.glob(f"{_COMING}*"):
             left.unlink()
+        for left in self.folder.glob(".*.tmp"):
+            shutil.rmtree(left)
         for about in sorted(self.folder.glob(f"*/{_ABOUT}")):
             job = _read_job(about)
             if job is None:
@@ -269,9 +272,11 @@ class Imports:
 
         encoder = self._holder.encoder(index, lambda: self._go_on(job))
         step = OneStep(_ANY, remember)
-        add = lambda index: index.add(batch, encoder=encoder, step=step, progress=progress)  # noqa: E731
-        job = self._jobs[job.id] = job.after(self._holder.noting(add, index))
-        return job
+        report = self._holder.noting(
+            lambda index: index.add(batch, encoder=encoder, step=step, progress=progress), index
+        )
+        self._jobs[job.id] = later = job.after(report)
+        return later
 
     def _go_on(self, job: Job) -> None:
         if self._ending.is_set() or self._holder.ending or job.id in self._cancelled:

@@ -27,6 +27,10 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+
+class Part(Asked):
+    """Something within a body, of which there may be many."""
+
     @model_validator(mode="before")
     @classmethod
     def _known(cls, value: Any) -> Any:

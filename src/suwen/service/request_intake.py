@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -50,44 +48,39 @@ class Intake:
     def __init__(self, app: ASGIApp, holder: Holder) -> None:
         self._app, self._holder = app, holder
         self._held: Counter[tuple[str, str]] = Counter()
+        settings = holder.settings
+        short = min(settings.query_bytes, settings.body_bytes)
+        self._bounds = {
+            "long": Bounds(settings.body_bytes, settings.body_elements, settings.depth),
+            "short": Bounds(short, settings.query_elements, settings.depth),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, or answer it with its problem."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        parts: list[bytes] = []
         sort = _sort(scope)
         try:
             self._admit(scope, sort)
             if scope["method"] not in _BODIES or sort.body == "streamed":
                 await self._app(scope, receive, send)
                 return
-            with self._holding(sort) as hold:
-                if await self._body(scope, receive, parts, self._bounds(sort), hold):
-                    await self._app(scope, _replayed(_joined(parts), receive), send)
+            body = _Body((sort.place, ""), (sort.place, ASKER.get() or "nobody"))
+            try:
+                if await self._read(scope, receive, body, self._bounds[sort.body]):
+                    await self._app(scope, _replayed(body.joined(), receive), send)
+            finally:
+                self._let_go(body)
         except Problem as problem:
             scope["suwen.noted"]["code"] = problem.code
             await error_response(problem, scope["suwen.id"])(scope, receive, send)
 
-    @contextmanager
-    def _holding(self, sort: Sort) -> Iterator[Callable[[int], None]]:
-        """Count the bytes of a body until it is answered."""
-        held, whose = 0, ((sort.place, ""), (sort.place, ASKER.get() or "nobody"))
-
-        def hold(size: int) -> None:
-            nonlocal held
-            held += size
-            for one in whose:
-                self._held[one] += size
-
-        try:
-            yield hold
-        finally:
-            hold(-held)
-            for one in whose:
-                if not self._held[one]:
-                    del self._held[one]
+    def _let_go(self, body: _Body) -> None:
+        for one in body.whose:
+            self._held[one] -= body.length
+            if not self._held[one]:
+                del self._held[one]
 
     def _admit(self, scope: Scope, sort: Sort) -> None:
         """Everything that the head shows."""
@@ -110,19 +103,13 @@ class Intake:
     def _check_room(self, sort: Sort, length: bytes | None) -> None:
         """Whether there is a place for it, and for its body."""
         self._holder.places[sort.place].check()
-        most, asker = self._bounds(sort).bytes, ASKER.get()
+        most, asker = self._bounds[sort.body].bytes, ASKER.get()
         if self._held[sort.place, ""] > _BODIES_HELD * most:
             raise Shed
         if asker and self._held[sort.place, asker] > _BODIES_OF_A_KEY * most:
             raise Shed(f"the key {asker!r} sends as much at once as one key may")
         if length is not None and length.isdigit() and int(length) > most:
             raise _too_large(most)
-
-    def _bounds(self, sort: Sort) -> Bounds:
-        settings = self._holder.settings
-        if sort.body == "long":
-            return Bounds(settings.body_bytes, settings.body_elements, settings.depth)
-        return Bounds(min(settings.query_bytes, settings.body_bytes), settings.query_elements, settings.depth)
 
     def _check_host(self, headers: Any) -> None:
         hosts = self._holder.settings.hosts
@@ -136,26 +123,45 @@ class Intake:
                 f"this server is not {name!r}: ask it by one of {', '.join(hosts)}, or add the name to hosts",
             )
 
-    async def _body(
-        self, scope: Scope, receive: Receive, parts: list[bytes], bounds: Bounds, hold: Callable[[int], None]
-    ) -> bool:
-        """Read the body into ``parts``; whether all of it came. It is counted on the way, where it says it is JSON."""
-        count = Count(bounds) if b"json" in (_header(scope["headers"], b"content-type") or b"").lower() else None
-        length, patience = 0, Patience(self._holder.settings.slow_seconds)
+    async def _read(self, scope: Scope, receive: Receive, body: _Body, bounds: Bounds) -> bool:
+        """Read the body; whether all of it came. It is counted on the way, where it says it is JSON."""
+        count: Count | None = None
+        patience = Patience(self._holder.settings.slow_seconds)
         while True:
-            message = await patience.next(receive, length)
+            message = await patience.next(receive, body.length)
             if message["type"] == "http.disconnect":
                 return False
             part, more = message.get("body", b""), message.get("more_body", False)
-            parts.append(part)
-            length += len(part)
-            hold(len(part))
-            if length > bounds.bytes:
+            body.take(part)
+            for one in body.whose:
+                self._held[one] += len(part)
+            if body.length > bounds.bytes:
                 raise _too_large(bounds.bytes)
-            if count is not None and (more or length > len(part) or not clearly_within(part, bounds)):
+            if count is None and not more and clearly_within(part, bounds):
+                return True
+            if b"json" in (_header(scope["headers"], b"content-type") or b"").lower():
+                count = count or Count(bounds)
                 count.take(part)
             if not more:
                 return True
+
+
+class _Body:
+    """A body as it comes, and who holds it."""
+
+    def __init__(self, *whose: tuple[str, str]) -> None:
+        self.whose, self.length = whose, 0
+        self._parts: list[bytes] = []
+
+    def take(self, part: bytes) -> None:
+        self._parts.append(part)
+        self.length += len(part)
+
+    def joined(self) -> bytes:
+        """The whole body, once: its parts are let go."""
+        whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return whole
 
 
 class Patience:
@@ -194,13 +200,6 @@ def _too_large(most: int) -> Problem:
 def _sort(scope: Scope) -> Sort:
     path = scope["path"]
     return next((sort for end, sort in _SORTS.items() if path.endswith(end)), _SHORT)
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    """The whole body, once: its parts are let go."""
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
-    parts.clear()
-    return body
 
 
 def _header(headers: Any, wanted: bytes) -> bytes | None:

@@ -58,7 +58,8 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
         if listening:
             listening(_address(opened))
         server.run(sockets=[opened])
-    server.ended.set()
+    if holder.closed:
+        server.ended.set()
     if holder.failure is not None:
         raise holder.failure
 

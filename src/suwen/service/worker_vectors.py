@@ -14,13 +14,13 @@ from suwen.encoders.probe import LEAST_COSINE, row_cosines
 from suwen.encoders.space import Space
 from suwen.index.engine import Reencoded, Vectors
 from suwen.service.problems import Problem
-from suwen.service.request_checks import LONGEST_ID, Asked, check_count
+from suwen.service.request_checks import LONGEST_ID, Part, check_count
 
 #: How far from length 1 a vector may be: fp16 keeps three digits.
 _UNEVEN = 0.01
 
 
-class Result(Asked):
+class Result(Part):
     """The vectors of one document."""
 
     id: str = Field(min_length=1, max_length=LONGEST_ID)
@@ -29,7 +29,7 @@ class Result(Asked):
     dtype: Literal["float16", "float32"] = "float16"
 
 
-class Proof(Asked):
+class Proof(Part):
     """What the worker's encoder makes of a text whose vector the server knows."""
 
     number: int = Field(ge=0, description="Which of the probe's texts it is: the one that came with the lease.")
