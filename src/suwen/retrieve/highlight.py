@@ -51,7 +51,8 @@ class Marker:
     @cached_property
     def _vector(self) -> Vectors:
         assert self._encoder is not None
-        return self._encoder.encode_queries([self._query])[0]
+        vector: Vectors = self._encoder.encode_queries([self._query])[0]
+        return vector
 
     def marks(self, text: str) -> tuple[Highlight, ...]:
         """The sentences of a text that match best, in reading order."""
