@@ -2,12 +2,12 @@
 
 Run: python benchmarks/search_under_writes.py [--rounds 5 --searches 200 --passages 5000 --tier l6]
 
-One server, as a user starts it. In each round three stretches of searches follow one another: nobody writes; posts fill
-every place for writes, and who is turned away asks again after a second; an import is at work. The searches are hybrid, one after
-the other with a pause, from this process; those who write are a process of their own, and the server is idle again
-before the next stretch. Of a stretch the 50th, 95th and 99th percentile count, as ratios to the idle stretch of the
-same round; the median over the rounds is what is held against the target. Where the machine has no core to spare for
-those who write, they are part of what is measured.
+One server, as a user starts it. In each round three stretches of searches follow one another: nobody writes; posts
+fill every place for writes, and who is turned away asks again after a second; an import is at work. The searches are
+hybrid, one after the other with a pause, from this process; those who write are a process of their own, and the server
+is idle again before the next stretch. Of a stretch the 50th, 95th and 99th percentile count, as ratios to the idle
+stretch of the same round; the median over the rounds is what is held against the target. Where the machine has no core
+to spare for those who write, they are part of what is measured.
 """
 
 from __future__ import annotations
