@@ -95,7 +95,7 @@ class ServeSettings(BaseModel):
     stop_seconds: float = Field(default=30.0, gt=0)
     stuck_seconds: float = Field(default=120.0, gt=0)
     body_bytes: int = Field(default=16 * 2**20, ge=1024)
-    body_elements: int = Field(default=50_000, ge=100)
+    body_elements: int = Field(default=30_000, ge=100)
     query_bytes: int = Field(default=2**20, ge=1024)
     query_elements: int = Field(default=20_000, ge=100)
     import_bytes: int = Field(default=256 * 2**20, ge=1024)
