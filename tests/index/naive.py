@@ -217,9 +217,10 @@ class NaiveEngine(Engine):
             raise IndexProblem("this was closed")
         yield self.store.state()
 
-    def add(self, documents: Sequence[EncodedDocument]) -> None:
+    def add(self, documents: Sequence[EncodedDocument], settings: Mapping[str, str | int] | None = None) -> None:
         check_documents(documents, self.dimension)
         with self._writing() as store:
+            store.settings.update(settings or {})
             for encoded in documents:
                 store.put(encoded)
 
@@ -264,10 +265,12 @@ class NaiveEngine(Engine):
                 stored, kept = store.documents.get(one.id, (None, []))
                 if stored is None:
                     outcomes[one.id] = "gone"
-                elif stored.digest != one.version or len(kept) != len(one.vectors):
+                elif stored.digest != one.version:
                     outcomes[one.id] = "stale"
                 elif stored.encoder == encoder:
                     outcomes[one.id] = "done"
+                elif len(kept) != len(one.vectors):
+                    outcomes[one.id] = "wrong"
                 else:
                     outcomes[one.id] = "stored"
                     fitting.append(stored._replace(vectors=one.vectors, encoder=encoder, arrived=None))

@@ -31,7 +31,6 @@ from suwen.retrieve.retriever import Index
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SUWEN_")} | {
     "PYTHONPATH": str(Path(suwen.__file__).parents[1])
 }
-_COMMAND = [sys.executable, "-c", "from suwen.cli.main import run; run()", "serve"]
 _PATIENCE = 300.0
 _TOPICS = ("布洛芬退烧", "胰岛素降血糖", "房颤抗凝", "肾结石多饮水", "儿童咳嗽", "kidney stones", "flu vaccine")
 
@@ -41,6 +40,7 @@ class LiveServer:
 
     def __init__(self, process: subprocess.Popen[str], address: str, index: Path) -> None:
         self.process, self.address, self.index = process, address, index
+        self.killed = False
         self.said: deque[str] = deque(maxlen=400)
         host, _, port = address.removeprefix("http://").rpartition(":")
         self.place = (host, int(port))
@@ -59,6 +59,12 @@ class LiveServer:
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """One request on a connection of its own."""
         return self._client.request(method, self.address + path, **options)
+
+    def kill(self) -> None:
+        """End it as a power cut of the machine would, but for what the kernel still writes."""
+        self.killed = True
+        self.process.kill()
+        self.process.wait()
 
     def memory(self) -> int:
         """Bytes that are the process's own and in memory now."""
@@ -81,19 +87,24 @@ def notes(count: int = 40) -> list[Document]:
 @contextmanager
 def live_server(documents: list[Document] | None = None, **settings: object) -> Iterator[LiveServer]:
     """Start a server over an index of its own, in memory where there is such a place; it must end well."""
-    with folder_in_memory() as folder:
-        index = folder / "notes"
-        # Not the pair of the package, whose default tier is a transformer: what is tried here is the service.
-        with Index.create(index, pair=make_static_pair(folder / "pair")) as made:
-            made.add(notes() if documents is None else documents)
-        with _running(index, settings) as server:
-            yield server
+    with folder_in_memory() as folder, running(make_index(folder, documents), **settings) as server:
+        yield server
+
+
+def make_index(folder: Path, documents: list[Document] | None = None) -> Path:
+    """An index of the notes, or of other documents."""
+    # Not the pair of the package, whose default tier is a transformer: what is tried here is the service.
+    with Index.create(folder / "notes", pair=make_static_pair(folder / "pair")) as made:
+        made.add(notes() if documents is None else documents)
+    return folder / "notes"
 
 
 @contextmanager
-def _running(index: Path, settings: dict[str, object]) -> Iterator[LiveServer]:
+def running(index: Path, *, patch: str = "", **settings: object) -> Iterator[LiveServer]:
+    """Start a server of an index, after running ``patch`` in its process; it must end well, unless it is killed."""
     variables = {f"SUWEN_SERVE_{name.upper()}": str(value) for name, value in settings.items()}
-    command = [*_COMMAND, str(index), "--port", "0"]
+    command = [sys.executable, "-c", f"{patch}\nfrom suwen.cli.main import run; run()", "serve"]
+    command += [str(index), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=_ENVIRONMENT | variables)
     try:
         assert process.stderr is not None
@@ -104,6 +115,8 @@ def _running(index: Path, settings: dict[str, object]) -> Iterator[LiveServer]:
         threading.Thread(target=lambda: server.said.extend(process.stderr), daemon=True).start()
         _wait_until_ready(server)
         yield server
+        if server.killed:
+            return
         process.terminate()
         assert process.wait(_PATIENCE) == 0, list(server.said)
     finally:

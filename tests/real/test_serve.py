@@ -138,6 +138,7 @@ DOCUMENT = {"id": "x", "text": "甲"}
         ("POST", "/documents", {"documents": [{"id": "x", "text": " "}]}, "write", 422, "empty_document"),
         ("POST", "/documents", {"documents": [DOCUMENT, DOCUMENT]}, "write", 422, "duplicate_id"),
         ("POST", "/documents", {"documents": [{"id": "x", "text": "a " * 5_000_000}]}, "write", 422, "text_too_long"),
+        ("POST", "/documents", {"documents": [{"id": "x", "text": "a " * 200_000}]}, "write", 422, "too_many"),
         ("POST", "/documents", {"documents": [{"id": "x", "text": "a " * 7_000_000}]}, "write", 413, "too_large"),
         ("GET", "/documents/none", None, "read", 404, "unknown_document"),
     ],
@@ -405,7 +406,7 @@ def test_a_stop_answers_what_was_accepted(index: Path, how: int) -> None:
         threads = [threading.Thread(target=post, args=(server, [document])) for document in documents]
         for thread in threads:
             thread.start()
-        while "suwen_writes_waiting 0.0" in httpx.get(f"{server.address}/metrics", timeout=120).text:
+        while 'suwen_queue_length{kind="write"} 0.0' in httpx.get(f"{server.address}/metrics", timeout=120).text:
             if not any(thread.is_alive() for thread in threads):
                 break
         assert server.stop(how) == 0

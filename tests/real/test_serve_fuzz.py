@@ -46,7 +46,7 @@ def server(shared: LiveServer) -> Iterator[LiveServer]:
 def check_well(server: LiveServer) -> None:
     """None of its places is taken for good, and it answers the next request, correctly."""
     tries = 0
-    while "suwen_queue_length 0.0" not in server.ask("GET", "/metrics").text:
+    while 'suwen_queue_length{kind="read"} 0.0' not in server.ask("GET", "/metrics").text:
         assert (tries := tries + 1) < 5000, "work that nobody waits for does not end"
         time.sleep(0.05)
     found = server.ask("POST", "/search", json={"query": mark(5), "k": 3, "mode": "lexical"})

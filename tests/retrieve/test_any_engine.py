@@ -12,7 +12,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.space import SpaceMismatch
 from suwen.index.engine import IndexProblem, Reencoded
 from suwen.index.opening import create_engine, index_exists, open_engine
-from suwen.retrieve.ingest import IngestError
+from suwen.retrieve.ingest import IngestError, OneStep
 from suwen.retrieve.retriever import Index
 
 DOCUMENTS = [Document(f"n{n}", f"{NOTES[n % 10][2]}编号{n}。", NOTES[n % 10][1], {"year": 2000 + n}) for n in range(90)]
@@ -50,7 +50,7 @@ def test_an_index_mirrors_a_source(index: Index) -> None:
 
 
 def test_fresh_documents_wait_and_are_compared(index: Index, tiered: Pair) -> None:
-    index.add(DOCUMENTS, encoder=tiered.encoder("rough"), serving=True)
+    index.add(DOCUMENTS, encoder=tiered.encoder("rough"), step=OneStep(1000))
     assert index.backlog().documents == 90
     waiting = index.waiting(80, skip={"n0"})
     encoder = tiered.encoder("static")

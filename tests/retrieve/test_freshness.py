@@ -20,6 +20,7 @@ from suwen.encoders.who_encodes import own_encoder, state
 from suwen.index import embedded
 from suwen.index.engine import Reencoded
 from suwen.retrieve.freshness import Calibration, Freshness
+from suwen.retrieve.ingest import OneStep
 from suwen.retrieve.retriever import Index
 
 
@@ -133,7 +134,7 @@ def mixed(asymmetric: Pair, tmp_path: Path) -> Iterator[Index]:
     with Index.create(tmp_path / "index", pair=asymmetric) as index:
         index.add(notes(200))
         reencode(index)
-        index.add([Document(f"new{n}", f"{NOTES[n % 10][2]}新编号{n}。") for n in range(20)], serving=True)
+        index.add([Document(f"new{n}", f"{NOTES[n % 10][2]}新编号{n}。") for n in range(20)], step=OneStep(1000))
         yield index
 
 

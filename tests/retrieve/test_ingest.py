@@ -14,7 +14,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
 from suwen.index import snapshot, vectors
 from suwen.retrieve import ingest as module
-from suwen.retrieve.ingest import IngestError, IngestReport
+from suwen.retrieve.ingest import IngestError, IngestReport, OneStep, TooManyPassages
 from suwen.retrieve.retriever import Index
 
 
@@ -240,3 +240,52 @@ def test_memory_does_not_grow_with_the_collection(pair: Pair, tmp_path: Path, mo
 
     small, large = peak(1_000), peak(12_000)
     assert large < small + 1_000_000, (small, large)
+
+
+# -- one step ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_stored_whole_however_many_passages_it_has(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of thousands of passages used to be stored in parts, and an error on the way left the first ones."""
+    monkeypatch.setattr(module, "_BATCH_PASSAGES", 2)
+    monkeypatch.setattr(module, "_BATCH_SECONDS", 0.0)
+    engine, calls = library.index.engine, []
+    plain = engine.add
+    monkeypatch.setattr(engine, "add", lambda *given: (calls.append(len(given[0])), plain(*given))[1])
+    documents = [Document(f"n{n}", f"第{n}条记录。") for n in range(50)]
+    with pytest.raises(IngestError, match="has no text"):
+        library.index.add([*documents, Document("empty", " ")], step=OneStep(1000))
+    assert (calls, library.ids()) == ([], [])
+    with pytest.raises(IngestError, match="comes twice"):
+        library.index.add([*documents, documents[0]], step=OneStep(1000))
+    assert (calls, library.ids()) == ([], [])
+    assert library.index.add(documents, step=OneStep(1000)).added == 50
+    assert calls == [50]
+
+
+def test_a_step_of_too_many_passages_encodes_nothing(library: Library) -> None:
+    counting = Counting(library.index.pair.encoder())
+    documents = [Document(f"n{n}", f"第{n}条记录。") for n in range(11)]
+    with pytest.raises(TooManyPassages, match="more than 10 passages"):
+        library.index.add(documents, encoder=counting, step=OneStep(10))
+    assert (counting.texts, library.ids()) == ([], [])
+    assert library.index.add(documents[:10], encoder=counting, step=OneStep(10)).added == 10
+
+
+def test_a_step_remembers_what_it_did_in_the_same_transaction(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = library.index
+
+    def remember(report: IngestReport) -> dict[str, str | int]:
+        return {"done": f"{report.read} read, {report.added} added, {report.passages} passages"}
+
+    index.add([Document("a", "甲。"), Document("b", "乙。")], step=OneStep(10, remember))
+    assert index.engine.settings()["done"] == "2 read, 2 added, 2 passages"
+    index.add([Document("a", "甲。")], step=OneStep(10, remember))
+    assert index.engine.settings()["done"] == "1 read, 0 added, 0 passages"
+    monkeypatch.setattr(type(index.engine), "_seal", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        index.add([Document("c", "丙。")], step=OneStep(10, remember))
+    assert index.engine.settings()["done"] == "1 read, 0 added, 0 passages"
+    assert library.ids() == ["a", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated
 
 import pytest
@@ -12,7 +13,9 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
-from suwen.service.direct_route import DirectRoute
+from suwen.service import direct_route
+from suwen.service.direct_route import DirectRoute, read_body
+from suwen.service.problems import Problem
 
 
 class Asked(BaseModel):
@@ -99,10 +102,30 @@ def test_a_body_of_another_kind_is_refused(both: tuple[TestClient, TestClient]) 
     assert (reply.status_code, reply.json()) == (422, [["model_attributes_type", ["body"]]])
 
 
-def test_what_is_not_json_is_said_to_be_none(both: tuple[TestClient, TestClient]) -> None:
-    headers = {"x-key": "yes", "content-type": "application/json"}
-    reply = both[0].post("/v1/search", content=b'{"query": ', headers=headers)
-    assert (reply.status_code, reply.json()) == (422, [["json_invalid", ["body"]]])
+def test_what_is_not_json_is_said_to_be_none() -> None:
+    with pytest.raises(Problem, match="is not JSON") as caught:
+        read_body(Asked, "application/json", b'{"query": ')
+    assert caught.value.code == "invalid_json"
+
+
+def test_a_long_body_is_read_beside_the_loop(both: tuple[TestClient, TestClient], monkeypatch) -> None:
+    threads: list[int] = []
+    plain = direct_route.read_body
+
+    def read(*given: object) -> object:
+        threads.append(threading.get_ident())
+        return plain(*given)
+
+    monkeypatch.setattr(direct_route, "read_body", read)
+    headers = {"x-key": "yes"}
+    for length in (10, 100_000):
+        body = {"query": "a", "where": {"year": ["x" * length]}}
+        assert both[0].post("/v1/search", json=body, headers=headers).status_code == 200
+    with both[0] as client:
+        loops = client.portal.call(threading.get_ident)
+        assert client.post("/v1/search", json={"query": "a"}, headers=headers).status_code == 200
+        assert client.post("/v1/search", json=body, headers=headers).status_code == 200
+    assert (threads[2] == loops, threads[3] == loops) == (True, False)
 
 
 @pytest.mark.parametrize("body", [b'{"query": "a"}', b"{}", b"not json"])

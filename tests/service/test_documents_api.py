@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -172,12 +173,14 @@ def test_what_was_acknowledged_is_there_after_a_restart(served, tmp_path: Path) 
 
 def test_a_post_to_an_index_of_some_size_does_not_measure_it_anew(served, monkeypatch: pytest.MonkeyPatch) -> None:
     client, _ = served()
-    measured: list[int] = []
-    monkeypatch.setattr(Index, "calibrate", lambda self: measured.append(1))
+    measured: list[str] = []
+    monkeypatch.setattr(Index, "calibrate", lambda self: measured.append(threading.current_thread().name))
     post(client, {"id": "one", "text": "只有一句话。"})
     assert measured == []
     post(client, *({"id": f"many{n}", "text": f"第{n}句话。"} for n in range(20)))
-    assert measured == [1]
+    while not measured:
+        time.sleep(0.01)
+    assert set(measured) == {"suwen-reencode"}, "no post waits for it"
 
 
 def test_mirrored_documents_are_listed_too(tmp_path: Path, static_pair: Path, served) -> None:

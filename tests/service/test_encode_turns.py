@@ -13,7 +13,8 @@ from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
 from suwen.service import encode_turns
 from suwen.service.encode_turns import Encoded, Encoding, tokens_read
-from suwen.service.holder import Holder, Shed
+from suwen.service.holder import Holder
+from suwen.service.places import Shed
 from suwen.service.problems import Problem
 from suwen.service.serve_settings import ServeSettings
 
@@ -97,7 +98,7 @@ def test_searches_and_short_batches_do_not_wait_for_a_long_one(
 
 
 def test_a_batch_takes_a_place_and_gives_it_back(holding: Callable[..., Holder]) -> None:
-    holder = holding(concurrency=2)
+    holder = holding(encode_concurrency=2)
     encoding = Encoding(holder)
 
     async def three() -> list[object]:
@@ -109,7 +110,7 @@ def test_a_batch_takes_a_place_and_gives_it_back(holding: Callable[..., Holder])
 
     for found in asyncio.run(stopped(holder, twice())):
         assert [isinstance(one, Shed) for one in found] == [False, False, True]
-    assert holder.slots.taken == 0
+    assert holder.places["encode"].taken == 0
 
 
 def test_a_batch_ends_with_the_time_of_a_request(

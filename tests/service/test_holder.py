@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from suwen.retrieve.retriever import Index
-from suwen.service.holder import Holder, Shed
+from suwen.service.holder import Holder
+from suwen.service.places import Shed
 from suwen.service.problems import Problem
 from suwen.service.serve_settings import ServeSettings
 
@@ -78,7 +79,7 @@ def test_what_is_too_much_is_turned_away_and_the_rest_is_answered(folder: Path) 
         go.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert await holder.read(lambda _: "again") == "again"
-        assert holder.slots.taken == 0
+        assert holder.places["read"].taken == 0
         return answers, shed
 
     answers, shed = run(Holder(ServeSettings(index=folder, readers=2, concurrency=5)), work)
@@ -94,11 +95,11 @@ def test_a_read_that_takes_too_long_keeps_its_place_until_it_ends(folder: Path) 
         with pytest.raises(Problem, match=r"longer than 0\.05 seconds") as caught:
             await holder.read(lambda _: go.wait(20))
         assert (caught.value.code, caught.value.status) == ("timeout", 503)
-        assert holder.slots.taken == 1
+        assert holder.places["read"].taken == 1
         with pytest.raises(Shed):
             await holder.read(lambda _: 1)
         go.set()
-        while holder.slots.taken:
+        while holder.places["read"].taken:
             await asyncio.sleep(0.005)
 
     run(Holder(ServeSettings(index=folder, readers=1, concurrency=1, seconds=0.05)), work)
@@ -195,3 +196,56 @@ def test_read_only_needs_no_lock_and_takes_no_writes(folder: Path) -> None:
 
     with Index.open(folder, write=True):
         run(Holder(ServeSettings(index=folder, read_only=True)), work)
+
+
+def test_a_stop_gives_up_what_does_not_fit_into_its_time(folder: Path) -> None:
+    done: list[int] = []
+
+    async def work(holder: Holder) -> list[Any]:
+        def write(number: int) -> None:
+            while not holder._writer.give_up.is_set():
+                time.sleep(0.005)
+            done.append(number)
+
+        tasks = [asyncio.create_task(holder.write(lambda _, n=n: write(n))) for n in range(3)]
+        await asyncio.sleep(0)
+        holder.end()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = run(Holder(ServeSettings(index=folder, stop_seconds=0.4)), work)
+    assert done == [0], "what was begun went on, the rest was never begun"
+    assert [one.code for one in found[1:]] == ["stopping", "stopping"]
+    assert all("nothing of this was stored" in str(one) for one in found[1:])
+
+
+def test_damage_is_noted_and_told_without_the_place(folder: Path) -> None:
+    from suwen.index.engine import DamagedIndex
+
+    def broken(index: Index) -> None:
+        raise DamagedIndex(f"{folder}/truth.db cannot be read (malformed): run 'suwen verify {folder}'")
+
+    async def work(holder: Holder) -> Problem | None:
+        assert holder.trouble() is None
+        with pytest.raises(DamagedIndex):
+            await holder.read(broken)
+        return holder.trouble()
+
+    told = run(Holder(ServeSettings(index=folder)), work)
+    assert (told.code, told.message) == (
+        "damaged_index",
+        "notes/truth.db cannot be read (malformed): run 'suwen verify notes'",
+    )
+
+
+def test_reads_and_writes_have_places_of_their_own(folder: Path) -> None:
+    go = threading.Event()
+
+    async def work(holder: Holder) -> None:
+        writes = [asyncio.create_task(holder.write(lambda _: go.wait(20))) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        assert isinstance(writes[2].exception(), Shed)
+        assert await holder.read(lambda _: "read") == "read"
+        go.set()
+        assert await asyncio.gather(*writes[:2]) == [True, True]
+
+    run(Holder(ServeSettings(index=folder, concurrency=1, write_concurrency=2)), work)

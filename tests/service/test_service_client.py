@@ -18,8 +18,10 @@ from fresh_side import make_index, running
 
 from suwen.corpora.records import Document
 from suwen.errors import SuwenError
+from suwen.service import adding_client
+from suwen.service.adding_client import add_documents
 from suwen.service.keys import new_key
-from suwen.service.service_client import Client, ServerAway, ServerError, add_documents, delete_documents, patiently
+from suwen.service.service_client import Client, ServerAway, ServerError, delete_documents, patiently
 
 
 def test_documents_go_through_the_server(tmp_path: Path) -> None:
@@ -52,6 +54,24 @@ def test_batches_stay_under_the_servers_limit(tmp_path: Path) -> None:
         assert add_documents(server.client(), iter(long))["added"] == 6
         with pytest.raises(ServerError, match="too_large"):
             add_documents(server.client(), iter([Document("huge", "很长的一段。" * 3000)]))
+
+
+def test_large_input_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adding_client, "_IMPORT_BYTES", 400_000)
+    many = [Document(f"n{n:03}", f"第{n}段很长。" * 400, metadata={"n": n}) for n in range(110)]
+    long = Document("long", "骨折后应固定患肢，注意休息。" * 9000)
+    told: list[int] = []
+    with running(make_index(tmp_path)) as server:
+        client = server.client()
+        counts = add_documents(client, iter([*many, long]), progress=lambda read, passages: told.append(read))
+        assert (counts["read"], counts["added"]) == (111, 111)
+        assert told == sorted(told) and told[-1] == 111
+        jobs = client.get("/imports")["imports"]
+        assert len(jobs) > 2 and {job["state"] for job in jobs} == {"done"}
+        assert client.get("/documents/long")["text"] == long.text
+        assert add_documents(client, iter([long]))["unchanged"] == 1
+        with pytest.raises(SuwenError, match=r"was not finished \(text_too_long: line 1"):
+            add_documents(client, iter([Document("endless", "甲" * 2_000_001)]))
 
 
 def test_a_refusal_says_why(tmp_path: Path) -> None:

@@ -64,7 +64,13 @@ def test_what_waits_is_leased_oldest_first(site: Site) -> None:
     assert told["documents"][0]["passages"] == ["第0条：骨折后应固定患肢。"]
     assert told["space"] == site.space.id and told["seconds"] == 120.0
     assert [one["id"] for one in site.lease().json()["documents"]] == ["d2"]
-    assert site.lease().json() == {"lease": None, "seconds": 120.0, "space": site.space.id, "documents": []}
+    assert site.lease().json() == {
+        "lease": None,
+        "seconds": 120.0,
+        "space": site.space.id,
+        "documents": [],
+        "probe": None,
+    }
     assert site.freshness()["leased"] == 3 and site.freshness()["worker"] == "remote"
 
 
@@ -166,10 +172,54 @@ def test_vectors_that_are_none_are_refused_whole(site: Site, why: int) -> None:
     assert site.document("d0")["state"] == "fresh"
 
 
-def test_more_vectors_than_passages_are_another_version(site: Site) -> None:
-    first = site.lease().json()["documents"][0]
-    vectors = np.eye(2, site.space.dimension)
-    assert site.results(site.result(first, vectors)).json()["error"]["code"] == "stale_version"
+def test_wrong_answers_do_not_loop(site: Site) -> None:
+    vectors, leased = np.eye(2, site.space.dimension), []
+    for _ in range(10):
+        told = site.lease(worker="gpu-1", most=1).json()
+        leased += [one["id"] for one in told["documents"]]
+        for one in told["documents"]:
+            answer = site.results(site.result(one, vectors), lease=told["lease"])
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "wrong_vectors")
+    # Each is tried a few times, and then left to others.
+    assert leased == ["d0"] * 3 + ["d1"] * 3 + ["d2"] * 3
+    assert len(site.lease(worker="gpu-2").json()["documents"]) == 3
+    assert site.freshness()["waiting_documents"] == 3
+
+
+def test_vectors_of_too_many_passages_are_wrong_and_the_others_are_stored(site: Site) -> None:
+    first, second, _ = site.lease().json()["documents"]
+    answer = site.results(site.result(first, np.eye(2, site.space.dimension)), site.result(second))
+    assert answer.json() == {"stored": 1, "outcomes": {"d0": "wrong", "d1": "stored"}}
+
+
+def test_an_encoder_that_fails_the_probe_is_found_out_and_barred(served: Serve, tmp_path: Path) -> None:
+    from suwen.encoders.probe import probe_texts, write_probe
+
+    index, pair = make_index(tmp_path / "here", 2), Pair.load(tmp_path / "here" / "pair")
+    vectors = pair.encoder().encode_documents(probe_texts())
+    write_probe(pair.path, vectors)
+    site = Site(*served(index))
+
+    def proof(number: int, vector: np.ndarray) -> dict[str, Any]:
+        return {"number": number, "vector": base64.b64encode(vector.astype("<f2").tobytes()).decode()}
+
+    def send(told: Any, worker: str, **more: Any) -> Any:
+        body = {"space": site.space.id, "lease": told["lease"], "results": [site.result(told["documents"][0])], **more}
+        return site.client.post("/worker/results", json=body)
+
+    told = site.lease(worker="good", most=1).json()
+    number = told["probe"]["number"]
+    assert told["probe"]["text"] == probe_texts()[number]
+    missing, other = send(told, "good"), send(told, "good", probe=proof((number + 1) % 32, vectors[(number + 1) % 32]))
+    assert {one.json()["error"]["code"] for one in (missing, other)} == {"wrong_vectors"}
+    assert site.lease(worker="good").json()["error"]["code"] == "barred_worker"
+    site.client.post("/worker/release", json={"lease": told["lease"]})
+    told = site.lease(worker="better", most=1).json()
+    number = told["probe"]["number"]
+    wrong = send(told, "better", probe=proof(number, np.roll(vectors[number], 3)))
+    assert (wrong.json()["error"]["code"], wrong.json()["error"]["param"]) == ("wrong_vectors", "probe")
+    assert site.document("d0")["state"] == site.document("d1")["state"] == "fresh"
+    assert send(told, "better", probe=proof(number, vectors[number])).json()["stored"] == 1
 
 
 def test_another_space_is_refused(site: Site) -> None:
@@ -190,15 +240,25 @@ def test_the_same_id_twice(site: Site) -> None:
 
 def test_a_read_key_may_not_work(served: Serve, tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
-    reading, writing = new_key(keys, "r", "read"), new_key(keys, "w", "write")
+    reading, writing, working = (new_key(keys, role, role) for role in ("read", "write", "worker"))
     client, holder = served(make_index(tmp_path / "here", 1), keys=keys)
     body = {"space": holder.index.pair.space.id}
-    codes = [
-        client.post("/worker/lease", json=body, headers={"Authorization": f"Bearer {key}"} if key else {}).status_code
-        for key in (None, reading, writing)
+
+    def code(method: str, path: str, key: str | None, **sent: Any) -> int:
+        return client.request(
+            method, path, headers={"Authorization": f"Bearer {key}"} if key else {}, **sent
+        ).status_code
+
+    assert [code("POST", "/worker/lease", key, json=body) for key in (None, reading, writing, working)] == [
+        *(401, 403),
+        *(200, 200),
     ]
-    assert codes == [401, 403, 200]
-    assert client.get("/worker/probe", headers={"Authorization": f"Bearer {reading}"}).status_code == 403
+    assert code("GET", "/worker/probe", reading) == 403
+    # A worker sees what it encodes, and nothing else.
+    assert code("POST", "/search", working, json={"query": "骨折"}) == 403
+    assert code("GET", "/documents/d0", working) == 403
+    assert code("POST", "/documents", working, json={"documents": [{"id": "x", "text": "甲"}]}) == 403
+    assert code("POST", "/imports", working, content=b"{}") == 403
 
 
 def test_a_server_that_only_reads_leases_nothing(served: Serve, tmp_path: Path) -> None:

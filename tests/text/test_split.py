@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suwen.text import split
 from suwen.text.split import SplitError, passages, sentences
 
 TEXT = st.text(
@@ -140,3 +141,14 @@ def test_ten_megabytes_without_punctuation_are_counted_a_few_times_over_only():
 def test_impossible_sizes_are_refused(size, overlap):
     with pytest.raises(SplitError, match="overlap at least 0 and smaller than size"):
         passages("头痛。", size, overlap, count=characters)
+
+
+@given(TEXT | st.text(st.sampled_from("a，,;。.)\n "), max_size=30), st.integers(1, 7))
+def test_patterns_are_found_in_windows_as_in_one_go(text, window):
+    whole, split._WINDOW = split._WINDOW, window
+    try:
+        for pattern in (split._STOP, split._CLAUSE):
+            found = [(match.span(), match.groups()) for match in split._found(pattern, text, 0, len(text))]
+            assert found == [(match.span(), match.groups()) for match in pattern.finditer(text)]
+    finally:
+        split._WINDOW = whole

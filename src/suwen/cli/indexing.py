@@ -158,7 +158,8 @@ def delete(
 
 
 def _post(server: str, key: str | None, documents: Iterator[Document], duplicates: Duplicates, json: bool) -> None:
-    from suwen.service.service_client import Client, add_documents
+    from suwen.service.adding_client import add_documents
+    from suwen.service.service_client import Client
 
     with counting("sending") as progress:
         counts = add_documents(Client(server, key), documents, duplicates, progress)

@@ -1,4 +1,4 @@
-"""Verbs of the service: ``serve``, and ``key new`` for who may use it. The service itself needs the extra ``serve``."""
+"""Verbs of the service: ``serve``, and ``key`` for who may use it. The service itself needs the extra ``serve``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli.options import Json, PairFolder
-from suwen.cli.output import print_json, say
+from suwen.cli.output import print_json, print_table, say, show
 from suwen.errors import SuwenError
 
-key_app = typer.Typer(name="key", help="Keys of the service: who may read, who may write.", no_args_is_help=True)
+key_app = typer.Typer(name="key", help="Keys of the service: who may do what, until when.", no_args_is_help=True)
+KeyFile = Annotated[Path, typer.Option("--file", help="The file of keys; `new` makes it when it is not there.")]
 
 
 def serve(
@@ -75,26 +76,69 @@ def serve(
 def key_new(
     name: Annotated[str, typer.Option("--name", help="Who will have it; stands in the log.")],
     role: Annotated[
-        Literal["read", "write"], typer.Option("--role", help="What it may do; `write` includes `read`.")
+        Literal["read", "write", "worker"],
+        typer.Option("--role", help="What it may do; `write` includes the others, `worker` is for `suwen worker`."),
     ] = "read",
-    file: Annotated[Path, typer.Option("--file", help="The file of keys; made when it is not there.")] = Path(
-        "keys.toml"
-    ),
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="When it ends: 90d, 2027-01-31 or 2027-01-31T12:00 (UTC) [never].")
+    ] = None,
+    file: KeyFile = Path("keys.toml"),
     json: Json = False,
 ) -> None:
-    """Make a key and print it, once: the file keeps only its hash.
+    """Make a key and print it, once: the file keeps only its hash. A server that uses the file knows it at once.
 
-    Example: `suwen key new --name ward-3 --role read --file keys.toml`
+    Example: `suwen key new --name ward-3 --role read --expires 90d --file keys.toml`
     """
     _needs_extra()
     from suwen.service.keys import new_key
 
-    key = new_key(file, name, role)
+    key = new_key(file, name, role, expires)
     if json:
         print_json({"key": key, "name": name, "role": role, "file": str(file)})
     else:
         typer.echo(key)
-        say(f"this is the only time the key is shown; {file} holds its hash. Restart the server to let it in")
+        say(f"this is the only time the key is shown; {file} holds its hash. A server with this file lets it in now")
+
+
+@key_app.command("list")
+def key_list(file: KeyFile = Path("keys.toml"), json: Json = False) -> None:
+    """Show whose keys there are, what each may do, and until when.
+
+    Example: `suwen key list --file keys.toml`
+    """
+    _needs_extra()
+    from suwen.service.keys import read_keys
+
+    keys = [
+        {"name": key.name, "role": key.role, "expires": key.expires or None, "expired": key.expired()}
+        for key in read_keys(file)
+    ]
+    if json:
+        print_json({"file": str(file), "keys": keys})
+        return
+    rows = [[str(key["name"]), str(key["role"]), _until(key["expires"], bool(key["expired"]))] for key in keys]
+    print_table(f"keys of {file}", ("name", "role", "until"), rows, words=3)
+
+
+@key_app.command("revoke")
+def key_revoke(
+    name: Annotated[str, typer.Option("--name", help="Whose key to withdraw.")],
+    file: KeyFile = Path("keys.toml"),
+    json: Json = False,
+) -> None:
+    """Withdraw a key: servers that use the file refuse it within a second, without a restart.
+
+    Example: `suwen key revoke --name ward-3 --file keys.toml`
+    """
+    _needs_extra()
+    from suwen.service.keys import revoke_key
+
+    key = revoke_key(file, name)
+    show({"revoked": key.name, "role": key.role, "file": str(file)}, f"the key {key.name!r} is withdrawn", json=json)
+
+
+def _until(expires: object, expired: bool) -> str:
+    return "for good" if expires is None else f"{expires} (expired)" if expired else str(expires)
 
 
 def _tell(index: str, address: str, json: bool) -> None:

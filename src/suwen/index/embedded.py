@@ -13,7 +13,7 @@ import logging
 import shutil
 import sqlite3
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -236,12 +236,14 @@ class EmbeddedEngine(Engine):
 
     # -- writing ------------------------------------------------------------------------------------------------
 
-    def add(self, documents: Sequence[EncodedDocument]) -> None:
+    def add(self, documents: Sequence[EncodedDocument], settings: Mapping[str, str | int] | None = None) -> None:
         check_documents(documents, self.dimension)
         if not documents:
+            self.remember(**(settings or {}))
             return
         with self._writing(), self._publishing(), self._truth.writing() as transaction:
             self._put(transaction, documents)
+            self._truth.set_meta(transaction, **(settings or {}))
 
     def reencode(self, made: Sequence[Reencoded], encoder: str) -> dict[str, Outcome]:
         with self._writing(), self._publishing(), self._truth.writing() as transaction:
@@ -256,6 +258,8 @@ class EmbeddedEngine(Engine):
             return self._truth.remove(transaction, ids)
 
     def remember(self, **settings: str | int) -> None:
+        if not settings:
+            return
         with self._writing(), self._truth.writing() as transaction:
             self._truth.set_meta(transaction, **settings)
 

@@ -124,8 +124,8 @@ class Reencoded(NamedTuple):
 
 
 #: What became of new vectors: ``stored``; ``done`` when that encoder's are there already; ``stale`` when the document
-#: has changed since, ``gone`` when it was deleted.
-Outcome = Literal["stored", "done", "stale", "gone"]
+#: has changed since, ``gone`` when it was deleted; ``wrong`` when there is not one for each of its passages.
+Outcome = Literal["stored", "done", "stale", "gone", "wrong"]
 
 
 class Scale(NamedTuple):
@@ -237,8 +237,11 @@ class Engine(Protocol):
     #: How these are compared; no caller takes scores for cosines.
     similarity: Similarity
 
-    def add(self, documents: Sequence[EncodedDocument]) -> None:
-        """Insert or replace whole documents. On return they are durable and searchable."""
+    def add(self, documents: Sequence[EncodedDocument], settings: Mapping[str, str | int] | None = None) -> None:
+        """Insert or replace whole documents. On return they are durable and searchable.
+
+        Settings are kept as by :meth:`remember`, in the same step: both are there, or neither.
+        """
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""

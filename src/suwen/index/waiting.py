@@ -51,10 +51,12 @@ def compare(
         stored = _stored(connection, one.id)
         if stored is None:
             outcomes[one.id] = "gone"
-        elif stored.digest != one.version or len(stored.passages) != len(one.vectors):
+        elif stored.digest != one.version:
             outcomes[one.id] = "stale"
         elif stored.encoder == encoder:
             outcomes[one.id] = "done"
+        elif len(stored.passages) != len(one.vectors):
+            outcomes[one.id] = "wrong"
         else:
             outcomes[one.id] = "stored"
             fitting.append(stored._replace(vectors=one.vectors, encoder=encoder))

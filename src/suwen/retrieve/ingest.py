@@ -6,9 +6,9 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,6 +37,23 @@ Duplicates = Literal["error", "first", "last"]
 
 class IngestError(SuwenError):
     """A source that cannot be taken in as it is. What was stored before stays."""
+
+
+class TooManyPassages(IngestError):
+    """Documents that have more passages than one step may have. Nothing of them was encoded or stored."""
+
+
+class OneStep(NamedTuple):
+    """Documents that are stored in one durable step: all of them, or none.
+
+    Attributes:
+        passages: The most that they may have together.
+        remember: Makes settings of what the step will have done, which the index keeps in the same step: see
+            :meth:`suwen.index.engine.Engine.add`.
+    """
+
+    passages: int
+    remember: Callable[[IngestReport], Mapping[str, str | int]] | None = None
 
 
 class ReadyVectors(Protocol):
@@ -77,6 +94,7 @@ class Ingestion:
         size: int | None,
         overlap: int | None,
         keep: bool,
+        step: OneStep | None,
         progress: IngestProgress | None,
     ) -> None:
         self._engine, self._pair, self._mirror, self._keep = engine, pair, mirror, keep
@@ -86,7 +104,7 @@ class Ingestion:
         self._maker = ready.name if ready else self._encoder.name
         self._progress = progress or (lambda documents, passages: None)
         self._waiting: list[tuple[Document, list[Passage], str]] = []
-        self._held = 0
+        self._held, self._step = 0, step
         self._stored_at = time.monotonic()
         self._report = IngestReport(self._maker)
 
@@ -95,7 +113,8 @@ class Ingestion:
         started = time.monotonic()
         with SeenIds() as seen:
             # Stored before an id comes again: one call of the engine takes each id once.
-            for document in seen.once(documents, duplicates, "What was read before it is stored", self._flush):
+            stored = "Nothing is stored" if self._step else "What was read before it is stored"
+            for document in seen.once(documents, duplicates, stored, self._repeated):
                 self._take(document)
             self._flush()
             if self._mirror:
@@ -119,8 +138,21 @@ class Ingestion:
             raise IngestError(f"document {document.id!r} has no text: give it some, or leave it out of the source")
         self._waiting.append((document, passages, digest))
         self._held += len(passages)
-        if self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
+        if self._step is not None:
+            self._check_step(document, self._step.passages)
+        elif self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
             self._flush()
+
+    def _repeated(self) -> None:
+        if self._step is None:
+            self._flush()
+
+    def _check_step(self, document: Document, most: int) -> None:
+        if self._held > most:
+            raise TooManyPassages(
+                f"with document {document.id!r} this is more than {most} passages, the most that are taken in one "
+                "step: send fewer or shorter documents, or import them"
+            )
 
     def _is_encoded(self, document: Document, known: Known) -> bool:
         """Whether this very document is stored with the own encoder's vectors, whoever encoded it when it came."""
@@ -129,9 +161,11 @@ class Ingestion:
 
     def _flush(self) -> None:
         """Encode and store what waits, in one durable step."""
-        if not self._waiting:
+        remember = self._step.remember if self._step else None
+        if not self._waiting and remember is None:
             return
-        self._engine.add(list(self._encoded()))
+        documents = list(self._encoded()) if self._waiting else []
+        self._engine.add(documents, remember(self._report) if remember else None)
         self._waiting.clear()
         self._held = 0
         self._stored_at = time.monotonic()

@@ -35,12 +35,13 @@ from suwen.index.filters import Where
 from suwen.index.opening import Address, create_engine, index_exists, open_engine
 from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import WEIGHTS, Fusion
-from suwen.retrieve.highlight import highlight
+from suwen.retrieve.highlight import Marker
 from suwen.retrieve.ingest import (
     Duplicates,
     Ingestion,
     IngestProgress,
     IngestReport,
+    OneStep,
     ReadyVectors,
 )
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
@@ -118,7 +119,7 @@ class Index(AbstractContextManager["Index"]):
         overlap: int | None = None,
         duplicates: Duplicates = "error",
         keep: bool = True,
-        serving: bool = False,
+        step: OneStep | None = None,
         progress: IngestProgress | None = None,
     ) -> IngestReport:
         """Insert or replace documents. Stop it and call it again: what was stored is not encoded twice.
@@ -135,11 +136,11 @@ class Index(AbstractContextManager["Index"]):
             duplicates: What to do with an id that comes twice.
             keep: Leave a document alone that has not changed and that the pair's own document encoder has encoded,
                 even where a tier would now stand in for it.
-            serving: Leave cores to searches, and what takes seconds to the background: encode by one core, and do not
-                :meth:`compare`.
+            step: Store all of them in one step or none, and leave cores to searches and what takes seconds to the
+                background: encode by one core, and neither :meth:`compare` nor :meth:`calibrate`.
             progress: Called with the number of documents read and of passages encoded.
         """
-        if serving and encoder is None and ready is None:
+        if step and encoder is None and ready is None:
             encoder = self.pair.encoder(tier_at_once(self.pair))
         ingestion = Ingestion(
             self.engine,
@@ -150,11 +151,14 @@ class Index(AbstractContextManager["Index"]):
             size=size,
             overlap=overlap,
             keep=keep,
+            step=step,
             progress=progress,
         )
         report = ingestion.run(documents, duplicates)
+        if step is not None:
+            return report
         changed = bool(report.added or report.changed)
-        compared = not serving and self.compare()
+        compared = self.compare()
         # Measuring costs dozens of searches: a document posted to a large index does not wait for them.
         if (changed and mirror) or ((changed or compared) and not self.calibrated()):
             self.calibrate()
@@ -244,9 +248,9 @@ class Index(AbstractContextManager["Index"]):
             null = self._null(snapshot, tier or self.pair.default_tier)
             relevant, evidence = judge(read(STEPS[0]), null, query_length(vector, self.pair.space))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
+        marker = Marker(text, reader)
         hits = tuple(
-            as_hit(item, place.score, highlight(text, item.passage.text, reader) if highlights else ())
-            for item, place in page
+            as_hit(item, place.score, marker.marks(item.passage.text) if highlights else ()) for item, place in page
         )
         if explain:
             tier_name = encoder.name if encoder else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,9 +16,18 @@ from starlette.routing import Match
 
 from suwen import __version__
 from suwen.errors import SuwenError
-from suwen.service import documents_api, embeddings_api, health_api, rerank_api, search_api, web_pages, worker_api
+from suwen.service import (
+    documents_api,
+    embeddings_api,
+    health_api,
+    imports_api,
+    rerank_api,
+    search_api,
+    web_pages,
+    worker_api,
+)
 from suwen.service.holder import Holder
-from suwen.service.problems import CODES, Problem, as_problem, error_response
+from suwen.service.problems import CODES, Problem, as_problem, error_response, invalid_request
 from suwen.service.request_intake import Intake
 from suwen.service.request_log import Envelope, note, request_id
 
@@ -52,7 +61,16 @@ def create_app(holder: Holder) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.holder = holder
-    for module in (health_api, search_api, documents_api, embeddings_api, rerank_api, worker_api, web_pages):
+    for module in (
+        health_api,
+        search_api,
+        documents_api,
+        imports_api,
+        embeddings_api,
+        rerank_api,
+        worker_api,
+        web_pages,
+    ):
         # Not include_router: a nested router is matched a second time for every request, a fifth of what one costs.
         app.router.routes.extend(module.routes(holder).routes)
     _tell_errors(app)
@@ -77,7 +95,7 @@ def _openapi(app: FastAPI, holder: Holder) -> Callable[[], dict[str, Any]]:
     def describe() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = plain()
-            if len(holder.keys):
+            if holder.keys.needed:
                 schema["components"]["securitySchemes"] = {
                     "bearer": {"type": "http", "scheme": "bearer"},
                     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -106,30 +124,11 @@ def _tell_errors(app: FastAPI) -> None:
 
 def _as_problem(request: Request, error: Exception) -> Problem:
     if isinstance(error, RequestValidationError):
-        return _invalid(error.errors()[0])
+        return invalid_request(error.errors()[0])
     if isinstance(error, HTTPException):
         return _unmatched(request, error)
     assert isinstance(error, SuwenError)
     return as_problem(error)
-
-
-def _invalid(error: Mapping[str, Any]) -> Problem:
-    """The first thing that is wrong with a request, and where."""
-    where, *path = [str(part) for part in error["loc"]]
-    param = ".".join(path) or None
-    if error["type"] == "json_invalid":
-        return Problem("invalid_json", "the body is not JSON: check quotes, commas and encoding")
-    if error["type"] == "model_attributes_type" and not path:
-        return Problem(
-            "invalid_request",
-            "the body is not a JSON object: send one, with the header 'Content-Type: application/json'",
-        )
-    said = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "missing":
-        said = "it is missing" if path else "the body is missing: send a JSON object"
-    elif error["type"] == "extra_forbidden":
-        said = "there is no such field"
-    return Problem("invalid_request", f"{where} {param}: {said}" if param else f"{where}: {said}", param=param)
 
 
 def _unmatched(request: Request, error: HTTPException) -> Problem:

@@ -1,11 +1,13 @@
-"""A route for short requests: described by FastAPI, checked by pydantic, without what FastAPI does in between.
+"""A route for JSON bodies: described by FastAPI, checked by pydantic, without what FastAPI does in between.
 
 FastAPI finds out for each request what a function wants to be called with. Where that is always a body and the request,
-it need not: the shorter way saves a seventh of the CPU time of a whole search.
+it need not: the shorter way saves a seventh of the CPU time of a whole search. It also parses every body on the event
+loop, whatever its length; here a long one is parsed and checked in a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
@@ -15,9 +17,13 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from suwen.service.json_bounds import parsed
+
 Endpoint = Callable[[BaseModel, Request], Awaitable[Response]]
 Check = Callable[[Request], Awaitable[None]]
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+#: Up to this many bytes a body is read where it is: the way to another thread and back takes longer.
+_ON_THE_SPOT = 32 * 1024
 
 
 class DirectRoute(APIRoute):
@@ -39,7 +45,10 @@ class DirectRoute(APIRoute):
         async def handle(request: Request) -> Response:
             for check in checks:
                 await check(request)
-            return await endpoint(read_body(model, request.headers.get("content-type"), await request.body()), request)
+            kind, body = request.headers.get("content-type"), await request.body()
+            if len(body) <= _ON_THE_SPOT:
+                return await endpoint(read_body(model, kind, body), request)
+            return await endpoint(await asyncio.to_thread(read_body, model, kind, body), request)
 
         return handle
 
@@ -53,15 +62,29 @@ def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseMode
         body: What was sent.
 
     Raises:
+        Problem: It is not JSON.
         RequestValidationError: As FastAPI would tell it.
     """
     if not body:
         raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}])
-    if kind is None or "json" not in kind.lower():
+    value = parsed(body) if kind is not None and "json" in kind.lower() else None
+    if not isinstance(value, dict):
         problem = {"type": "model_attributes_type", "loc": ("body",), "msg": "Input should be JSON", "input": None}
         raise RequestValidationError([problem])
+    _check_known(model, value)
     try:
-        return model.model_validate_json(body)
+        return model.model_validate(value)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        problems = error.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in problems]) from None
+
+
+def _check_known(model: type[BaseModel], value: dict[str, Any]) -> None:
+    # pydantic would make an error of every unknown field before it tells the first: there may be thousands.
+    if model.model_config.get("extra") != "forbid":
+        return
+    known = model.__pydantic_fields__
+    for name in value:
+        if name not in known:
+            problem = {"type": "extra_forbidden", "loc": ("body", name), "msg": "there is no such field", "input": None}
+            raise RequestValidationError([problem])

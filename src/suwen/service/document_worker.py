@@ -106,28 +106,30 @@ class Worker:
             for group in grouped(leased["documents"], lambda document: len(document["passages"]), _PASSAGES):
                 if self._stop.is_set():
                     break
-                self._send(leased["lease"], group, self._encode(group))
+                self._send(leased["lease"], group, *self._encode(group, leased.get("probe")))
         finally:
             # One that was worked off, or that a restart forgot, is unknown; a server that is gone forgets it too.
             with suppress(SuwenError):
                 self._client.post("/worker/release", {"lease": leased["lease"]})
 
-    def _encode(self, group: Sequence[dict[str, Any]]) -> list[Vectors]:
-        vectors = self._encoder.encode_documents([text for document in group for text in document["passages"]])
+    def _encode(
+        self, group: Sequence[dict[str, Any]], probe: dict[str, Any] | None
+    ) -> tuple[list[Vectors], dict[str, Any] | None]:
+        """The vectors of each document, and of the text that the server tries the encoder with."""
+        texts = [text for document in group for text in document["passages"]]
+        vectors = self._encoder.encode_documents(texts + ([probe["text"]] if probe else []))
         ends = np.cumsum([len(document["passages"]) for document in group])
-        return np.split(vectors, ends[:-1])
+        proof = {"number": probe["number"], "vector": _packed(vectors[len(texts) :])} if probe else None
+        return np.split(vectors[: len(texts)], ends[:-1]), proof
 
-    def _send(self, lease: str, group: Sequence[dict[str, Any]], vectors: Sequence[Vectors]) -> None:
+    def _send(
+        self, lease: str, group: Sequence[dict[str, Any]], vectors: Sequence[Vectors], proof: dict[str, Any] | None
+    ) -> None:
         results = [
-            {
-                "id": document["id"],
-                "version": document["version"],
-                "dtype": "float16",
-                "vectors": base64.b64encode(part.astype("<f2").tobytes()).decode(),
-            }
+            {"id": document["id"], "version": document["version"], "dtype": "float16", "vectors": _packed(part)}
             for document, part in zip(group, vectors, strict=True)
         ]
-        body = {"space": self._encoder.space.id, "lease": lease, "results": results}
+        body = {"space": self._encoder.space.id, "lease": lease, "results": results, "probe": proof}
         try:
             outcomes = self._patiently(partial(self._client.post, "/worker/results", body))["outcomes"]
         except ServerAway:
@@ -136,7 +138,10 @@ class Worker:
             if refused.code == "stale_version":
                 outcomes = {}
             elif refused.code == "too_large":
-                self._leave_out(group)
+                self._leave_out(group, "are more than the server takes in one body: raise its body_bytes, or split it")
+                return
+            elif refused.code == "wrong_vectors" and not (refused.param or "").startswith("probe"):
+                self._leave_out(group, f"were refused ({refused})")
                 return
             else:
                 raise
@@ -151,13 +156,10 @@ class Worker:
                 self.done.stale += 1
         self._say(f"{self.done.documents} documents encoded, {self.done.stale} had changed meanwhile")
 
-    def _leave_out(self, group: Sequence[dict[str, Any]]) -> None:
-        """A body no server setting lets through: the document would come back for ever."""
+    def _leave_out(self, group: Sequence[dict[str, Any]], why: str) -> None:
+        """What the server does not take: the documents would come back for ever."""
         self._skip += [document["id"] for document in group]
-        self._say(
-            f"the vectors of {', '.join(document['id'] for document in group)} are more than the server takes in one "
-            "body: raise its body_bytes, or split the document. Left out"
-        )
+        self._say(f"the vectors of {', '.join(document['id'] for document in group)} {why}. Left out")
 
     def _patiently(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return patiently(
@@ -166,3 +168,7 @@ class Worker:
             stop=self._stop,
             on_refusal=lambda away, pause: self._say(f"{away}; trying again in {pause:g} s"),
         )
+
+
+def _packed(vectors: Vectors) -> str:
+    return base64.b64encode(vectors.astype("<f2").tobytes()).decode()

@@ -10,8 +10,10 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.corpora.records import Document
+from suwen.encoders.query import Encoder
 from suwen.encoders.who_encodes import state
 from suwen.index.engine import StoredDocument
+from suwen.retrieve.ingest import OneStep
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import (
     DOCUMENT,
@@ -23,14 +25,15 @@ from suwen.service.answers import (
     answered,
     json_answer,
 )
+from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import Asked, check_count, check_index, check_length
+from suwen.service.request_checks import LONGEST_ID, Asked, Many, Metadata, Part, check_count, check_index, check_length
 from suwen.service.request_log import note
-from suwen.service.search_api import Scalar, Values
 
-LONGEST_ID = 512
+#: A text with more characters than this for each passage that is taken is not even cut into them.
+CHARACTERS = 1000
 Id = Annotated[str, Path(description="The document's id, percent-encoded.")]
 
 _POST: list[Any] = [
@@ -49,15 +52,14 @@ _WRITES = ("read_only", "disk_full")
 _POST_PROBLEMS = ("empty_document", "bad_document", "duplicate_id", "too_many", "text_too_long")
 
 
-class Posted(Asked):
+class Posted(Part):
     """One document."""
 
     id: str = Field(min_length=1, max_length=LONGEST_ID, description="Replaces the document that has this id.")
     text: str = Field(description="Plain text; long ones are cut into passages.")
     title: str = Field(default="", max_length=2000)
-    metadata: dict[str, Scalar | Values] = Field(
+    metadata: Metadata = Field(
         default_factory=dict,
-        max_length=256,
         description="Flat: a value or a list of values under each field, for filters.",
     )
 
@@ -67,7 +69,7 @@ class Post(Asked):
 
     model_config = ConfigDict(json_schema_extra={"examples": _POST})
 
-    documents: list[Posted] = Field(min_length=1, max_length=10_000)
+    documents: Many[Posted] = Field(min_length=1, max_length=10_000)
     index: str | None = None
 
 
@@ -76,13 +78,13 @@ class Delete(Asked):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["note-7"]}]})
 
-    ids: list[str] = Field(min_length=1, max_length=10_000)
+    ids: Many[str] = Field(min_length=1, max_length=10_000)
     index: str | None = None
 
 
 def routes(holder: Holder) -> APIRouter:
     """The document endpoints."""
-    router = APIRouter(tags=["documents"])
+    router = APIRouter(route_class=DirectRoute, tags=["documents"])
     _add_post(router, holder)
     _add_reading(router, holder)
     _add_deleting(router, holder)
@@ -104,7 +106,8 @@ def _add_post(router: APIRouter, holder: Holder) -> None:
         """Insert or replace documents, all of them or none. They are durable and searchable on the answer."""
         check_index(holder.settings, asked.index)
         _check_batch(holder, asked.documents)
-        stored = await holder.write(lambda index: _store(index, asked.documents))
+        step = OneStep(holder.settings.batch_passages)
+        stored = await holder.write(lambda index: _store(index, asked.documents, holder.encoder(index), step))
         note(request, documents=len(asked.documents), passages=stored["passages"])
         return json_answer(stored)
 
@@ -180,29 +183,49 @@ def _check_batch(holder: Holder, documents: list[Posted]) -> None:
     longest = holder.settings.text_characters
     seen: dict[str, int] = {}
     for number, document in enumerate(documents):
-        param = f"documents.{number}"
-        if (first := seen.setdefault(document.id, number)) != number:
-            raise Problem(
-                "duplicate_id",
-                f"the id {document.id!r} is twice in this batch (documents {first} and {number}): nothing was stored",
-                param=f"{param}.id",
-            )
-        if any(category(character) == "Cc" for character in document.id):
-            raise Problem(
-                "bad_document", f"the id {document.id!r} holds a control character: leave it out", param=f"{param}.id"
-            )
-        if not document.text.strip():
-            raise Problem(
-                "empty_document",
-                f"document {document.id!r} has no text: give it some, or leave it out",
-                param=f"{param}.text",
-            )
-        check_length(document.text, longest, f"{param}.text")
+        check_document(document, longest, seen, number)
+    characters = sum(len(one.text) for one in documents)
+    if characters > (most := holder.settings.batch_passages * CHARACTERS):
+        raise Problem(
+            "too_many",
+            f"the texts have {characters} characters, at most {most} are taken in one request: POST them to /imports, "
+            "as 'suwen add --server' does, or send fewer at once",
+            param="documents",
+        )
 
 
-def _store(index: Index, documents: list[Posted]) -> dict[str, Any]:
+def check_document(document: Posted, longest: int, seen: dict[str, int], number: int) -> None:
+    """Raise the problem of one document of several, of which it is the one of this number.
+
+    Args:
+        document: The document.
+        longest: The most characters its text may have.
+        seen: Ids and their numbers so far; its own is added.
+        number: Its own.
+    """
+    param = f"documents.{number}"
+    if (first := seen.setdefault(document.id, number)) != number:
+        raise Problem(
+            "duplicate_id",
+            f"the id {document.id!r} is twice in this batch (documents {first} and {number}): nothing was stored",
+            param=f"{param}.id",
+        )
+    if any(category(character) == "Cc" for character in document.id):
+        raise Problem(
+            "bad_document", f"the id {document.id!r} holds a control character: leave it out", param=f"{param}.id"
+        )
+    if not document.text.strip():
+        raise Problem(
+            "empty_document",
+            f"document {document.id!r} has no text: give it some, or leave it out",
+            param=f"{param}.text",
+        )
+    check_length(document.text, longest, f"{param}.text")
+
+
+def _store(index: Index, documents: list[Posted], encoder: Encoder, step: OneStep) -> dict[str, Any]:
     records = [Document(one.id, one.text, one.title, one.metadata) for one in documents]
-    report = index.add(records, serving=True)
+    report = index.add(records, encoder=encoder, step=step)
     stored = [_there(index, one.id) for one in documents]
     return {
         "added": report.added,

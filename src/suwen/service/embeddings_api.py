@@ -20,7 +20,7 @@ from suwen.service.encode_turns import Encoding
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import ALIAS, check_length, cleaned, tier_of
+from suwen.service.request_checks import ALIAS, check_length, cleaned_aside, tier_of
 from suwen.service.request_log import note
 
 _TEXT_PROBLEMS = ("unknown_model", "no_instruction", "too_many", "text_too_long")
@@ -58,6 +58,9 @@ class EmbeddingRequest(BaseModel):
                 "token numbers belong to another model's vocabulary: send the texts themselves "
                 "(LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))"
             )
+        if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            # pydantic would tell every one of them.
+            raise ValueError("one of the texts is none: send a text, or a list of texts")
         return value
 
 
@@ -119,7 +122,7 @@ def routes(holder: Holder) -> APIRouter:
         pair, settings = holder.index.pair, holder.settings
         tier, width = tier_of(pair, asked.model), width_of(pair, asked.dimensions)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
-        texts = cleaned(texts, "input", settings.embedding_inputs, settings.text_characters)
+        texts = await cleaned_aside(texts, "input", settings.embedding_inputs, settings.text_characters)
         check_length(asked.instruction or "", settings.query_characters, "instruction")
         vectors, tokens = await encoding.encode(texts, tier, asked.input_type, asked.instruction)
         note(request, texts=len(texts), tokens=tokens, tier=tier, input_type=asked.input_type)

@@ -57,12 +57,13 @@ class Encoding:
             Problem: It took longer than a request may, or there is no pair to encode with.
         """
         pair = self._holder.index.pair
-        self._holder.slots.take()
+        places = self._holder.places["encode"]
+        asker = places.take()
         try:
             async with self._holder.within_time("send fewer texts at once, or try again later"):
                 return await self._in_turns(pair, texts, tier, form, instruction)
         finally:
-            self._holder.slots.give()
+            places.give(asker)
 
     async def _in_turns(
         self, pair: Pair, texts: Sequence[str], tier: str, form: Form, instruction: str | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, get_args
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
@@ -15,6 +15,7 @@ from suwen.index.recall import measure_recall
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered, json_answer
+from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import documented
@@ -34,7 +35,7 @@ class Sample(Asked):
 
 def routes(holder: Holder) -> APIRouter:
     """The endpoints that look at the service itself."""
-    router = APIRouter(tags=["service"])
+    router = APIRouter(route_class=DirectRoute, tags=["service"])
     _add_health(router, holder)
     _add_info(router, holder)
     return router
@@ -51,7 +52,7 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
         """Answers as long as the process does."""
         return json_answer({"status": "ok"})
 
-    waiting = ("loading", "stopping", "index_locked", "damaged_index", "index_failed")
+    waiting = ("loading", "stopping", "index_locked", "damaged_index", "index_failed", "writer_stuck")
 
     @router.get(
         "/readyz",
@@ -60,7 +61,9 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
         summary="Ready",
     )
     async def readyz() -> Response:
-        """Whether searches are answered: the index is open, and the server is not about to stop."""
+        """Whether all is well: the index is open and sound, its writer at work or idle, and no stop is near."""
+        if (trouble := holder.trouble()) is not None:
+            raise trouble
         _ = holder.index  # Raises while it is not open.
         return json_answer({"status": "ready"})
 
@@ -76,7 +79,8 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
         """Latencies (encode and search apart), queue, errors, size of the index, freshness lag."""
         # Numbers are wanted most when the server is in trouble: those of the index are then the last known.
         with suppress(SuwenError):
-            stats, freshness = await holder.read(lambda index: (index.stats(), holder.freshness(index)), "info")
+            numbers = await holder.read(lambda index: (index.stats(), holder.freshness(index)), "info", "numbers")
+            stats, freshness = numbers
             holder.metrics.measured(stats._asdict(), freshness)
         return Response(holder.metrics.exposed(), media_type=CONTENT_TYPE)
 
@@ -102,9 +106,9 @@ def _add_info(router: APIRouter, holder: Holder) -> None:
         responses=answered(RecallAnswer, "The recall.", {"recall": 0.995, "k": 10, "queries": 100}) | documented(),
         summary="Check the index's recall",
     )
-    async def check_recall(asked: Sample) -> Response:
+    async def check_recall(asked: Sample, request: Request) -> Response:
         """Ask for passages as if they were queries, and compare with exact search. Reads every vector."""
-        measured = await holder.read(lambda index: measure_recall(index.engine, asked.sample), "recall")
+        measured = await holder.read(lambda index: measure_recall(index.engine, asked.sample), "recall", "recall")
         return json_answer(measured._asdict())
 
 
@@ -115,7 +119,9 @@ def _about(holder: Holder, index: Index) -> dict[str, Any]:
         "concurrency",
         "seconds",
         "body_bytes",
+        "import_bytes",
         "batch_documents",
+        "batch_passages",
         "embedding_inputs",
         "rerank_documents",
         "text_characters",

@@ -11,53 +11,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from suwen.encoders.query import Encoder
+from suwen.encoders.space import DamagedPair
+from suwen.encoders.who_encodes import tier_at_once
 from suwen.errors import SuwenError
 from suwen.index.engine import DamagedIndex
 from suwen.index.opening import search_on_one_core
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import Keys
+from suwen.service.places import Kind, Places
 from suwen.service.problems import Problem, as_problem
 from suwen.service.serve_settings import ServeSettings
 from suwen.service.service_metrics import Metrics
+from suwen.service.writer import InSteps, Writer, stopping
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")
-
-
-class Shed(Problem):
-    """The server has as much work as it takes."""
-
-    def __init__(self) -> None:
-        message = "the server has as much work as it takes: wait a second and send this again"
-        super().__init__("overloaded", message, headers={"Retry-After": "1"})
-
-
-class Slots:
-    """How many requests may be in work or waiting. Taken and given back from any thread."""
-
-    def __init__(self, size: int, metrics: Metrics) -> None:
-        self.size, self.taken = size, 0
-        self._lock = threading.Lock()
-        self._metrics = metrics
-
-    @property
-    def full(self) -> bool:
-        """Whether the next request would be turned away."""
-        return self.taken >= self.size
-
-    def take(self) -> None:
-        """Take one, or raise :class:`Shed`."""
-        with self._lock:
-            if self.taken >= self.size:
-                raise Shed
-            self.taken += 1
-            self._metrics.queue.set(self.taken)
-
-    def give(self) -> None:
-        """Give one back."""
-        with self._lock:
-            self.taken -= 1
-            self._metrics.queue.set(self.taken)
+#: Seconds that work in the background waits for searches, and between two looks at whether there are any.
+_GIVE_WAY, _LOOK = 0.05, 0.002
 
 
 class Holder:
@@ -69,12 +40,13 @@ class Holder:
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
-        self.keys = Keys.load(settings.keys)
+        self.keys = Keys(settings.keys)
         self.metrics = Metrics()
-        self.slots = Slots(settings.concurrency, self.metrics)
-        #: Why the index could not be opened.
+        self.places = self._make_places()
+        #: Why the index could not be opened, and what was found damaged since.
         self.failure: SuwenError | None = None
-        self.stopping = False
+        self.damage: SuwenError | None = None
+        self.stopping, self.closed = False, False
         #: Called once the index is open, and before it is closed; in no particular thread.
         self.on_open: list[Callable[[Index], None]] = []
         self.on_failure: list[Callable[[], None]] = []
@@ -84,8 +56,23 @@ class Holder:
         self._index: Index | None = None
         # One thread a search: with several at work, a team of threads for each would only wait for one another.
         self._readers = ThreadPoolExecutor(settings.threads, "suwen-read", search_on_one_core)
-        self._writer = ThreadPoolExecutor(1, "suwen-write")
+        self._writer = Writer()
+        self._encoding = threading.Lock()
         self._opening: asyncio.Future[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._ends_at: float | None = None
+
+    def _make_places(self) -> dict[Kind, Places]:
+        settings = self.settings
+        sizes: dict[Kind, int] = {
+            "read": settings.concurrency,
+            "encode": settings.encode_concurrency,
+            "write": settings.write_concurrency,
+            "recall": 1,
+            "numbers": 1,
+        }
+        gauge = self.metrics.queue
+        return {kind: Places(size, settings.share(size), gauge.labels(kind)) for kind, size in sizes.items()}
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -98,11 +85,7 @@ class Holder:
     def index(self) -> Index:
         """The open index; before it is open, and once it is closed, the problem that says so."""
         if self.stopping:
-            raise Problem(
-                "stopping",
-                "the server is about to stop: send this to another one, or again in a while",
-                headers={"Retry-After": "5"},
-            )
+            raise stopping()
         if self._index is not None:
             return self._index
         if self.failure is not None:
@@ -140,11 +123,32 @@ class Holder:
 
     async def start(self) -> None:
         """Begin to open the index; answers are given meanwhile."""
-        self._opening = asyncio.get_running_loop().run_in_executor(self._writer, self.open)
+        self._opening = asyncio.get_running_loop().run_in_executor(self._writer.pool, self.open)
+        self._watching = asyncio.create_task(self._watch())
+
+    def end(self) -> None:
+        """Begin to stop, from any thread: half of the time is for what was accepted, the rest is left undone."""
+        if self._ends_at is None:
+            self._ends_at = time.monotonic() + self.settings.stop_seconds
+            late = threading.Timer(self.settings.stop_seconds / 2, self._writer.give_up.set)
+            late.daemon = True
+            late.start()
+
+    @property
+    def ending(self) -> bool:
+        """Whether a stop has begun: nothing is started that nobody waits for."""
+        return self._ends_at is not None
+
+    def seconds_left(self) -> float:
+        """How long a stop may still take, at the most."""
+        return 0.0 if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
 
     async def stop(self) -> None:
-        """Finish what was accepted, then close the index."""
+        """Finish what was accepted, as far as there is time, then close the index."""
+        self.end()
         self.stopping = True
+        if self._watching is not None:
+            self._watching.cancel()
         if self._opening is not None:
             await self._opening
         await asyncio.to_thread(self._finish)
@@ -152,27 +156,41 @@ class Holder:
     def _finish(self) -> None:
         for end in self.on_close:
             end()
-        self._writer.shutdown(wait=True)
+        self._writer.pool.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
         if self._index is not None:
             self._index.close()
             self._index = None
         self.metrics.ready.set(0)
+        self.closed = True
+
+    async def _watch(self) -> None:
+        """Tell the log, once for each, of a write that does not end."""
+        told = False
+        while True:
+            await asyncio.sleep(min(1.0, self.settings.stuck_seconds / 2))
+            stuck = self._writer.busy_seconds() > self.settings.stuck_seconds
+            if stuck and not told:
+                log.error(
+                    "a write has taken %.0f seconds and is at\n%s", self._writer.busy_seconds(), self._writer.at()
+                )
+            told = stuck
 
     # -- working ------------------------------------------------------------------------------------------------
 
-    async def read(self, work: Callable[[Index], T], kind: str = "read") -> T:
+    async def read(self, work: Callable[[Index], T], kind: str = "read", place: Kind = "read") -> T:
         """Do something that changes nothing, in one of the reader threads.
 
         Args:
             work: Gets the index.
             kind: What it is, for the metrics.
+            place: Whose places it takes one of.
 
         Raises:
             Shed: The server has as much work as it takes.
             Problem: It took too long, or there is no index to read.
         """
-        future = self._submit(self._readers, work, kind)
+        future = self._submit(self._readers.submit, work, kind, place)
         # Work that has not begun when the time is up never begins.
         async with self.within_time("ask for less, or try again later"):
             return await asyncio.wrap_future(future)
@@ -184,38 +202,81 @@ class Holder:
             Shed: The server has as much work as it takes.
             Problem: It took too long (and is done all the same), or there is no index to write.
         """
+        self.check_writable()
+        future = self._submit(self._writer.submit, work, "write", "write")
+        try:
+            async with self.within_time("it is still being done; sending it again does no harm"):
+                return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            if not self.ending:
+                raise
+            # The time of a stop is up, and this was not begun, or does not end.
+            raise stopping() if future.cancel() else stopping(begun=True) from None
+
+    def check_writable(self) -> None:
+        """Raise the problem of a server that only reads."""
         if self.settings.read_only:
             raise Problem(
                 "read_only", "this server only reads: post to the one that writes, or start it without read_only"
             )
-        future = self._submit(self._writer, work, "write")
-        self.metrics.writes.inc()
-        future.add_done_callback(lambda _: self.metrics.writes.dec())
-        async with self.within_time("it is still being done; sending it again does no harm"):
-            return await asyncio.shield(asyncio.wrap_future(future))
 
     def background(self, work: Callable[[Index], T]) -> Future[T]:
         """Change the index between the writes of requests, without taking one of their places."""
         index = self.index
-        return self._writer.submit(lambda: work(index))
+        return self._writer.submit(lambda: self.noting(work, index))
 
-    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[Index], T], kind: str) -> Future[T]:
-        index = self.index
-        self.slots.take()
+    def encoder(self, index: Index, stop: Callable[[], None] | None = None) -> Encoder:
+        """What encodes documents here: one at a time in all, in steps that a stop may end between.
+
+        Args:
+            index: Whose pair it is of.
+            stop: For work nobody waits for: raises to end it. It gives way to the rest.
+        """
+
+        def check() -> None:
+            if self._writer.give_up.is_set():
+                raise stopping()
+            if stop is not None:
+                stop()
+
+        encoder = index.pair.encoder(tier_at_once(index.pair))
+        return InSteps(encoder, self._encoding, check, give_way=self.give_way, breath=stop is not None)
+
+    def give_way(self) -> None:
+        """Wait a moment for searches under way to end: one that has a core to itself is done sooner."""
+        until = time.perf_counter() + _GIVE_WAY
+        while self.places["read"].taken and time.perf_counter() < until:
+            time.sleep(_LOOK)
+
+    def _submit(
+        self, submit: Callable[[Callable[[], T]], Future[T]], work: Callable[[Index], T], kind: str, place: Kind
+    ) -> Future[T]:
+        index, places = self.index, self.places[place]
+        asker = places.take()
         asked = time.perf_counter()
 
         def job() -> T:
             self.metrics.waited(kind, time.perf_counter() - asked)
-            return work(index)
+            return self.noting(work, index)
 
         try:
-            future = pool.submit(job)
+            future = submit(job)
         except BaseException:
-            self.slots.give()
+            places.give(asker)
             raise
         # The place is free when the thread is, not when the caller gives up: else work would pile up behind it.
-        future.add_done_callback(lambda _: self.slots.give())
+        future.add_done_callback(lambda _: places.give(asker))
         return future
+
+    def noting(self, work: Callable[[Index], T], index: Index) -> T:
+        """Do something, and remember what was found damaged on the way."""
+        try:
+            return work(index)
+        except (DamagedIndex, DamagedPair) as problem:
+            if self.damage is None:
+                log.error("the index is damaged, which /readyz tells until a restart: %s", problem)
+            self.damage = problem
+            raise
 
     @asynccontextmanager
     async def within_time(self, fix: str) -> AsyncIterator[None]:
@@ -231,6 +292,24 @@ class Holder:
             ) from None
 
     # -- telling ------------------------------------------------------------------------------------------------
+
+    def trouble(self) -> Problem | None:
+        """What an operator must know: a damaged index, with the file and the fix, or a writer that is stuck."""
+        found = self.failure or self.damage
+        if isinstance(found, DamagedIndex | DamagedPair):
+            # The file and the fix are told, the place of the index on this machine is not.
+            said = str(found)
+            for place in (self.settings.index.absolute().parent, self.settings.index.parent):
+                said = said.replace(f"{place}/", "")
+            return Problem("damaged_index", said)
+        if (seconds := self._writer.busy_seconds()) > self.settings.stuck_seconds:
+            return Problem(
+                "writer_stuck",
+                f"a write has taken {seconds:.0f} seconds: searches are answered, nothing is stored. The log says "
+                "where it is; look at the disk, and restart the server if it does not end",
+                headers={"Retry-After": "5"},
+            )
+        return None
 
     def freshness(self, index: Index) -> dict[str, Any]:
         """What waits for the document encoder, since when, and who works on it."""

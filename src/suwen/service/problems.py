@@ -15,8 +15,11 @@ from suwen.encoders.space import DamagedPair, InstructionRefused
 from suwen.errors import SuwenError
 from suwen.index.engine import DamagedIndex, DiskFull, IndexLocked, IndexProblem
 from suwen.index.filters import FilterError, UnknownField
-from suwen.retrieve.ingest import IngestError
+from suwen.retrieve.ingest import IngestError, TooManyPassages
 from suwen.retrieve.ranking import EmptyQuery, SearchError
+
+#: Letters of a field's name, and of what is said of it, that an answer repeats: either may be as long as the body.
+_LONGEST_NAME, _LONGEST_SAID = 200, 1000
 
 
 class Code(NamedTuple):
@@ -29,18 +32,21 @@ class Code(NamedTuple):
 #: Every code the API answers with. docs/api.md lists the same.
 CODES: dict[str, Code] = {
     "unauthorized": Code(401, "No key was given, or one the server does not know."),
-    "forbidden": Code(403, "The key may read, and the request needs one that may write."),
+    "forbidden": Code(403, "The key is of a role that may not do this."),
     "forbidden_host": Code(403, "The Host header names a server this is not."),
+    "barred_worker": Code(403, "The worker's encoder failed the probe: it gets nothing to encode for a while."),
     "read_only": Code(403, "The server was started read-only: nothing can be posted or deleted."),
     "not_found": Code(404, "There is no such address."),
     "unknown_index": Code(404, "The request names another index than the one served."),
     "unknown_document": Code(404, "No document has this id."),
+    "unknown_import": Code(404, "No import has this id."),
     "unknown_model": Code(404, "The request names a model that is not served."),
     "method_not_allowed": Code(405, "The address is there, but not for this method."),
     "slow_client": Code(408, "The request's body did not arrive in time."),
     "stale_version": Code(409, "The document was changed meanwhile."),
     "unknown_lease": Code(409, "The lease has expired or was never given."),
-    "too_large": Code(413, "The body is longer than the server takes."),
+    "too_large": Code(413, "The body is longer, or holds more values, than the server takes."),
+    "packed_body": Code(415, "The body is packed (`Content-Encoding`)."),
     "invalid_json": Code(422, "The body is not JSON, or nested too deep."),
     "invalid_request": Code(422, "A field is missing, unknown or of the wrong kind; `param` names it."),
     "empty_query": Code(422, "The query holds no letter or digit."),
@@ -52,13 +58,15 @@ CODES: dict[str, Code] = {
     "empty_document": Code(422, "A document has no text."),
     "bad_document": Code(422, "A document cannot be stored as it is."),
     "duplicate_id": Code(422, "An id is twice in one batch; nothing was stored."),
+    "wrong_vectors": Code(422, "The vectors of a worker are not those of the documents, or not of the space."),
     "too_many": Code(422, "The batch is larger than the server takes."),
     "text_too_long": Code(422, "A text is longer than the server takes."),
     "overloaded": Code(429, "The server has as much work as it takes; try again after `Retry-After` seconds."),
     "internal": Code(500, "A fault of the server; its log has the request id."),
     "loading": Code(503, "The index is being opened; try again after `Retry-After` seconds."),
-    "stopping": Code(503, "The server is about to stop."),
+    "stopping": Code(503, "The server is about to stop; the message says whether anything of the request was stored."),
     "timeout": Code(503, "The request took longer than the server allows."),
+    "writer_stuck": Code(503, "A write does not end; searches are answered. The server's log says where it is."),
     "index_locked": Code(503, "Another process writes the index."),
     "damaged_index": Code(503, "A file of the index is damaged; the server's log has the fix."),
     "index_failed": Code(503, "The index could not be read or written; the server's log has the reason."),
@@ -74,6 +82,7 @@ COMMON = (
     "unknown_index",
     "slow_client",
     "too_large",
+    "packed_body",
     "invalid_json",
     "invalid_request",
     "overloaded",
@@ -164,6 +173,25 @@ def as_problem(error: SuwenError) -> Problem:
     return Problem("invalid_request", str(error))
 
 
+def invalid_request(error: Mapping[str, Any]) -> Problem:
+    """The first thing that is wrong with a request, and where."""
+    # The name of an unknown field stands beside the place, not in it: nobody has looked at the others.
+    unknown = [error["ctx"]["field"]] if error["type"] == "unknown_field" else []
+    where, *path = [str(part) for part in (*error["loc"], *unknown)]
+    param = ".".join(path)[:_LONGEST_NAME] or None
+    if error["type"] == "json_invalid":
+        return Problem("invalid_json", "the body is not JSON: check quotes, commas and encoding")
+    if error["type"] == "model_attributes_type" and not path:
+        return Problem(
+            "invalid_request",
+            "the body is not a JSON object: send one, with the header 'Content-Type: application/json'",
+        )
+    said = str(error["msg"]).removeprefix("Value error, ")[:_LONGEST_SAID]
+    if error["type"] == "missing":
+        said = "it is missing" if path else "the body is missing: send a JSON object"
+    return Problem("invalid_request", f"{where} {param}: {said}" if param else f"{where}: {said}", param=param)
+
+
 #: Errors of the request: passed on as they are.
 _KINDS: tuple[tuple[type[SuwenError], str, str | None], ...] = (
     (UnknownField, "unknown_field", "where"),
@@ -171,6 +199,7 @@ _KINDS: tuple[tuple[type[SuwenError], str, str | None], ...] = (
     (EmptyQuery, "empty_query", "query"),
     (SearchError, "bad_search", None),
     (InstructionRefused, "no_instruction", "instruction"),
+    (TooManyPassages, "too_many", "documents"),
     (IngestError, "bad_document", "documents"),
 )
 #: Errors of the server: they name files, which is for its log and not for its callers.

@@ -58,7 +58,8 @@ class Reencoder:
         """End, when what is being encoded is done; what is not stored by then waits for the next start."""
         self._ending.set()
         if self._thread is not None:
-            self._thread.join()
+            # An encoder of billions of parameters takes a minute for eight passages: the server ends without it.
+            self._thread.join(max(0.0, 0.9 * self._holder.seconds_left()))
 
     def _run(self, index: Index, choice: Choice | None) -> None:
         while not self._holder.ready and not self._ending.wait(0.05):
@@ -86,9 +87,17 @@ class Reencoder:
                 # One write for all of them: each waits for the disk several times.
                 self._holder.background(lambda index: index.reencode(made)).result()
             return True
+        if not index.calibrated():
+            # Dozens of searches, which no post should wait for.
+            index.calibrate()
         for tier in index.freshness.due(ahead=True):
-            index.freshness.prepare(tier, stop=lambda: self._ending.wait(_BREATH))
+            index.freshness.prepare(tier, stop=self._breathe)
         return False
+
+    def _breathe(self) -> bool:
+        """Let searches go first; whether to stop."""
+        self._holder.give_way()
+        return self._ending.wait(_BREATH)
 
     def _loaded(self, index: Index, choice: Choice) -> Encoder | None:
         try:
@@ -104,8 +113,9 @@ class Reencoder:
         """A document's new vectors; None when the server stops meanwhile, or for one the encoder fails on."""
         parts = []
         for start in range(0, len(document.contents), _PASSAGES):
-            if self._ending.is_set():
+            if self._ending.is_set() or self._holder.ending:
                 return None
+            self._holder.give_way()
             try:
                 parts.append(encoder.encode_documents(document.contents[start : start + _PASSAGES]))
             except Exception:

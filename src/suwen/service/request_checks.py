@@ -2,23 +2,100 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from functools import partial
+from math import isfinite
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from suwen.encoders.pair import Pair
 from suwen.service.problems import Problem
 from suwen.service.serve_settings import ServeSettings
 from suwen.text.clean import clean
 
+T = TypeVar("T")
 #: The model name every service answers to, whatever its pair is called.
 ALIAS = "suwen"
+LONGEST_ID = 512
 
 
 class Asked(BaseModel):
     """A body of the service's own API: every field is known, and of its kind."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Part(Asked):
+    """Something within a body, of which there may be many."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        # pydantic would make an error of every unknown field before it tells the first: there may be thousands.
+        for name in value if isinstance(value, dict) else ():
+            if name not in cls.model_fields:
+                raise PydanticCustomError("unknown_field", "there is no such field", {"field": name})
+        return value
+
+
+#: A list whose first wrong item is the only one that is told, for the same reason.
+Many = Annotated[list[T], FailFast()]
+Scalar = str | int | float | bool
+_SCALAR: dict[str, Any] = {"anyOf": [{"type": kind} for kind in ("string", "integer", "number", "boolean")]}
+_LONGEST_LIST = 10_000
+#: Characters that are cleaned on the spot: a millisecond.
+_CLEANED_AT_ONCE = 50_000
+
+
+def checked_values(value: Any, most: int, ranges: bool) -> dict[str, Any]:
+    """Metadata, or a filter on it: a value or a list of values under each field, or for a filter a range.
+
+    By hand, up to the first thing that is wrong: pydantic tries every kind for every value, and tells them all.
+
+    Args:
+        value: What was sent.
+        most: How many fields it may have.
+        ranges: Whether a field may have bounds.
+    """
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object: send one value or list of values under the name of each field")
+    if len(value) > most:
+        raise ValueError(f"it has {len(value)} fields, at most {most} are taken")
+    for field, wanted in value.items():
+        if isinstance(wanted, dict) and ranges:
+            _check_list(field, list(wanted.values()), 4)
+        elif isinstance(wanted, list):
+            _check_list(field, wanted, _LONGEST_LIST)
+        else:
+            _check_list(field, [wanted], 1)
+    return value
+
+
+def _check_list(field: str, values: list[Any], most: int) -> None:
+    if len(values) > most:
+        raise ValueError(f"{field!r} has {len(values)} values, at most {most} are taken")
+    for one in values:
+        if not isinstance(one, str | int | float):
+            raise ValueError(f"{field!r}: {type(one).__name__} is not text, a number or a truth value")
+        if isinstance(one, float) and not isfinite(one):
+            raise ValueError(f"{field!r} holds a number that is too large")
+
+
+def _described(most: int, ranges: bool) -> WithJsonSchema:
+    kinds: list[Any] = [*_SCALAR["anyOf"], {"type": "array", "items": _SCALAR, "maxItems": _LONGEST_LIST}]
+    if ranges:
+        bound = {"anyOf": [{"type": kind} for kind in ("string", "integer", "number")]}
+        kinds.append({"type": "object", "additionalProperties": bound, "maxProperties": 4})
+    return WithJsonSchema({"type": "object", "maxProperties": most, "additionalProperties": {"anyOf": kinds}})
+
+
+Metadata = Annotated[
+    dict[str, Any], BeforeValidator(partial(checked_values, most=256, ranges=False)), _described(256, False)
+]
+Filter = Annotated[dict[str, Any], BeforeValidator(partial(checked_values, most=64, ranges=True)), _described(64, True)]
 
 
 def check_index(settings: ServeSettings, name: str | None) -> None:
@@ -63,6 +140,13 @@ def check_length(text: str, longest: int, param: str) -> None:
             f"{param} has {len(text)} characters, at most {longest} are taken: shorten it, or split it",
             param=param,
         )
+
+
+async def cleaned_aside(texts: Sequence[str], param: str, most: int, longest: int) -> list[str]:
+    """As :func:`cleaned`, in another thread where there is much to clean."""
+    if sum(map(len, texts)) <= _CLEANED_AT_ONCE:
+        return cleaned(texts, param, most, longest)
+    return await asyncio.to_thread(cleaned, texts, param, most, longest)
 
 
 def cleaned(texts: Sequence[str], param: str, most: int, longest: int) -> list[str]:

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import Any
+from collections import Counter
+from typing import Any, Literal, NamedTuple
 
-import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from suwen.service.holder import Holder, Shed
-from suwen.service.keys import allowed, presented_key
+from suwen.service.holder import Holder
+from suwen.service.json_bounds import Bounds, Count, clearly_within
+from suwen.service.keys import Role, allowed, presented_key
+from suwen.service.places import ASKER, Kind, Shed
 from suwen.service.problems import Problem, error_response
 
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
-#: Bodies held at once, in units of the longest one: bounds memory whatever the number of clients.
-_BODIES_HELD = 8
+#: Bodies held at once for the places of one kind, in units of the longest one, and by one key: bounds memory whatever
+#: the number of clients, and lets nobody keep the others out by sending slowly.
+_BODIES_HELD, _BODIES_OF_A_KEY = 8, 4
 #: A body may take a second longer for each of these it has sent.
 _LEAST_RATE = 64 * 1024
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class Sort(NamedTuple):
+    """What sort of request it is: who may send it (None: any key), which place it will take, how its body comes."""
+
+    role: Role | None = None
+    place: Kind = "read"
+    body: Literal["short", "long", "streamed"] = "short"
+
+
+_SHORT = Sort()
+#: Requests by the end of their address; all others are short.
+_SORTS = {
+    "/documents": Sort("write", "write", "long"),
+    "/documents/delete": Sort("write", "write", "long"),
+    "/worker/results": Sort("worker", "write", "long"),
+    "/v1/embeddings": Sort("read", "encode", "long"),
+    "/v1/rerank": Sort("read", "encode", "long"),
+    "/imports": Sort("write", "write", "streamed"),
+}
 
 
 class Intake:
@@ -28,53 +47,69 @@ class Intake:
 
     def __init__(self, app: ASGIApp, holder: Holder) -> None:
         self._app, self._holder = app, holder
-        self._held = 0
+        self._held: Counter[tuple[str, str]] = Counter()
+        settings = holder.settings
+        short = min(settings.query_bytes, settings.body_bytes)
+        self._bounds = {
+            "long": Bounds(settings.body_bytes, settings.body_elements, settings.depth),
+            "short": Bounds(short, settings.query_elements, settings.depth),
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through, or answer it with its problem."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        held = 0
+        sort = _sort(scope)
         try:
-            self._admit(scope)
-            if scope["method"] not in _BODIES:
+            self._admit(scope, sort)
+            if scope["method"] not in _BODIES or sort.body == "streamed":
                 await self._app(scope, receive, send)
                 return
-            body = bytearray()
+            body = _Body((sort.place, ""), (sort.place, ASKER.get() or "nobody"))
             try:
-                whole = await self._body(scope, receive, body)
-                if not whole:
-                    return
-                held = len(body)
-                if b"json" in (_header(scope["headers"], b"content-type") or b"").lower() and body:
-                    check_json(body, self._holder.settings.depth)
+                if await self._read(scope, receive, body, self._bounds[sort.body]):
+                    await self._app(scope, _replayed(body.joined(), receive), send)
             finally:
-                self._held -= len(body) - held
-            await self._app(scope, _replayed(bytes(body), receive), send)
+                self._let_go(body)
         except Problem as problem:
             scope["suwen.noted"]["code"] = problem.code
             await error_response(problem, scope["suwen.id"])(scope, receive, send)
-        finally:
-            self._held -= held
 
-    def _admit(self, scope: Scope) -> None:
+    def _let_go(self, body: _Body) -> None:
+        for one in body.whose:
+            self._held[one] -= body.length
+            if not self._held[one]:
+                del self._held[one]
+
+    def _admit(self, scope: Scope, sort: Sort) -> None:
         """Everything that the head shows."""
         holder = self._holder
         headers = scope["headers"]
         self._check_host(headers)
-        if len(holder.keys):
-            scope["suwen.key"] = holder.keys.find(presented_key(headers))
+        if holder.keys.needed:
+            key = scope["suwen.key"] = holder.keys.find(presented_key(headers))
+            ASKER.set(key.name if key else "")
         if scope["method"] not in _BODIES:
             return
-        if len(holder.keys):
-            # Each route says which role it needs; nobody without a key gets to send a body.
-            allowed(scope["suwen.key"], "read")
-        if holder.slots.full or self._held > _BODIES_HELD * holder.settings.body_bytes:
+        if holder.keys.needed:
+            # Each route says which role it needs; nobody gets to send a body who may not, nor a long one in vain.
+            allowed(scope["suwen.key"], sort.role)
+        if (_header(headers, b"content-encoding") or b"identity").lower() != b"identity":
+            raise Problem("packed_body", "the body is packed: send it as it is, without Content-Encoding")
+        if sort.body != "streamed":
+            self._check_room(sort, _header(headers, b"content-length"))
+
+    def _check_room(self, sort: Sort, length: bytes | None) -> None:
+        """Whether there is a place for it, and for its body."""
+        self._holder.places[sort.place].check()
+        most, asker = self._bounds[sort.body].bytes, ASKER.get()
+        if self._held[sort.place, ""] > _BODIES_HELD * most:
             raise Shed
-        length = _header(headers, b"content-length")
-        if length is not None and length.isdigit() and int(length) > holder.settings.body_bytes:
-            raise self._too_large()
+        if asker and self._held[sort.place, asker] > _BODIES_OF_A_KEY * most:
+            raise Shed(f"the key {asker!r} sends as much at once as one key may")
+        if length is not None and length.isdigit() and int(length) > most:
+            raise _too_large(most)
 
     def _check_host(self, headers: Any) -> None:
         hosts = self._holder.settings.hosts
@@ -88,59 +123,83 @@ class Intake:
                 f"this server is not {name!r}: ask it by one of {', '.join(hosts)}, or add the name to hosts",
             )
 
-    async def _body(self, scope: Scope, receive: Receive, body: bytearray) -> bool:
-        """Read the body into ``body``; whether all of it came."""
-        settings = self._holder.settings
-        loop = asyncio.get_running_loop()
-        start = loop.time()
+    async def _read(self, scope: Scope, receive: Receive, body: _Body, bounds: Bounds) -> bool:
+        """Read the body; whether all of it came. It is counted on the way, where it says it is JSON."""
+        count: Count | None = None
+        patience = Patience(self._holder.settings.slow_seconds)
         while True:
-            try:
-                async with asyncio.timeout_at(start + settings.slow_seconds + len(body) / _LEAST_RATE):
-                    message = await receive()
-            except TimeoutError:
-                raise Problem(
-                    "slow_client",
-                    f"the body did not arrive within {settings.slow_seconds:g} seconds: send it faster, or less of it",
-                    headers={"Connection": "close"},
-                ) from None
+            message = await patience.next(receive, body.length)
             if message["type"] == "http.disconnect":
                 return False
-            part = message.get("body", b"")
-            body += part
-            self._held += len(part)
-            if len(body) > settings.body_bytes:
-                raise self._too_large()
-            if not message.get("more_body", False):
+            part, more = message.get("body", b""), message.get("more_body", False)
+            body.take(part)
+            for one in body.whose:
+                self._held[one] += len(part)
+            if body.length > bounds.bytes:
+                raise _too_large(bounds.bytes)
+            if count is None and not more and clearly_within(part, bounds):
+                return True
+            if b"json" in (_header(scope["headers"], b"content-type") or b"").lower():
+                count = count or Count(bounds)
+                count.take(part)
+            if not more:
                 return True
 
-    def _too_large(self) -> Problem:
-        most = self._holder.settings.body_bytes
-        return Problem("too_large", f"the body is longer than {most} bytes: send fewer documents at once, or split one")
+
+class _Body:
+    """A body as it comes, and who holds it."""
+
+    def __init__(self, *whose: tuple[str, str]) -> None:
+        self.whose, self.length = whose, 0
+        self._parts: list[bytes] = []
+
+    def take(self, part: bytes) -> None:
+        self._parts.append(part)
+        self.length += len(part)
+
+    def joined(self) -> bytes:
+        """The whole body, once: its parts are let go."""
+        whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        return whole
 
 
-def check_json(body: bytes | bytearray, depth: int) -> None:
-    """Raise ``invalid_json`` unless the body is JSON by the letter of the standard, and nested at most so deep."""
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError as problem:
-        raise Problem("invalid_json", f"the body is not JSON ({problem}): check quotes, commas and encoding") from None
-    if not nested_within(body, depth):
-        raise Problem("invalid_json", f"the body is nested deeper than {depth} levels: flatten it")
+class Patience:
+    """How long a client may take to send a body: so many seconds, and a second more for each stretch it has sent.
 
-
-def nested_within(body: bytes | bytearray, depth: int) -> bool:
-    """Whether the brackets of a JSON text are nested at most so deep.
-
-    Works on whole stretches at a time: a loop over the brackets of a long body would hold up everybody else.
+    Args:
+        seconds: The time for a body of no length.
     """
-    if body.count(b"[") + body.count(b"{") <= depth:
-        return True
-    rest = bytes(_STRING.sub(b"", body)).translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(depth):
-        rest = rest.replace(b"[]", b"")
-        if not rest:
-            return True
-    return False
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._start = seconds, asyncio.get_running_loop().time()
+
+    async def next(self, receive: Receive, length: int) -> Message:
+        """The next part of a body of which so much has come.
+
+        Raises:
+            Problem: It did not come in time.
+        """
+        try:
+            async with asyncio.timeout_at(self._start + self._seconds + length / _LEAST_RATE):
+                return await receive()
+        except TimeoutError:
+            raise Problem(
+                "slow_client",
+                f"the body did not arrive within {self._seconds:g} seconds: send it faster, or less of it",
+                headers={"Connection": "close"},
+            ) from None
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(
+        "too_large", f"the body is longer than {most} bytes: send fewer documents at once, or POST them to /imports"
+    )
+
+
+def _sort(scope: Scope) -> Sort:
+    path = scope["path"]
+    return next((sort for end, sort in _SORTS.items() if path.endswith(end)), _SHORT)
 
 
 def _header(headers: Any, wanted: bytes) -> bytes | None:

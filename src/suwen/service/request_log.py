@@ -90,7 +90,8 @@ class Envelope:
             metrics.failed(code)
         if not log.isEnabledFor(logging.INFO):
             return
-        key = scope["suwen.key"]
+        key, client = scope["suwen.key"], scope.get("client")
+        where = {"client": client[0]} if self._holder.settings.log_addresses and client else {}
         line = {
             "request_id": scope["suwen.id"],
             "method": scope["method"],
@@ -98,6 +99,7 @@ class Envelope:
             "status": status,
             "ms": round(1000 * seconds, 2),
             "key": key.name if key else None,
+            **where,
             **noted,
         }
         log.info("request", extra={"line": line})

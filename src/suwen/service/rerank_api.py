@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from suwen.service.encode_turns import Encoding
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import ALIAS, check_length, cleaned, tier_of
+from suwen.service.request_checks import ALIAS, Many, check_length, cleaned_aside, tier_of
 from suwen.service.request_log import note
 from suwen.text.clean import clean
 
@@ -59,7 +60,7 @@ class RerankRequest(BaseModel):
     instruction: str | None = Field(
         default=None, description="For the query, where the pair's prompt has a place for one."
     )
-    documents: list[str | RerankDocument] = Field(description="Texts, or objects with a `text`.")
+    documents: Many[str | RerankDocument] = Field(description="Texts, or objects with a `text`.")
     top_n: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The most results; all by default.")
     return_documents: bool = Field(default=False, description="Give each document back with its score.")
 
@@ -114,23 +115,26 @@ def routes(holder: Holder) -> APIRouter:
         check_length(asked.query, settings.query_characters, "query")
         check_length(asked.instruction or "", settings.query_characters, "instruction")
         texts = [document if isinstance(document, str) else document.text for document in asked.documents]
-        texts = cleaned(texts, "documents", settings.rerank_documents, settings.text_characters)
+        texts = await cleaned_aside(texts, "documents", settings.rerank_documents, settings.text_characters)
         documents, tokens = await encoding.encode(texts, tier, "document")
         vector, query_tokens = await encoding.encode([clean(asked.query)], tier, "query", asked.instruction)
         tokens += query_tokens
         note(request, texts=len(texts), tokens=tokens, tier=tier)
         best = ordered(similarities(vector[0], documents, pair.space.similarity), asked.top_n)
-        return json_answer(
-            {
-                "id": str(uuid.uuid4()),
-                "model": tier,
-                "results": [result(asked, index, score) for index, score in best],
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-                "meta": meta(pair, tier),
-            }
-        )
+        about = {
+            "id": str(uuid.uuid4()),
+            "model": tier,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            "meta": meta(pair, tier),
+        }
+        # Documents that are given back may hold thousands of values.
+        return await asyncio.to_thread(_answer, asked, about, best)
 
     return router
+
+
+def _answer(asked: RerankRequest, about: dict[str, Any], best: list[tuple[int, float]]) -> Response:
+    return json_answer({**about, "results": [result(asked, index, score) for index, score in best]})
 
 
 def similarities(query: Vectors, documents: Vectors, similarity: str) -> list[float]:

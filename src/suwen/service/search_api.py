@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import ConfigDict, Field
@@ -16,12 +16,8 @@ from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import Asked, check_index, check_length, check_tier
+from suwen.service.request_checks import Asked, Filter, check_index, check_length, check_tier
 from suwen.service.request_log import note, request_id
-
-Scalar = str | int | float | bool
-Values = Annotated[list[Scalar], Field(max_length=10_000)]
-Bounds = Annotated[dict[str, str | int | float], Field(max_length=4)]
 
 _EXAMPLES: list[Any] = [
     {"query": "肾结石怎么判断酸性还是碱性", "k": 5},
@@ -47,9 +43,8 @@ class Search(Asked):
     instruction: str | None = Field(
         default=None, description="What is asked for, where the pair's query prompt has a place for an instruction."
     )
-    where: dict[str, Scalar | Values | Bounds] | None = Field(
+    where: Filter | None = Field(
         default=None,
-        max_length=64,
         description='Metadata filter: {"field": value}, {"field": [a, b]}, {"field": {"gte": 2020, "lt": 2024}}.',
     )
     offset: int = Field(default=0, ge=0, description="Hits to leave out, for the next page.")

@@ -38,15 +38,27 @@ class ServeSettings(BaseModel):
         document_encoder: A full pair (or ``own``, the pair itself) that encodes posted documents again, in process.
         base: The base of the document encoder's adapter; ``SUWEN_BASE`` by default.
         log_queries: Write the text of queries to the log.
+        log_addresses: Write the addresses of clients to the log.
         readers: Threads that search; as many as the machine has cores when 0.
-        concurrency: The most requests in work or waiting; the next one is turned away with 429.
-        connections: The most open connections; a further one is closed at once.
+        concurrency: The most searches and other reads in work or waiting; the next one is turned away with 429.
+        encode_concurrency: The same for batches of texts to encode or to rerank.
+        write_concurrency: The same for changes of the index.
+        key_concurrency: The most places of each kind that one key may have; three quarters of them when 0.
+        connections: The most open connections; for a further one the address that has the most loses an idle one.
+        address_connections: The most open connections of one address; half of all when 0.
         seconds: The time one request may take.
         slow_seconds: The time a client may take to send a request's head, and its body (longer for a long one).
-        stop_seconds: How long a stop waits for requests under way.
-        body_bytes: The longest body of a request.
+        stop_seconds: The time a stop takes at the most, whatever is under way; half of it finishes what was accepted.
+        stuck_seconds: A write that takes longer than this is told by ``/readyz`` and the log.
+        body_bytes: The longest body of a request that carries texts or vectors.
+        body_elements: The most values in such a body.
+        query_bytes: The longest body of any other request.
+        query_elements: The most values in it.
+        import_bytes: The longest import.
+        imports: The most imports that wait.
         depth: The deepest nesting of a JSON body.
         batch_documents: The most documents of one request.
+        batch_passages: The most passages of one request; what has more goes through an import.
         embedding_inputs: The most texts of one embedding request.
         rerank_documents: The most documents of one rerank request.
         text_characters: The longest text of one document.
@@ -70,15 +82,27 @@ class ServeSettings(BaseModel):
     document_encoder: str | None = None
     base: str | None = None
     log_queries: bool = False
+    log_addresses: bool = False
     readers: int = Field(default=0, ge=0, le=256)
     concurrency: int = Field(default=32, ge=1, le=10_000)
+    encode_concurrency: int = Field(default=16, ge=1, le=10_000)
+    write_concurrency: int = Field(default=16, ge=1, le=10_000)
+    key_concurrency: int = Field(default=0, ge=0, le=10_000)
     connections: int = Field(default=1000, ge=1)
+    address_connections: int = Field(default=0, ge=0)
     seconds: float = Field(default=30.0, gt=0)
     slow_seconds: float = Field(default=20.0, gt=0)
     stop_seconds: float = Field(default=30.0, gt=0)
+    stuck_seconds: float = Field(default=120.0, gt=0)
     body_bytes: int = Field(default=16 * 2**20, ge=1024)
+    body_elements: int = Field(default=30_000, ge=100)
+    query_bytes: int = Field(default=2**20, ge=1024)
+    query_elements: int = Field(default=20_000, ge=100)
+    import_bytes: int = Field(default=256 * 2**20, ge=1024)
+    imports: int = Field(default=16, ge=1, le=1000)
     depth: int = Field(default=64, ge=4)
     batch_documents: int = Field(default=256, ge=1, le=10_000)
+    batch_passages: int = Field(default=256, ge=1, le=10_000)
     embedding_inputs: int = Field(default=256, ge=1)
     rerank_documents: int = Field(default=1000, ge=1)
     text_characters: int = Field(default=2_000_000, ge=1)
@@ -104,6 +128,10 @@ class ServeSettings(BaseModel):
     def public(self) -> bool:
         """Whether others than this machine can reach the address."""
         return self.host not in LOOPBACK and not self.host.startswith("127.")
+
+    def share(self, places: int) -> int:
+        """How many places one key may have; the rest is for the others, where there are any."""
+        return self.key_concurrency or max(1, places * 3 // 4)
 
     @property
     def threads(self) -> int:

@@ -1,23 +1,24 @@
-"""Running the service: the socket, uvicorn and its patience with clients, signals. What is answered is in ``app``."""
+"""Running the service: the socket, uvicorn, signals. What is answered is in ``app``."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
+import logging
+import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from suwen.service.app import create_app
+from suwen.service.connections import Crowd, PatientProtocol
 from suwen.service.holder import Holder
 from suwen.service.serve_settings import LOOPBACK, ServeSettings, SettingsProblem
 
-#: The longest head of a request; no client of ours needs a tenth of it.
-_LONGEST_HEAD = 64 * 1024
+log = logging.getLogger("suwen.service")
 _BACKLOG = 1024
 
 
@@ -34,8 +35,8 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
     """
     settings = _guarded(settings)
     holder = Holder(settings)
-    limits = {"slow_seconds": settings.slow_seconds, "most": settings.connections}
-    patience = type("Patience", (_Patient,), limits)
+    crowd = Crowd(settings.connections, settings.address_connections or max(1, settings.connections // 2))
+    patience = type("Patience", (PatientProtocol,), {"slow_seconds": settings.slow_seconds, "crowd": crowd})
     with _bound(settings) as opened:
         server = _Server(
             uvicorn.Config(
@@ -48,13 +49,17 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
                 proxy_headers=False,
                 server_header=False,
                 backlog=_BACKLOG,
-                timeout_graceful_shutdown=int(settings.stop_seconds) or 1,
-            )
+                # Half of it is for what was accepted; then it is told to end, which takes a moment.
+                timeout_graceful_shutdown=max(1, int(0.8 * settings.stop_seconds)),
+            ),
+            holder,
         )
         holder.on_failure.append(server.stop)
         if listening:
             listening(_address(opened))
         server.run(sockets=[opened])
+    if holder.closed:
+        server.ended.set()
     if holder.failure is not None:
         raise holder.failure
 
@@ -95,10 +100,18 @@ def _address(opened: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """The server of uvicorn, which a signal ends as it ends any other command: quietly and with exit code 0."""
+    """The server of uvicorn, which a signal ends as it ends any command: quietly, in time and with exit code 0."""
+
+    def __init__(self, config: uvicorn.Config, holder: Holder) -> None:
+        super().__init__(config)
+        self._holder = holder
+        self.ended = threading.Event()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; a second interrupt does not wait for what is under way."""
+        if not self.should_exit:
+            self._holder.end()
+            threading.Thread(target=self._see_to_the_end, daemon=True, name="suwen-end").start()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
@@ -106,100 +119,13 @@ class _Server(uvicorn.Server):
         """Stop, from any thread."""
         self.should_exit = True
 
+    def _see_to_the_end(self) -> None:
+        """End the process when the time is up, whatever holds it: a text being encoded knows no signal.
 
-class _Patient(HttpToolsProtocol):
-    """The protocol of uvicorn, with an end to its patience.
-
-    uvicorn ends connections that idle between two requests. One that never sends a whole head, never ends a body nobody
-    waits for, or never reads its answer, would stay for good.
-    """
-
-    slow_seconds, most = 20.0, 1000
-    _reading: asyncio.TimerHandle | None = None
-    _writing: asyncio.TimerHandle | None = None
-    _in_head, _head = True, 0
-    _open: tuple[RequestResponseCycle, ...] = ()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self.most:
-            transport.abort()
-        else:
-            self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._enough()
-        self.resume_writing()
-        self._drop()
-        super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:
-        # Behind a request that is not answered yet, this would pass for its answer.
-        if self._drop():
-            self.transport.close()
-        else:
-            super().send_400_response(msg)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head:
-            self._head += len(data)
-            if self._head > _LONGEST_HEAD:
-                self._hang_up()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head, self._head = True, 0
-        self._wait()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._enough()
-        super().on_headers_complete()
-        if self.cycle is not None:
-            self._open = (*(cycle for cycle in self._open if not cycle.response_complete), self.cycle)
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        if self.cycle is not None and self.cycle.response_complete:
-            self._wait()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.cycle is not None and self.cycle.more_body and not self.transport.is_closing():
-            self._wait()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._writing = self.loop.call_later(self.slow_seconds, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
-
-    def _wait(self) -> None:
-        self._enough()
-        self._reading = self.loop.call_later(self.slow_seconds, self._hang_up)
-
-    def _hang_up(self) -> None:
-        self._drop()
-        self.transport.close()
-
-    def _drop(self) -> bool:
-        """Tell every request that is not answered that nobody listens any more; whether there was one.
-
-        uvicorn tells the last one alone, and those before it fail on a connection that is closed.
+        An answer is sent once what it says is on the disk, and a kill at any moment leaves the index whole.
         """
-        left = [cycle for cycle in self._open if not cycle.response_complete]
-        for cycle in left:
-            cycle.disconnected = True
-            cycle.message_event.set()
-        self.pipeline.clear()
-        return bool(left)
-
-    def _enough(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            self._reading = None
+        if not self.ended.wait(self._holder.seconds_left()):
+            log.error("what was under way did not end in time, and is left: what was acknowledged is stored")
+            for handler in log.handlers:
+                handler.flush()
+            os._exit(0)

@@ -6,21 +6,16 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from suwen.corpora.records import Document
 from suwen.errors import SuwenError
-from suwen.retrieve.ingest import Duplicates, IngestProgress, SeenIds
 from suwen.service.serve_settings import LOOPBACK
 
 _LONGEST_WAIT = 30.0
-#: Small batches wait for the disk too often, large ones keep others waiting; and a tier that is a transformer encodes
-#: about 15 passages a second on one thread, so that this much takes a third of the time a request may.
-_BATCH_BYTES = 64 * 2**10
 
 
 class ServerError(SuwenError):
@@ -29,11 +24,12 @@ class ServerError(SuwenError):
     Attributes:
         status: The HTTP status.
         code: The API's code for it.
+        param: The field of the request that it is about, if any.
     """
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(f"the server refused this ({code}): {message}")
-        self.status, self.code = status, code
+        self.status, self.code, self.param = status, code, param
 
 
 class ServerAway(SuwenError):
@@ -88,8 +84,12 @@ class Client:
         """
         return self._call("POST", path, json.dumps(body, ensure_ascii=False).encode(errors="surrogatepass"))
 
-    def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    def send(self, path: str, body: bytes, kind: str) -> dict[str, Any]:
+        """Send something that is not JSON, of this content type."""
+        return self._call("POST", path, body, kind)
+
+    def _call(self, method: str, path: str, body: bytes | None, kind: str = "application/json") -> dict[str, Any]:
+        headers = {"Accept": "application/json", "Content-Type": kind}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         request = urllib.request.Request(self.server + path, body, headers, method=method)
@@ -115,12 +115,12 @@ class Client:
     def _refusal(self, refused: urllib.error.HTTPError) -> SuwenError:
         try:
             about = json.loads(refused.read())["error"]
-            code, message = str(about["code"]), str(about["message"])
+            code, message, param = str(about["code"]), str(about["message"]), about.get("param")
         except (ValueError, KeyError, TypeError, OSError):
-            code, message = "unknown", f"{self.server} answered {refused.code} {refused.reason}"
+            code, message, param = "unknown", f"{self.server} answered {refused.code} {refused.reason}", None
         if refused.code in (408, 429, 502, 503, 504):
             return ServerAway(f"{self.server} has no time now ({code}): {message}", _seconds(refused))
-        return ServerError(refused.code, code, message)
+        return ServerError(refused.code, code, message, param)
 
 
 def _seconds(refused: urllib.error.HTTPError) -> float | None:
@@ -158,52 +158,6 @@ def patiently(
             if ending.wait(pause):
                 raise
             wait = 2 * wait
-
-
-def add_documents(
-    client: Client,
-    documents: Iterable[Document],
-    duplicates: Duplicates = "error",
-    progress: IngestProgress | None = None,
-) -> dict[str, int]:
-    """Post documents in batches a server takes; counts of what they were to it, and passages stored.
-
-    Raises:
-        IngestError: An id comes twice, and that is an error; batches before it are stored.
-        ServerError: A batch was refused; those before it are stored.
-    """
-    limits = client.get("/info")["limits"]
-    totals = {"read": 0, "added": 0, "changed": 0, "unchanged": 0, "passages": 0}
-    with SeenIds() as seen:
-        once = seen.once(documents, duplicates, "Batches before it are stored", lambda: None)
-        for batch in _batches(once, int(limits["batch_documents"]), int(limits["body_bytes"])):
-            answer = patiently(partial(client.post, "/documents", {"documents": batch}), tries=8)
-            totals["read"] += len(batch)
-            for name in ("added", "changed", "unchanged", "passages"):
-                totals[name] += int(answer[name])
-            if progress:
-                progress(totals["read"], totals["passages"])
-    return totals
-
-
-def _batches(documents: Iterator[Document], most: int, body_bytes: int) -> Iterator[list[dict[str, Any]]]:
-    """Documents as the API takes them; an id that comes again begins a new batch, so that the last one stays."""
-    batch: list[dict[str, Any]] = []
-    ids: set[str] = set()
-    room = 0
-    for document in documents:
-        one = {"id": document.id, "title": document.title, "text": document.text, "metadata": dict(document.metadata)}
-        size = len(json.dumps(one, ensure_ascii=False).encode(errors="surrogatepass")) + 2
-        if batch and (len(batch) >= most or size > room or document.id in ids):
-            yield batch
-            batch, ids = [], set()
-        if not batch:
-            room = min(body_bytes - 1024, _BATCH_BYTES)
-        batch.append(one)
-        ids.add(document.id)
-        room -= size
-    if batch:
-        yield batch
 
 
 def delete_documents(client: Client, ids: Sequence[str]) -> int:

@@ -35,8 +35,7 @@ class Metrics:
         self._encode = histogram("suwen_encode_seconds", "Time to encode a query.", "tier")
         self._search = histogram("suwen_search_seconds", "Time to search with an encoded query.", "mode")
         self._waited = histogram("suwen_queue_seconds", "Time accepted work waited for a thread.", "kind")
-        self.queue = gauge("suwen_queue_length", "Accepted requests, in work or waiting.")
-        self.writes = gauge("suwen_writes_waiting", "Writes in work or waiting.")
+        self.queue = gauge("suwen_queue_length", "Accepted requests, in work or waiting.", "kind")
         self.ready = gauge("suwen_ready", "1 once the index is open.")
         self._index = {
             "documents": gauge("suwen_index_documents", "Documents in the index."),

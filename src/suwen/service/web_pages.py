@@ -103,7 +103,7 @@ def _add_reviews(router: APIRouter, holder: Holder, folder: JuryFolder) -> None:
     holder.on_close.append(reviews.close)
     settings = holder.settings
     # Without keys a page of another site could be pointed at this machine under its own name, and label.
-    guarded = bool(len(holder.keys) or settings.hosts or settings.public)
+    guarded = bool(holder.keys.needed or settings.hosts or settings.public)
     page = ReviewPage(sample, reviews, None if guarded else LOOPBACK, guidelines_of(folder))
     log.info("the review page of %d pairs is at /review/", len(sample))
 
@@ -113,7 +113,7 @@ def _add_reviews(router: APIRouter, holder: Holder, folder: JuryFolder) -> None:
 
     @router.api_route("/review/{path:path}", methods=["GET", "POST"])
     async def review(path: str, request: Request) -> Response:
-        if path.startswith("api/") and len(holder.keys):
+        if path.startswith("api/") and holder.keys.needed:
             allowed(request.scope["suwen.key"], "write")
         query = request.url.query
         target = f"/{quote(path)}" + (f"?{query}" if query else "")

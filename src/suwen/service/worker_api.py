@@ -6,10 +6,11 @@ version that comes with every result, so results are taken after a restart too, 
 
 from __future__ import annotations
 
+import asyncio
 import base64
-import binascii
-from collections.abc import Collection
-from typing import Any, Literal
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request
@@ -18,29 +19,30 @@ from starlette.responses import Response
 
 from suwen.encoders.cores import grouped
 from suwen.encoders.probe import read_probe
-from suwen.encoders.space import Space
-from suwen.index.engine import Reencoded, Vectors, Waiting
+from suwen.index.engine import Outcome, Reencoded, Vectors, Waiting
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import answered, json_answer
-from suwen.service.documents_api import LONGEST_ID
+from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
-from suwen.service.leases import Leases
+from suwen.service.leases import Lease, Leases
+from suwen.service.places import ASKER
 from suwen.service.problems import Problem, documented
 from suwen.service.reencoding import Reencoder
-from suwen.service.request_checks import Asked, check_count
+from suwen.service.request_checks import Asked, Many
 from suwen.service.request_log import note
+from suwen.service.worker_vectors import Proof, Result, check_proof, decoded
 
 #: Characters in one lease: a worker should have something to send back well before its lease ends.
 _CHARACTERS = 400_000
-#: How far from length 1 a vector may be: fp16 keeps three digits.
-_UNEVEN = 0.01
 _WRITES = ("read_only", "disk_full")
+log = logging.getLogger("suwen.service")
 _LEASED = {
     "lease": "5d1c0f3e9a7b2468",
     "seconds": 120.0,
     "space": "sp-2df9e02e1ba0f35a350d",
     "documents": [{"id": "note-7", "version": "4f0c…", "passages": ["布洛芬\n布洛芬不宜与阿司匹林同服。"]}],
+    "probe": {"number": 3, "text": "孩子发烧到三十九度，手脚冰凉，要不要马上去医院？"},
 }
 
 
@@ -50,16 +52,7 @@ class LeaseAsked(Asked):
     space: str = Field(description="The space of the worker's document encoder; must be the index's.")
     worker: str = Field(default="", max_length=200, description="A name for the log.")
     most: int = Field(default=16, ge=1, description="The most documents it wants.")
-    skip: list[str] = Field(default_factory=list, max_length=256, description="Ids it cannot do.")
-
-
-class Result(Asked):
-    """The vectors of one document."""
-
-    id: str = Field(min_length=1, max_length=LONGEST_ID)
-    version: str = Field(description="As leased: the document must still have it.")
-    vectors: str = Field(description="Base64 of the passages' vectors, row by row, little-endian.")
-    dtype: Literal["float16", "float32"] = "float16"
+    skip: Many[str] = Field(default_factory=list, max_length=256, description="Ids it cannot do.")
 
 
 class ResultsGiven(Asked):
@@ -67,7 +60,8 @@ class ResultsGiven(Asked):
 
     space: str = Field(description="The space of the worker's document encoder; must be the index's.")
     lease: str | None = Field(default=None, description="The lease it was done under; one that has ended does no harm.")
-    results: list[Result] = Field(min_length=1)
+    results: Many[Result] = Field(min_length=1)
+    probe: Proof | None = Field(default=None, description="The vector of the lease's probe, where it has one.")
 
 
 class Released(Asked):
@@ -84,6 +78,13 @@ class LeasedDocument(BaseModel):
     passages: list[str]
 
 
+class ProbeText(BaseModel):
+    """A text of the probe."""
+
+    number: int
+    text: str
+
+
 class LeaseAnswer(BaseModel):
     """What to encode, and for how long it is the worker's alone."""
 
@@ -91,13 +92,14 @@ class LeaseAnswer(BaseModel):
     seconds: float
     space: str
     documents: list[LeasedDocument]
+    probe: ProbeText | None = Field(description="A text to encode with them, whose vector the server knows.")
 
 
 class ResultsAnswer(BaseModel):
     """What became of each document's vectors."""
 
     stored: int
-    outcomes: dict[str, Literal["stored", "done", "stale", "gone"]]
+    outcomes: dict[str, Outcome]
 
 
 class ReleasedAnswer(BaseModel):
@@ -127,7 +129,9 @@ def routes(holder: Holder) -> APIRouter:
         return {"worker": there, "leased": leases.held()}
 
     holder.workers = workers
-    router = APIRouter(prefix="/worker", tags=["worker"], dependencies=[Depends(needs("write"))])
+    router = APIRouter(
+        prefix="/worker", tags=["worker"], dependencies=[Depends(needs("worker"))], route_class=DirectRoute
+    )
     _add_lease(router, holder, leases)
     _add_results(router, holder, leases)
     return router
@@ -137,7 +141,10 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
     @router.post(
         "/lease",
         response_class=Response,
-        responses={**answered(LeaseAnswer, "Documents to encode, oldest first.", _LEASED), **documented("read_only")},
+        responses={
+            **answered(LeaseAnswer, "Documents to encode, oldest first.", _LEASED),
+            **documented("read_only", "barred_worker"),
+        },
         summary="Lease documents to encode",
     )
     async def lease(asked: LeaseAsked, request: Request) -> Response:
@@ -157,7 +164,7 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
         },
         summary="Give a lease back",
     )
-    async def release(asked: Released) -> Response:
+    async def release(asked: Released, request: Request) -> Response:
         """End a lease before its time, so that others need not wait for it."""
         released = leases.release(asked.lease)
         if released is None:
@@ -188,42 +195,83 @@ def _add_results(router: APIRouter, holder: Holder, leases: Leases) -> None:
         response_class=Response,
         responses={
             **answered(ResultsAnswer, "Stored, durably.", {"stored": 1, "outcomes": {"note-7": "stored"}}),
-            **documented(*_WRITES, "stale_version", "duplicate_id", "too_many"),
+            **documented(*_WRITES, "stale_version", "duplicate_id", "too_many", "wrong_vectors"),
         },
         summary="Send vectors back",
     )
     async def results(given: ResultsGiven, request: Request) -> Response:
         """Replace vectors of documents that still have the version they were made of; 409 when none has."""
-        index = holder.index
+        index, lease = holder.index, leases.find(given.lease)
         _check_space(index, given.space)
-        made = _decoded(given.results, index.pair.space, holder.settings.batch_documents)
+        who = ASKER.get() or (lease.worker if lease else "")
+        made = await asyncio.to_thread(_checked, given, index, leases, lease, who, holder.settings.batch_documents)
         outcomes = await holder.write(lambda index: index.reencode(made))
         leases.settle(given.lease, outcomes)
+        for one in made:
+            if outcomes[one.id] == "wrong":
+                leases.note_wrong(who, one.id, one.version)
         stored = sum(outcome in ("stored", "done") for outcome in outcomes.values())
         note(request, documents=stored)
         if not stored:
-            raise Problem(
-                "stale_version",
-                "every one of these documents was changed or deleted meanwhile: drop their vectors and lease again",
-                param="results",
-            )
+            raise _unfit(outcomes)
         return json_answer({"stored": stored, "outcomes": outcomes})
+
+
+def _checked(
+    given: ResultsGiven, index: Index, leases: Leases, lease: Lease | None, who: str, most: int
+) -> list[Reencoded]:
+    """The vectors of a request; who sent wrong ones is remembered."""
+    try:
+        check_proof(given.probe, _probe_vectors(index), lease.probe if lease else None, index.pair.space)
+        return decoded(given.results, index.pair.space, most)
+    except Problem as problem:
+        if problem.code == "wrong_vectors" and (problem.param or "").startswith("probe"):
+            log.warning("the worker %r failed the probe and gets nothing for a while: %s", who, problem)
+            leases.bar(who)
+        elif problem.code == "wrong_vectors":
+            number = int((problem.param or "").split(".")[1])
+            leases.note_wrong(who, given.results[number].id, given.results[number].version)
+        raise
+
+
+def _unfit(outcomes: Mapping[str, Outcome]) -> Problem:
+    wrong = [id_ for id_, outcome in outcomes.items() if outcome == "wrong"]
+    if wrong:
+        return Problem(
+            "wrong_vectors",
+            f"there are not as many vectors as passages for {', '.join(map(repr, wrong[:5]))}: one for each is needed",
+            param="results",
+        )
+    return Problem(
+        "stale_version",
+        "every one of these documents was changed or deleted meanwhile: drop their vectors and lease again",
+        param="results",
+    )
 
 
 def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> dict[str, Any]:
     _check_space(index, asked.space)
+    who = ASKER.get() or asked.worker
+    if leases.barred(who):
+        raise Problem(
+            "barred_worker",
+            f"the encoder of {who or 'this worker'} failed the probe: start it with the pair of the index, and wait "
+            "ten minutes or use another key",
+        )
+    texts = _probe_texts(index)
     most = min(asked.most, holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
         waiting = index.waiting(most, {*held, *asked.skip})
         return next(grouped(waiting, lambda one: sum(map(len, one.contents)), _CHARACTERS), [])
 
-    lease, waiting = leases.grant(asked.worker, find)
+    lease, waiting = leases.grant(who, find, len(texts))
     return {
         "lease": lease.id if lease else None,
         "seconds": leases.seconds,
         "space": index.pair.space.id,
         "documents": [{"id": one.id, "version": one.version, "passages": one.contents} for one in waiting],
+        "probe": {"number": lease.probe, "text": texts[lease.probe]} if lease and texts else None,
     }
 
 
@@ -237,50 +285,20 @@ def _check_space(index: Index, space: str) -> None:
         )
 
 
-def _decoded(results: list[Result], space: Space, most: int) -> list[Reencoded]:
-    """The vectors of a request, checked: nothing of it is stored when one of them is wrong."""
-    check_count(len(results), most, "results")
-    seen: set[str] = set()
-    made = []
-    for number, one in enumerate(results):
-        if one.id in seen:
-            raise Problem("duplicate_id", f"the id {one.id!r} is twice in this request", param=f"results.{number}.id")
-        seen.add(one.id)
-        made.append(Reencoded(one.id, one.version, _vectors(one, space, f"results.{number}.vectors")))
-    return made
-
-
-def _vectors(result: Result, space: Space, param: str) -> Vectors:
-    try:
-        data = base64.b64decode(result.vectors, validate=True)
-    except (binascii.Error, ValueError):
-        raise Problem("invalid_request", f"{param} is not base64", param=param) from None
-    kind = np.dtype(result.dtype).newbyteorder("<")
-    if not data or len(data) % (space.dimension * kind.itemsize):
-        raise Problem(
-            "invalid_request",
-            f"{param} has {len(data)} bytes: a row is {space.dimension} numbers of {kind.itemsize} bytes",
-            param=param,
-        )
-    vectors = np.frombuffer(data, dtype=kind).reshape(-1, space.dimension).astype(np.float32)
-    if not np.isfinite(vectors).all():
-        raise Problem("invalid_request", f"{param} holds a value that is not finite: encode again", param=param)
-    lengths = np.linalg.norm(vectors, axis=1)
-    if space.normalise and np.abs(lengths - 1).max() > _UNEVEN:
-        worst = float(lengths[np.abs(lengths - 1).argmax()])
-        raise Problem(
-            "invalid_request",
-            f"{param} has a vector of length {worst:.3f}: the space's have length 1, cut and renormalise them",
-            param=param,
-        )
-    return vectors
-
-
 def _probe(index: Index) -> dict[str, Any]:
-    folder, space = index.pair.path, index.pair.space
-    texts: list[str] = []
-    vectors = ""
-    if (folder / "probe.json").is_file():
-        texts, stored = read_probe(folder)
-        vectors = base64.b64encode(stored.astype("<f4").tobytes()).decode()
-    return {"space": space.id, "dimension": space.dimension, "texts": texts, "vectors": vectors}
+    space, vectors = index.pair.space, _probe_vectors(index)
+    packed = base64.b64encode(vectors.astype("<f4").tobytes()).decode()
+    return {"space": space.id, "dimension": space.dimension, "texts": _probe_texts(index), "vectors": packed}
+
+
+def _probe_texts(index: Index) -> list[str]:
+    return read_probe(index.pair.path)[0] if _has_probe(index) else []
+
+
+def _probe_vectors(index: Index) -> Vectors:
+    none = np.empty((0, index.pair.space.dimension), dtype=np.float32)
+    return read_probe(index.pair.path)[1] if _has_probe(index) else none
+
+
+def _has_probe(index: Index) -> bool:
+    return (index.pair.path / "probe.json").is_file()

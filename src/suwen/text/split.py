@@ -40,6 +40,8 @@ _LETTERED = re.compile("vitamins?|hepatitis|type|group|grade|class|stage|factor|
 _INITIALS = re.compile(r"(?:[A-Z]\.)+[A-Z]")
 # How far back an abbreviation can matter; also what keeps the look-back constant in time.
 _LOOK_BACK = 40
+# Characters that a pattern is looked for in at once: three milliseconds.
+_WINDOW = 64 * 1024
 # A tokenizer may call a megabyte of base64 one unknown word. No writing has words this long on average, so a text
 # weighs at least its length over this.
 _CHARACTERS_PER_TOKEN = 16
@@ -82,12 +84,28 @@ def passages(text: str, size: int = 200, overlap: int = 40, *, count: TokenCount
 def _boundaries(text: str) -> Iterator[int]:
     start = 0
     yield start
-    for match in _STOP.finditer(text):
+    for match in _found(_STOP, text, 0, len(text)):
         mark = match["mark"]
         if mark is None or _ends_sentence(text, start, match, mark):
             start = match.end()
             yield start
     yield len(text)
+
+
+def _found(pattern: re.Pattern[str], text: str, start: int, end: int) -> Iterator[re.Match[str]]:
+    """What ``finditer`` finds, looked for a window at a time: no other thread runs while a pattern is looked for."""
+    while start < end:
+        # One character more than the window: a pattern may look at what comes next.
+        edge = min(end, start + _WINDOW + 1)
+        match = pattern.search(text, start, edge)
+        if match is None:
+            start = edge if edge == end else edge - 1
+            continue
+        if match.end() == edge < end:
+            # It may go on behind the window, and begins where it does.
+            match = pattern.match(text, match.start(), end) or match
+        yield match
+        start = match.end()
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str], mark: str) -> bool:
@@ -156,7 +174,7 @@ def _units(text: str, size: int, count: TokenCounter) -> tuple[list[Span], list[
 
 def _cut(text: str, span: Span, weight: int, size: int) -> list[Span]:
     """Cut a span at its clauses, or into about equal pieces where it has none."""
-    marks = [match.end() for match in _CLAUSE.finditer(text, span.start, span.end)]
+    marks = [match.end() for match in _found(_CLAUSE, text, span.start, span.end)]
     clauses = list(_trimmed(text, pairwise([span.start, *marks, span.end])))
     if len(clauses) > 1 or span.end - span.start == 1:
         return clauses

@@ -185,6 +185,18 @@ def test_settings_are_remembered(make: Making) -> None:
     assert make.again(engine).settings() == {"size": 100, "pair_name": "小"}
 
 
+def test_settings_are_remembered_with_documents_or_not_at_all(make: Making) -> None:
+    engine = make(documents=0)
+    engine.add([encoded("x", ["一"], unit(RNG, 1, 16))], {"done": "x"})
+    assert engine.settings()["done"] == "x"
+    wrong = encoded("z", ["二"], unit(RNG, 1, 16))._replace(vectors=unit(RNG, 2, 16))
+    with pytest.raises(IndexProblem):
+        engine.add([wrong], {"done": "z"})
+    engine.add([], {"more": 1})
+    engine.add([])
+    assert make.again(engine).settings() == {"done": "x", "more": 1}
+
+
 def test_blobs_are_kept_and_replaced(make: Making) -> None:
     engine = make(documents=0)
     assert engine.get_blob("sample.npz") is None and engine.blob_version("sample.npz") is None

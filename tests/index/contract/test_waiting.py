@@ -69,7 +69,7 @@ def test_a_changed_or_deleted_document_is_not_written_over(engine: Engine) -> No
     assert outcomes == {"late": "stale", "later": "gone", "done": "done", "never": "gone"}
     after = engine.stored_vectors("late", "static")
     assert all(np.array_equal(after[content], vector) for content, vector in before.items())
-    assert engine.reencode([new_vectors("late", "2", passages=3)], "document") == {"late": "stale"}
+    assert engine.reencode([new_vectors("late", "2", passages=3)], "document") == {"late": "wrong"}
 
 
 def test_a_second_result_for_the_same_version_does_nothing(engine: Engine) -> None:

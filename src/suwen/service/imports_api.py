@@ -1,0 +1,205 @@
+"""``/imports``: more documents than a request may bring, as a job: sent, watched, cancelled. The work is elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from suwen.index.engine import IndexProblem
+from suwen.retrieve.ingest import Duplicates
+from suwen.service.answers import answered, json_answer
+from suwen.service.holder import Holder
+from suwen.service.import_jobs import Imports, Job, State
+from suwen.service.keys import needs
+from suwen.service.places import ASKER
+from suwen.service.problems import Problem, documented
+from suwen.service.request_intake import Patience
+from suwen.service.request_log import note
+
+#: Bytes written at once: the way to another thread and back costs as much as writing a tenth of them.
+_PART = 2**20
+#: Seconds between two looks at whether one that was cancelled has ended.
+_LOOK = 0.02
+_KINDS = ("ndjson", "jsonl", "jsonlines")
+_LINES = (
+    '{"id": "note-7", "text": "布洛芬不宜与阿司匹林同服。"}\n{"id": "note-8", "title": "肾结石", "text": "多饮水。"}\n'
+)
+_EXAMPLE = {
+    "id": "1790000000000-5d1c0f3e",
+    "duplicates": "error",
+    "bytes": 1_048_576,
+    "created": 1790000000.0,
+    "state": "storing",
+    "ended": None,
+    "documents": 5000,
+    "read": 1200,
+    "added": 1200,
+    "changed": 0,
+    "unchanged": 0,
+    "passages": 4100,
+    "encoded": 4130,
+    "error": None,
+    "key": "loader",
+}
+
+
+class ImportProblem(BaseModel):
+    """Why an import failed."""
+
+    code: str
+    message: str
+    param: str | None = Field(description="The line, `line 7`.")
+
+
+class ImportAnswer(BaseModel):
+    """How an import stands."""
+
+    id: str
+    duplicates: Duplicates
+    bytes: int
+    created: float
+    state: State = Field(description="Checked whole before anything is stored; `done`, `failed`, `cancelled` are ends.")
+    ended: float | None
+    documents: int | None = Field(description="How many it holds; null until it is checked.")
+    read: int = Field(description="How many of them are dealt with.")
+    added: int
+    changed: int
+    unchanged: int
+    passages: int = Field(description="Passages stored.")
+    encoded: int = Field(description="Passages encoded since the server was started.")
+    error: ImportProblem | None
+    key: str
+
+
+class ImportsAnswer(BaseModel):
+    """The imports that wait or are at work, and the last that ended, oldest first."""
+
+    imports: list[ImportAnswer]
+
+
+def routes(holder: Holder) -> APIRouter:
+    """The import endpoints."""
+    imports = Imports(holder)
+    holder.on_open.append(imports.start)
+    holder.on_close.append(imports.stop)
+    router = APIRouter(prefix="/imports", tags=["imports"], dependencies=[Depends(needs("write"))])
+    _add_post(router, holder, imports)
+    _add_looking(router, holder, imports)
+    return router
+
+
+def _add_post(router: APIRouter, holder: Holder, imports: Imports) -> None:
+    @router.post(
+        "",
+        response_class=Response,
+        responses={
+            **answered(ImportAnswer, "Taken: it is on the disk, and its turn comes.", _EXAMPLE),
+            **documented("read_only", "disk_full"),
+        },
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": _LINES}},
+            }
+        },
+        summary="Import documents",
+    )
+    async def post(
+        request: Request,
+        duplicates: Annotated[Duplicates, Query(description="What to do with an id that comes twice.")] = "error",
+    ) -> Response:
+        """Take documents in as a job: a line of JSON for each, as `POST /documents` takes them. No kill loses it."""
+        holder.check_writable()
+        _ = holder.index
+        kind = request.headers.get("content-type", "").lower()
+        if not any(one in kind for one in _KINDS):
+            raise Problem(
+                "invalid_request",
+                "an import is lines of JSON: send them with the header 'Content-Type: application/x-ndjson'",
+            )
+        job = await _received(request, holder, imports, duplicates)
+        note(request, bytes=job.bytes)
+        return json_answer(asdict(job))
+
+
+async def _received(request: Request, holder: Holder, imports: Imports, duplicates: Duplicates) -> Job:
+    key = ASKER.get()
+    file = imports.coming(key)
+    try:
+        with await asyncio.to_thread(file.open, "wb") as stream:
+            length = await _body_to(stream, request, holder)
+            await asyncio.to_thread(os.fsync, stream.fileno())
+        if not length:
+            raise Problem("invalid_request", "the import is empty: send a line of JSON for each document")
+        return await asyncio.to_thread(imports.accept, file, duplicates, key)
+    except OSError as problem:
+        # A full disk is told as such; whatever else it is, the log has it.
+        raise IndexProblem(f"the import could not be written to {file} ({problem})") from problem
+    finally:
+        imports.gone(file, key)
+
+
+async def _body_to(stream: Any, request: Request, holder: Holder) -> int:
+    """Write the body to a file as it comes; how long it is."""
+    most, patience = holder.settings.import_bytes, Patience(holder.settings.slow_seconds)
+    length, part, more = 0, bytearray(), True
+    while more:
+        message = await patience.next(request.receive, length)
+        if message["type"] == "http.disconnect":
+            raise Problem("slow_client", "the import did not come whole: nothing of it was kept")
+        part += message.get("body", b"")
+        length, more = length + len(message.get("body", b"")), message.get("more_body", False)
+        if length > most:
+            raise Problem("too_large", f"the import is longer than {most} bytes: send it in several")
+        if len(part) >= _PART or not more:
+            await asyncio.to_thread(stream.write, bytes(part))
+            part.clear()
+    await asyncio.to_thread(stream.flush)
+    return length
+
+
+def _add_looking(router: APIRouter, holder: Holder, imports: Imports) -> None:
+    @router.get(
+        "",
+        response_class=Response,
+        responses={**answered(ImportsAnswer, "The imports.", {"imports": [_EXAMPLE]}), **documented()},
+        summary="List imports",
+    )
+    async def list_imports() -> Response:
+        """The imports that wait or are at work, and the last hundred that ended."""
+        return json_answer({"imports": [asdict(job) for job in imports.known()]})
+
+    @router.get(
+        "/{id}",
+        response_class=Response,
+        responses={**answered(ImportAnswer, "How it stands.", _EXAMPLE), **documented("unknown_import")},
+        summary="Look at an import",
+    )
+    async def look(id: str) -> Response:
+        """How far an import has come."""
+        return json_answer(asdict(imports.find(id)))
+
+    @router.delete(
+        "/{id}",
+        response_class=Response,
+        responses={
+            **answered(ImportAnswer, "It has ended.", _EXAMPLE | {"state": "cancelled"}),
+            **documented("unknown_import", "read_only"),
+        },
+        summary="Cancel an import",
+    )
+    async def cancel(id: str) -> Response:
+        """End an import between two steps. What it has stored stays; one that has ended is not changed."""
+        holder.check_writable()
+        job = await asyncio.to_thread(imports.cancel, id)
+        async with holder.within_time("it ends at its next step; look at it again"):
+            while not job.over:
+                await asyncio.sleep(_LOOK)
+                job = imports.find(id)
+        return json_answer(asdict(job))
