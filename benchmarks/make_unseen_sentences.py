@@ -1,6 +1,6 @@
 """Write the measuring set of the masks: frames filled with names, numbers and addresses from Faker and other lists.
 
-    pip install faker==40.54.0 && python benchmarks/make_unseen_sentences.py
+    pip install faker==40.54.0 && python benchmarks/make_unseen_sentences.py [--set development --seed 7]
 
 The frames (unseen_frames.txt, unseen_record_frames.jsonl) and the lists below were written before the rules they
 measure, and without reading them.
@@ -10,6 +10,7 @@ here is reported and stays missed.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import re
@@ -19,7 +20,7 @@ from pathlib import Path
 from faker import Faker
 
 HERE = Path(__file__).parent
-SEED, FILLS = 20231, 4
+FILLS = 4
 NUMERALS = "零一二三四五六七八九"
 ETHNIC = [
     "阿不都热合曼·吐尔逊",
@@ -106,12 +107,12 @@ TITLES = re.compile(r"^(?:\w+\.(?:-\w+\.)? ?)+|\s+(?:MD|DDS|PhD|DVM|Jr\.|II|III|
 class Fill:
     """One value for each slot: the same seed, the same values."""
 
-    def __init__(self) -> None:
-        self.rng = random.Random(SEED)
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
         self.zh, self.en = Faker("zh_CN"), Faker("en_US")
         self.others = [Faker(locale) for locale in LOCALES]
         for index, source in enumerate((self.zh, self.en, *self.others)):
-            source.seed_instance(SEED + index)
+            source.seed_instance(seed + index)
 
     def digits(self, count: int) -> str:
         return str(self.rng.randint(1, 9)) + "".join(str(self.rng.randint(0, 9)) for _ in range(count - 1))
@@ -249,10 +250,10 @@ class Fill:
         return {slot: (group, make) for group, slots in groups.items() for slot, make in slots.items()}
 
 
-def frames() -> Iterator[tuple[str, str]]:
+def frames(path: Path) -> Iterator[tuple[str, str]]:
     """Each frame, with the genre whose heading stands over it."""
     genre = ""
-    for line in (HERE / "unseen_frames.txt").read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
             genre = line[2:]
         elif line:
@@ -261,10 +262,10 @@ def frames() -> Iterator[tuple[str, str]]:
 
 def filled(frame: str, slots: dict[str, tuple[str, Callable[[], str]]]) -> tuple[str, list[list[int | str]]]:
     text, gold, end = "", [], 0
-    for match in re.finditer(r"\{(\w+?)\d?\}", frame):
+    for match in re.finditer(r"\{(\w+?)\d?(?:\|([^}]*))?\}", frame):
         text += frame[end : match.start()]
         group, make = slots[match[1]]
-        value = make()
+        value = match[2] or make()
         gold.append([len(text), len(text) + len(value), group, match[1]])
         text, end = text + value, match.end()
     return text + frame[end:], gold
@@ -288,12 +289,18 @@ def filled_record(frame: str, slots: dict[str, tuple[str, Callable[[], str]]]) -
 
 
 def main() -> None:
-    slots = Fill().slots()
-    with (HERE / "unseen_sentences.jsonl").open("w", encoding="utf-8") as out:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--set", default="unseen", help="unseen, or development: the set to write rules with.")
+    parser.add_argument("--seed", type=int, default=20231)
+    arguments = parser.parse_args()
+    slots = Fill(arguments.seed).slots()
+    with (HERE / f"{arguments.set}_sentences.jsonl").open("w", encoding="utf-8") as out:
         for _ in range(FILLS):
-            for genre, frame in frames():
+            for genre, frame in frames(HERE / f"{arguments.set}_frames.txt"):
                 text, gold = filled(frame, slots)
                 out.write(json.dumps({"genre": genre, "text": text, "gold": gold}, ensure_ascii=False) + "\n")
+    if arguments.set != "unseen":
+        return
     with (HERE / "unseen_records.jsonl").open("w", encoding="utf-8") as out:
         for _ in range(FILLS):
             for frame in (HERE / "unseen_record_frames.jsonl").read_text(encoding="utf-8").splitlines():
