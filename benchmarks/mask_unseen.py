@@ -150,8 +150,13 @@ def main() -> None:
     result: dict[str, Any] = {"sentences": sentences(rows, misses)}
     if (HERE / f"{arguments.set}_records.jsonl").exists():
         result["records"] = records(lines(f"{arguments.set}_records.jsonl"), misses)
-    result["clean sentences"] = clean(misses)
-    result["characters a second"] = {"the sentences": speed([row["text"] for row in rows])}
+    if arguments.set == "unseen":
+        result["clean sentences"] = clean(misses)
+    told = [row["text"] for row in rows]
+    result["characters a second"] = {
+        "each sentence alone": speed(told),
+        "ten sentences a document": speed(["\n".join(told[start : start + 10]) for start in range(0, len(told), 10)]),
+    }
     for path in arguments.real:
         result[path.name] = real(path, 0)
         result["characters a second"][path.name] = speed(list(texts(path))[:500])

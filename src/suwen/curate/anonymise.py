@@ -16,19 +16,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from suwen.corpora.masked_records import mask_record
 from suwen.corpora.readers import read_documents
-from suwen.corpora.records import Document
+from suwen.corpora.records import Document, Metadata
 from suwen.curate import CurateError
 from suwen.durable import write_lines
 from suwen.llm.asker import LEAST_TOKENS, Asker
 from suwen.llm.requests import Request, estimate
 from suwen.llm.token_estimate import estimate_tokens
-from suwen.text.mask import KINDS, MASK, Masker, Span, validate
+from suwen.text.mask import KINDS, MASK, Masker, Span, names_a_thing, validate
 from suwen.text.split import sentences
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _COLUMNS = ("document", "text", "masked by rules", "masked by the model", "still suspicious", "right")
-_COUNTED = ("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check")
+_COUNTED = ("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check", "left_out")
 _LONGEST = {"name": 40, "address": 120}
 _PLAUSIBLE: dict[str, re.Pattern[str]] = {
     "email": re.compile("@"),
@@ -58,6 +59,7 @@ class Anonymised:
         by_model: What the model's pass masked.
         refused: Findings of the model that were not masked: not in the text, or not plausible.
         left: What still looks personal, by shape alone.
+        problems: Why it must not be published: what the rules still find in it.
         complete: Whether the model answered for all of it; True where none was asked.
     """
 
@@ -66,6 +68,7 @@ class Anonymised:
     by_model: tuple[Finding, ...] = ()
     refused: tuple[Finding, ...] = ()
     left: tuple[Span, ...] = ()
+    problems: tuple[str, ...] = ()
     complete: bool = True
 
 
@@ -77,6 +80,7 @@ class _Open:
     masker: Masker
     by_rules: Counter[str]
     pieces: list[str]
+    problems: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     answered: int = 0
 
@@ -96,7 +100,14 @@ def anonymise(documents: Iterable[Document], asker: Asker | None = None) -> Iter
 
 
 def anonymise_file(
-    source: Path, to: Path, asker: Asker, *, sheet: Path | None = None, share: float = 0.01, seed: int = 0
+    source: Path,
+    to: Path,
+    asker: Asker,
+    *,
+    sheet: Path | None = None,
+    share: float = 0.01,
+    seed: int = 0,
+    skip_bad: bool = False,
 ) -> Counter[str]:
     """Mask the documents of a file or collection into a file of JSON lines; a dry run writes nothing.
 
@@ -107,6 +118,10 @@ def anonymise_file(
         sheet: A CSV for people to check: a sample of the documents, and all in which something is still suspicious.
         share: The share of documents that is drawn for it; the paper checks 1%.
         seed: Of the draw, by document.
+        skip_bad: Leave out and count a document in which the rules still find something, instead of stopping.
+
+    Raises:
+        CurateError: Such a document, by name; nothing is written then.
 
     Returns:
         How many documents there were, and what was masked, refused, left to doubt and put on the sheet.
@@ -117,6 +132,15 @@ def anonymise_file(
 
     def records() -> Iterator[dict[str, Any]]:
         for done in anonymise(read_documents(source), asker):
+            if done.problems and not skip_bad:
+                raise CurateError(
+                    f"the document {done.document.id!r}: {done.problems[0]}; nothing was published: correct it, "
+                    f"or leave "
+                    "such documents out with --skip-bad"
+                )
+            if done.problems:
+                counts["left_out"] += 1
+                continue
             counts.update(
                 documents=1,
                 by_rules=done.by_rules.total(),
@@ -152,13 +176,13 @@ def _sheet_row(done: Anonymised) -> tuple[str, ...]:
 
 
 def _opened(document: Document, asker: Asker | None) -> _Open:
-    masker, counted = Masker(), Counter[str]()
-    # Names of the text are known in the title too, and the other way round.
-    masker.learn(f"{document.title}\n{document.text}")
-    title, text = (masker.mask(part) for part in (document.title, document.text))
-    counted.update(span.kind for span in (*title.spans, *text.spans))
-    masked = document._replace(title=title.text, text=text.text)
-    return _Open(masked, masker, counted, list(_pieces(masked.content, asker)) if asker is not None else [])
+    masker = Masker()
+    # A field of the metadata says what stands in it; names of the text are known there and in the title too.
+    record = {"metadata": dict(document.metadata), "title": document.title, "text": document.text}
+    done = mask_record(record, masker)
+    masked = document._replace(**done.record)
+    pieces = list(_pieces(masked.content, asker)) if asker is not None else []
+    return _Open(masked, masker, done.counts, pieces, done.problems)
 
 
 def _pieces(text: str, asker: Asker) -> Iterator[str]:
@@ -206,8 +230,10 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
     for finding in sorted(set(one.findings), key=lambda one: (-len(one.text), one)):
         word = KINDS[finding.kind][0 if _HAN.search(MASK.sub("", f"{document.title}{document.text}")) else 1]
         put = _replacer(finding.text, f"[{word}{one.masker.counters.get(finding.kind, 0) + 1}]")
-        changed = document._replace(title=put(document.title), text=put(document.text))
-        if not _plausible(finding) or changed == document:
+        changed = document._replace(
+            title=put(document.title), text=put(document.text), metadata=_put_all(put, document.metadata)
+        )
+        if not _plausible(finding, document) or changed == document:
             refused.append(finding)
             continue
         one.masker.counters[finding.kind] = one.masker.counters.get(finding.kind, 0) + 1
@@ -218,10 +244,23 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
     left = (*validate(title, strict=True), *validate(text, strict=True))
     complete = not asked or one.answered == len(one.pieces)
     final = document._replace(title=title, text=text)
-    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), left, complete)
+    found = sorted({span.kind for span in (*validate(title), *validate(text))})
+    problems = (*one.problems, *(f"the text still has what looks like {kind}" for kind in found))
+    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), left, problems, complete)
 
 
-def _plausible(finding: Finding) -> bool:
+def _put_all(put: Callable[[str], str], metadata: Metadata) -> dict[str, Any]:
+    def of(value: Any) -> Any:
+        return (
+            [of(item) for item in value] if isinstance(value, list) else put(value) if isinstance(value, str) else value
+        )
+
+    return {name: of(value) for name, value in metadata.items()}
+
+
+def _plausible(finding: Finding, document: Document) -> bool:
+    if finding.kind == "name" and names_a_thing(finding.text, document.content):
+        return False  # 帕金森病 is no person, whatever a model says
     shape = _PLAUSIBLE.get(finding.kind)
     short = len(finding.text) <= _LONGEST.get(finding.kind, 60)
     return len(finding.text) > 1 and short and (shape is None or shape.search(finding.text) is not None)
