@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import io
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from suwen.errors import SuwenError
 
@@ -71,6 +72,16 @@ def replacing(file: Path) -> Iterator[BinaryIO]:
     finally:
         unfinished.unlink(missing_ok=True)
     sync(file.parent)
+
+
+@contextmanager
+def replacing_text(file: Path) -> Iterator[TextIO]:
+    """As :func:`replacing`, for text in UTF-8 with its line ends as they are."""
+    with replacing(file) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="")
+        yield text
+        text.flush()
+        text.detach()
 
 
 def write_bytes(file: Path, data: bytes) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
 from suwen.corpora.files import CorpusError
-from suwen.corpora.masked_files import mask_documents, sample
+from suwen.corpora.masked_files import mask_documents, mask_file, sample
 
 NOTES = [
     {
@@ -42,7 +43,7 @@ def test_every_text_of_a_record_is_masked_and_numbers_start_again(notes: Path) -
         "id": 8,
         "title": "随访",
         "text": "患者[姓名1]，女。帕金森病稳定。",
-        "more": {"phone": "电话[电话1]"},
+        "more": {"phone": "[电话1]"},
     }
 
 
@@ -61,8 +62,12 @@ def test_a_text_file_is_one_document_and_bad_input_is_named(tmp_path: Path) -> N
     assert done.line() == "医师签名：[姓名1]\n[姓名1] 记录\n"
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"text": 1}\n[2]\n', encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"bad\.jsonl:2"):
-        list(mask_documents(bad))
+    assert [bool(done.problems) for done in mask_documents(bad)] == [False, True]
+    with pytest.raises(CorpusError, match=r"bad\.jsonl:2: a JSON list.*--skip-bad"):
+        mask_file(bad, io.StringIO())
+    out = io.StringIO()
+    counts = mask_file(bad, out, skip_bad=True)
+    assert (counts.documents, counts.bad, out.getvalue()) == (1, 1, '{"text": 1}\n')
     with pytest.raises(CorpusError, match="does not say what it is"):
         list(mask_documents(tmp_path / "note.what"))
 

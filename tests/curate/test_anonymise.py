@@ -37,8 +37,8 @@ def test_what_the_rules_missed_is_masked_everywhere_and_by_type(ask) -> None:
         sent = server.log[0][1]["messages"][1]["content"]
     # The model sees nothing that the rules have found.
     assert "王小明" not in sent and "13912345678" not in sent
-    assert done.document.text == "患者[姓名1]，电话[电话1]，小名[姓名2]，住[地址1]，微信[电话2]。[姓名2]诉头痛。"
-    assert done.by_rules == {"name": 1, "phone": 1} and len(done.by_model) == 3
+    assert done.document.text == "患者[姓名1]，电话[电话1]，小名[姓名2]，住[地址1]，微信[账号1]。[姓名2]诉头痛。"
+    assert done.by_rules == {"name": 1, "phone": 1, "account": 1} and len(done.by_model) == 2
     assert done.refused == () and done.left == () and done.complete
 
 
@@ -54,6 +54,36 @@ def test_what_is_not_there_or_not_plausible_is_refused(ask) -> None:
         (done,) = masked(ask, server.url, "患者王小明，患糖尿病，头痛三天。")
     assert done.document.text == "患者[姓名1]，患糖尿病，头痛三天。"
     assert len(done.refused) == 5 and done.by_model == ()
+
+
+def test_an_illness_that_a_model_calls_a_name_stays(ask) -> None:
+    found = [{"kind": "name", "text": said} for said in ("帕金森病", "帕金森", "石大夫", "阿强")]
+    with Server(lambda _: json.dumps({"found": found})) as server:
+        (done,) = masked(ask, server.url, "阿强患帕金森病，外用石大夫膏。")
+    assert done.document.text == "[姓名1]患帕金森病，外用石大夫膏。"
+    assert {finding.text for finding in done.refused} == {"帕金森病", "帕金森", "石大夫"}
+
+
+def test_metadata_is_masked_by_the_names_of_its_fields() -> None:
+    metadata = {"姓名": "王建国", "age": 46, "phone": 13912345678, "tags": ["王建国", "流感"]}
+    (done,) = anonymise([Document("d", "王建国诉头痛。", "", metadata)])
+    assert done.document.text == "[姓名1]诉头痛。"
+    assert done.document.metadata == {"姓名": "[姓名1]", "age": 46, "phone": "[电话1]", "tags": ["[姓名1]", "流感"]}
+
+
+def test_a_document_that_fails_stops_the_run_or_is_counted(ask, tmp_path: Path) -> None:
+    rows = [{"_id": "a", "text": "头痛。", "姓名": "K-9 #7 xx"}, {"_id": "b", "text": "患者王小明，男。"}]
+    write_lines(tmp_path / "notes.jsonl", rows)
+    to = tmp_path / "masked.jsonl"
+    with Server(play) as server:
+        with pytest.raises(
+            CurateError, match=r"the document 'a': the field 'metadata\.姓名' should hold a name.*--skip-bad"
+        ):
+            anonymise_file(tmp_path / "notes.jsonl", to, ask(server.url))
+        assert not to.exists()
+        counts = anonymise_file(tmp_path / "notes.jsonl", to, ask(server.url), skip_bad=True)
+    assert (counts["documents"], counts["left_out"]) == (1, 1)
+    assert [json.loads(line)["text"] for line in to.read_text(encoding="utf-8").splitlines()] == ["患者[姓名1]，男。"]
 
 
 def test_latin_names_are_masked_as_whole_words_only(ask) -> None:

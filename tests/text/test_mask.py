@@ -91,7 +91,7 @@ def test_the_sentences_made_of_them_are_frozen_too() -> None:
 
 def test_the_invented_sentences_have_ten_kinds_and_say_where() -> None:
     made = sentences(2028, seed=2)
-    assert {gold.kind for sentence in made for gold in sentence.gold} == set(KINDS) == set(SLOT_KINDS.values())
+    assert {gold.kind for sentence in made for gold in sentence.gold} == set(SLOT_KINDS.values()) < set(KINDS)
     assert made[0].text[slice(*made[0].gold[0][:2])].isalnum() and len(made[0].text[slice(*made[0].gold[0][:2])]) == 18
     assert sum(sentence.held_out for sentence in made) > 400
     assert sentences(200, seed=2) == made[:200] != sentences(200, seed=3)

@@ -201,6 +201,7 @@ def anonymise(
     sheet: Annotated[Path | None, typer.Option("--sheet", help="A CSV for people to check.")] = None,
     share: Annotated[float, typer.Option("--share", help="The share of documents in it.")] = 0.01,
     seed: Seed = 0,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out and count documents that fail.")] = False,
     json: Json = False,
 ) -> None:
     """Mask personal data by rules (as `suwen mask`), then by what a model still finds. Use a model of your own house.
@@ -208,7 +209,7 @@ def anonymise(
     Example: `suwen curate anonymise notes.jsonl masked.jsonl -m small --sheet check.csv --dry-run`
     """
     with asking(session, "documents") as asker:
-        counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed)
+        counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed, skip_bad=skip_bad)
     show_outcome(asker, counts, json, out=to)
     if counts["suspicious"] and not session.dry_run:
         say(f"{counts['suspicious']} documents still look personal: check them by hand (--sheet)")

@@ -12,6 +12,7 @@ import typer
 from suwen.cli.options import Json
 from suwen.cli.output import print_json, say
 from suwen.corpora.masked_files import mask_file
+from suwen.durable import replacing_text
 from suwen.text.mask import KINDS, MaskError
 
 mask_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -27,9 +28,12 @@ def mask(
     sample: Annotated[int, typer.Option(min=0, help="Write a CSV of so many masked sentences to check instead.")] = 0,
     seed: Annotated[int, typer.Option(help="Draws the sample.")] = 0,
     encoding: Annotated[str, typer.Option(help="The encoding of the file.")] = "utf-8",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out and count records that fail.")] = False,
     json: Json = False,
 ) -> None:
     """Mask names, numbers and addresses of people; the same person has the same mask all over a document.
+
+    The name of a field says what stands in it (姓名, phone). A record that still looks personal stops the run.
 
     Example: `suwen mask notes.jsonl --field text --out masked.jsonl`, or `suwen mask notes.jsonl --sample 100`
     """
@@ -38,12 +42,13 @@ def mask(
     if to is not None and to.exists() and to.samefile(source):
         raise MaskError(f"{to} is the file being read: name another with --out")
     with ExitStack() as open_files:
-        stream = open_files.enter_context(to.open("w", encoding="utf-8", newline="")) if to else sys.stdout
-        keys = open_files.enter_context(key.open("w", encoding="utf-8")) if key else None
+        stream = open_files.enter_context(replacing_text(to)) if to else sys.stdout
+        keys = open_files.enter_context(replacing_text(key)) if key else None
         options = {"kinds": kind, "fields": field or (), "encoding": encoding}
-        counts = mask_file(source, stream, key=keys, count=sample, seed=seed, **options)
+        counts = mask_file(source, stream, key=keys, count=sample, seed=seed, skip_bad=skip_bad, **options)
     if json:
-        print_json({"documents": counts.documents, "masks": dict(counts.masks)})
+        print_json({"documents": counts.documents, "masks": dict(counts.masks), "left_out": counts.bad})
     else:
         put = ", ".join(f"{name} {count}" for name, count in counts.masks.most_common()) or "nothing to mask"
-        say(f"{source}: {counts.documents} documents; {put}")
+        left_out = f"; {counts.bad} left out" if counts.bad else ""
+        say(f"{source}: {counts.documents} documents; {put}{left_out}")

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
-from suwen.corpora.files import CorpusError, read_text
-from suwen.corpora.tabular import format_of, records
-from suwen.text.mask import Masker, kinds_in
+from suwen.corpora.files import BadRecord, CorpusError, read_text
+from suwen.corpora.masked_records import mask_record
+from suwen.corpora.tabular import format_of, rows
+from suwen.text.mask import Masker, kinds_in, validate
 from suwen.text.split import sentences
 
 _T = TypeVar("_T")
@@ -29,6 +30,7 @@ class MaskedDocument(NamedTuple):
     content: str | dict[str, Any]
     counts: Counter[str]
     key: dict[str, str]
+    problems: tuple[str, ...] = ()
 
     def line(self) -> str:
         """What to write: the text as it is, or the record as a line of JSON."""
@@ -58,31 +60,45 @@ def mask_documents(
         encoding: the encoding of the file.
 
     Raises:
-        CorpusError: the file cannot be read, a record is bad, or none of ``fields`` is in a record.
+        CorpusError: the file cannot be read, or none of ``fields`` is in a record. A record that cannot be parsed, or
+            that still looks personal, comes with its ``problems``: whoever publishes looks at them first.
         MaskError: one of ``kinds`` is not known.
     """
     format = format_of(path)
     if format is None:
         raise CorpusError(f"{path}: the name does not say what it is; name it .txt, .md, .jsonl, .json or .csv")
     if format == "text":
-        yield _masked(str(path), read_text(path, encoding), Masker(kinds), ())
+        yield _masked_text(str(path), read_text(path, encoding), Masker(kinds))
         return
-    for place, record in records(path, format, encoding):
+    for place, record in rows(path, format, encoding):
+        if isinstance(record, BadRecord):
+            yield MaskedDocument(place, {}, Counter(), {}, (str(record).removeprefix(f"{place}: "),))
+            continue
         if fields and not set(fields) & set(record):
             raise CorpusError(f"{place}: has none of the fields {', '.join(fields)}; it has {', '.join(record)}")
-        yield _masked(place, dict(record), Masker(kinds), fields)
+        masker = Masker(kinds)
+        done = mask_record(record, masker, fields)
+        yield MaskedDocument(place, done.record, done.counts, masker.key, tuple(done.problems))
 
 
 @dataclass
 class MaskCounts:
-    """How many documents were read, and how many masks of each kind were put."""
+    """How many documents were masked, how many masks of each kind were put, and how many documents were left out."""
 
     documents: int = 0
     masks: Counter[str] = field(default_factory=Counter)
+    bad: int = 0
 
 
 def mask_file(
-    path: Path, to: TextIO, *, key: TextIO | None = None, count: int = 0, seed: int = 0, **options: Any
+    path: Path,
+    to: TextIO,
+    *,
+    key: TextIO | None = None,
+    count: int = 0,
+    seed: int = 0,
+    skip_bad: bool = False,
+    **options: Any,
 ) -> MaskCounts:
     """Write a file masked, or a sample of its sentences as CSV for a person to check.
 
@@ -92,12 +108,25 @@ def mask_file(
         key: where to write what the masks stand for, a line of JSON for each document that has some.
         count: so many sentences are sampled; 0 writes the documents.
         seed: draws the sample.
+        skip_bad: leave out and count a document that cannot be read or still looks personal after masking.
         options: as for :func:`mask_documents`.
+
+    Raises:
+        CorpusError: also for the first such document, unless they are skipped; what is written by then is for nobody.
     """
     counts = MaskCounts()
 
     def counted() -> Iterator[MaskedDocument]:
         for document in mask_documents(path, **options):
+            if document.problems and not skip_bad:
+                raise CorpusError(
+                    f"{document.place}: {document.problems[0]}; nothing was published: correct the record, or "
+                    f"leave such "
+                    "records out with --skip-bad"
+                )
+            if document.problems:
+                counts.bad += 1
+                continue
             counts.documents += 1
             counts.masks.update(document.counts)
             if key is not None and document.key:
@@ -119,33 +148,16 @@ def sample(documents: Iterable[MaskedDocument], count: int, seed: int = 0) -> li
     masked, bare = _Reservoir[Checked](count - count // 2, chance), _Reservoir[Checked](count // 2, chance)
     for document in documents:
         for text in _texts(document.content):
-            for row in _rows(document.place, text):
+            for row in _to_check(document.place, text):
                 (masked if row.kinds else bare).offer(row)
     return [*masked.kept, *bare.kept]
 
 
-def _masked(place: str, content: str | dict[str, Any], masker: Masker, fields: Collection[str]) -> MaskedDocument:
-    counts: Counter[str] = Counter()
-    if isinstance(content, str):
-        return MaskedDocument(place, _mask(content, masker, counts), counts, masker.key)
-    chosen = {name: value for name, value in content.items() if not fields or name in fields}
-    # A name may stand bare in the title and with its title in the text.
-    for text in _texts(chosen):
-        masker.learn(text)
-    done = content | {name: _mask(value, masker, counts) for name, value in chosen.items()}
-    return MaskedDocument(place, done, counts, masker.key)
-
-
-def _mask(value: Any, masker: Masker, counts: Counter[str]) -> Any:
-    if isinstance(value, str):
-        text, spans = masker.mask(value)
-        counts.update(span.kind for span in spans)
-        return text
-    if isinstance(value, list):
-        return [_mask(item, masker, counts) for item in value]
-    if isinstance(value, Mapping):
-        return {name: _mask(item, masker, counts) for name, item in value.items()}
-    return value
+def _masked_text(place: str, text: str, masker: Masker) -> MaskedDocument:
+    done = masker.mask(text)
+    left = sorted({span.kind for span in validate(done.text) if span.kind in masker.kinds})
+    problems = tuple(f"the text still has what looks like {kind}" for kind in left)
+    return MaskedDocument(place, done.text, Counter(span.kind for span in done.spans), masker.key, problems)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -156,7 +168,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _rows(place: str, text: str) -> Iterator[Checked]:
+def _to_check(place: str, text: str) -> Iterator[Checked]:
     pieces = ["", *(text[start:end] for start, end in sentences(text)), ""]
     for before, sentence, after in zip(pieces, pieces[1:], pieces[2:], strict=False):
         yield Checked(place, " ".join(sorted(set(kinds_in(sentence)))), before, sentence, after)

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from suwen.corpora.masked_records import mask_record
 from suwen.corpora.readers import read_records
 from suwen.corpora.record_fields import document_fields
 from suwen.corpora.records import Document
@@ -26,12 +27,12 @@ from suwen.durable import write_lines
 from suwen.llm.asker import LEAST_TOKENS, Asker
 from suwen.llm.requests import Request, estimate
 from suwen.llm.token_estimate import estimate_tokens
-from suwen.text.mask import KINDS, MASK, Masker, Span, validate
+from suwen.text.mask import KINDS, MASK, Masker, Span, names_a_thing, validate
 from suwen.text.split import sentences
 
 _HAN = re.compile("[\u3400-\u9fff]")
 _COLUMNS = ("document", "text", "masked by rules", "masked by the model", "still suspicious", "right")
-_COUNTED = ("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check")
+_COUNTED = ("documents", "by_rules", "by_model", "refused", "suspicious", "incomplete", "to_check", "left_out")
 _LONGEST = {"name": 40, "address": 120}
 _PLAUSIBLE: dict[str, re.Pattern[str]] = {
     "email": re.compile("@"),
@@ -61,6 +62,7 @@ class Anonymised:
         by_model: What the model's pass masked.
         refused: Findings of the model that were not masked: not in the text, or not plausible.
         left: What still looks personal, by shape alone.
+        problems: Why it must not be published: what the rules still find in it.
         complete: Whether the model answered for all of it; True where none was asked.
     """
 
@@ -69,6 +71,7 @@ class Anonymised:
     by_model: tuple[Finding, ...] = ()
     refused: tuple[Finding, ...] = ()
     left: tuple[Span, ...] = ()
+    problems: tuple[str, ...] = ()
     complete: bool = True
 
 
@@ -80,6 +83,7 @@ class _Open:
     masker: Masker
     by_rules: Counter[str]
     pieces: list[str]
+    problems: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     answered: int = 0
 
@@ -99,7 +103,14 @@ def anonymise(documents: Iterable[Document], asker: Asker | None = None) -> Iter
 
 
 def anonymise_file(
-    source: Path, to: Path, asker: Asker, *, sheet: Path | None = None, share: float = 0.01, seed: int = 0
+    source: Path,
+    to: Path,
+    asker: Asker,
+    *,
+    sheet: Path | None = None,
+    share: float = 0.01,
+    seed: int = 0,
+    skip_bad: bool = False,
 ) -> Counter[str]:
     """Mask the documents of a file or collection into a file of JSON lines; a dry run writes nothing.
 
@@ -111,6 +122,10 @@ def anonymise_file(
         sheet: A CSV for people to check: a sample of the documents, and all in which something is still suspicious.
         share: The share of documents that is drawn for it; the paper checks 1%.
         seed: Of the draw, by document.
+        skip_bad: Leave out and count a document in which the rules still find something, instead of stopping.
+
+    Raises:
+        CurateError: Such a document, by name; nothing is written then.
 
     Returns:
         How many documents there were, and what was masked, refused, left to doubt and put on the sheet.
@@ -128,6 +143,15 @@ def anonymise_file(
 
     def records() -> Iterator[dict[str, Any]]:
         for done in anonymise(documents(), asker):
+            record = whole.popleft()
+            if done.problems and not skip_bad:
+                raise CurateError(
+                    f"the document {done.document.id!r}: {done.problems[0]}; nothing was published: correct it, or "
+                    "leave such documents out with --skip-bad"
+                )
+            if done.problems:
+                counts["left_out"] += 1
+                continue
             counts.update(
                 documents=1,
                 by_rules=done.by_rules.total(),
@@ -139,7 +163,7 @@ def anonymise_file(
             drawn = random.Random(f"{seed}:{done.document.id}").random() < share
             if drawn or done.left or not done.complete:
                 rows.append(_sheet_row(done))
-            yield _as_it_was(whole.popleft(), done.document)
+            yield _as_it_was(record, done.document)
 
     if asker.dry_run:
         deque(records(), 0)
@@ -185,20 +209,14 @@ def _sheet_row(done: Anonymised) -> tuple[str, ...]:
 
 
 def _opened(document: Document, asker: Asker | None) -> _Open:
-    masker, counted = Masker(), Counter[str]()
-    # Names of the text are known in the title too, and the other way round.
-    masker.learn(f"{document.title}\n{document.text}")
-
-    def masked_part(part: str) -> str:
-        done = masker.mask(part)
-        counted.update(span.kind for span in done.spans)
-        return done.text
-
-    title, text = masked_part(document.title), masked_part(document.text)
+    masker = Masker()
+    # A field says by its name what stands in it; names of the text are known there and in the title too.
+    record = {"metadata": _everywhere(document.metadata, str), "title": document.title, "text": document.text}
+    done = mask_record(record, masker)
+    masked = document._replace(**done.record)
     # What else the record says goes out, too; the model is not shown it.
-    others = _everywhere(document.metadata, masked_part)
-    masked = document._replace(title=title, text=text, metadata=others)
-    return _Open(masked, masker, counted, list(_pieces(masked.content, asker)) if asker is not None else [])
+    pieces = list(_pieces(masked.content, asker)) if asker is not None else []
+    return _Open(masked, masker, done.counts, pieces, done.problems)
 
 
 def _pieces(text: str, asker: Asker) -> Iterator[str]:
@@ -248,7 +266,7 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
         put = _replacer(finding.text, f"[{word}{one.masker.counters.get(finding.kind, 0) + 1}]")
         others = _everywhere(document.metadata, put)
         changed = document._replace(title=put(document.title), text=put(document.text), metadata=others)
-        if not _plausible(finding) or changed == document:
+        if not _plausible(finding, document) or changed == document:
             refused.append(finding)
             continue
         one.masker.counters[finding.kind] = one.masker.counters.get(finding.kind, 0) + 1
@@ -266,10 +284,14 @@ def _closed(one: _Open, *, asked: bool) -> Anonymised:
     others = _everywhere(document.metadata, checked)
     complete = not asked or one.answered == len(one.pieces)
     final = document._replace(title=title, text=text, metadata=others)
-    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), tuple(left), complete)
+    found = sorted({span.kind for span in (*validate(title), *validate(text))})
+    problems = (*one.problems, *(f"the text still has what looks like {kind}" for kind in found))
+    return Anonymised(final, one.by_rules, tuple(taken), tuple(refused), tuple(left), problems, complete)
 
 
-def _plausible(finding: Finding) -> bool:
+def _plausible(finding: Finding, document: Document) -> bool:
+    if finding.kind == "name" and names_a_thing(finding.text, document.content):
+        return False  # 帕金森病 is no person, whatever a model says
     shape = _PLAUSIBLE.get(finding.kind)
     short = len(finding.text) <= _LONGEST.get(finding.kind, 60)
     return len(finding.text) > 1 and short and (shape is None or shape.search(finding.text) is not None)

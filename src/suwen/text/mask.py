@@ -1,6 +1,6 @@
 """Masking of personal data: finds it by rules and puts a mask of its kind there, the same for the same person.
 
-The rules are in ``mask_numbers``, ``mask_zh`` and ``mask_en``. Nothing here asks a model.
+The rules are in ``mask_numbers``, ``mask_places``, ``mask_zh`` and ``mask_en``. Nothing here asks a model.
 """
 
 from __future__ import annotations
@@ -10,36 +10,38 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 from typing import NamedTuple
 
 from suwen.errors import SuwenError
-from suwen.text import mask_en, mask_numbers, mask_zh
-from suwen.text.mask_view import HAN, Place, Rule, View, apart, compiled
+from suwen.text import mask_en, mask_numbers, mask_places, mask_zh
+from suwen.text.mask_context import THING_AFTER
+from suwen.text.mask_view import HAN, Found, Place, Rule, View, apart, compiled
 
 #: The kinds of personal data, each with the word its masks carry in a Chinese and in an English text.
 KINDS: dict[str, tuple[str, str]] = {
     "id_card": ("身份证", "IDCARD"),
+    "passport": ("护照", "PASSPORT"),
     "bank_card": ("银行卡", "BANKCARD"),
     "email": ("邮箱", "EMAIL"),
     "ssn": ("社保号", "SSN"),
+    "insurance": ("保险号", "INSURANCE"),
     "birth": ("出生日期", "BIRTH"),
     "phone": ("电话", "PHONE"),
+    "account": ("账号", "ACCOUNT"),
     "record": ("病历号", "RECORD"),
     "bed": ("床号", "BED"),
+    "plate": ("车牌", "PLATE"),
+    "url": ("网址", "URL"),
+    "ip": ("IP地址", "IP"),
     "address": ("地址", "ADDRESS"),
     "name": ("姓名", "NAME"),
 }
 # In the order they run: the surest first, since what one rule takes the next no longer sees.
-_RULES: tuple[tuple[str, Rule], ...] = (
-    ("email", mask_numbers.email),
-    ("id_card", mask_numbers.id_card),
-    ("record", mask_numbers.record),
-    ("bank_card", mask_numbers.bank_card),
-    ("ssn", mask_numbers.ssn),
-    ("birth", mask_numbers.birth),
-    ("phone", mask_numbers.phone),
-    ("bed", mask_numbers.bed),
-    ("address", mask_zh.address),
-    ("address", mask_en.address),
-    ("name", mask_zh.name),
-    ("name", mask_en.name),
+_RULES: tuple[Rule, ...] = (
+    mask_numbers.signed,
+    mask_numbers.labelled,
+    mask_numbers.shaped,
+    mask_places.chinese,
+    mask_places.american,
+    mask_zh.names,
+    mask_en.names,
 )
 #: A mask as it stands in a text.
 MASK = re.compile(
@@ -47,8 +49,12 @@ MASK = re.compile(
 )
 _KIND_OF = {word: kind for kind, words in KINDS.items() for word in words}
 _ANY_HAN = re.compile(f"[{HAN}]")
-_LATIN_WORD = compiled(r"[A-Z]\.|[A-Za-z]+(?:['-][A-Za-z]+)*")
-_LONGEST_LATIN_NAME = 5  # words
+_SHORTEST_VALUE = 5  # a bed or a ward is too short to be looked for elsewhere
+_THING_WITHIN = compiled(
+    r"(?:病|综合[征症]|征|症|膏|丸|散|汤|颗粒|胶囊|口服液|试验|量表|评分)$"
+    r"|(?i: (?:disease|syndrome|disorder|palsy|sign|test|nodule|score|scale|procedure|fracture|lymphoma)s?)$"
+)
+_SENTENCE_END = re.compile("[。！？!?]")
 # Shapes alone, whatever stands before them and whether or not their check digits are right.
 _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("email", re.compile(r"[^\s@]{1,64}@[a-zA-Z0-9-]{1,63}\.[a-zA-Z]{2,}")),
@@ -98,6 +104,7 @@ class Masker:
         self._masks: dict[tuple[str, str], str] = {}
         self._originals: dict[str, str] = {}
         self._names: set[str] = set()
+        self._values: dict[str, str] = {}
 
     @property
     def key(self) -> dict[str, str]:
@@ -108,6 +115,23 @@ class Masker:
         """Take the names of ``text`` to mind without masking it, so that they are known in every passage."""
         self._find(text)
 
+    def know(self, value: str, kind: str) -> None:
+        """Take to mind that ``value`` is personal, so that it is masked wherever it stands in the document.
+
+        >>> masker = Masker()
+        >>> masker.know("AB-7731", "record")
+        >>> masker.mask("Sample of AB-7731, 5 mg").text
+        'Sample of [RECORD1], 5 mg'
+        """
+        if kind == "name":
+            self._names.update(_forms(value))
+        elif len(value) >= _SHORTEST_VALUE:
+            self._values[View.of(value).folded] = kind
+
+    def mask_of(self, value: str, kind: str, *, chinese: bool) -> str:
+        """The mask of a whole value, as of the field of a record."""
+        return self._mask_of(kind, value, 0 if chinese else 1)
+
     def mask(self, text: str) -> Masked:
         """Mask ``text``. Masks already there stay as they are, and their numbers are not given again."""
         for old in MASK.finditer(text):
@@ -116,38 +140,51 @@ class Masker:
                 self.counters[kind] = max(self.counters.get(kind, 0), int(old["number"]))
         language = 0 if _ANY_HAN.search(MASK.sub("", text)) else 1
         spans = []
-        for (start, end), kind in self._find(text):
+        for start, end, kind in self._find(text):
             original = text[start:end]
             spans.append(Span(start, end, kind, self._mask_of(kind, original, language), original))
         return Masked(_replaced(text, spans), spans)
 
-    def _find(self, text: str) -> list[tuple[Place, str]]:
+    def _find(self, text: str) -> list[Found]:
         """Everything the rules and the known names find, looked for until nothing new turns up.
 
         A mask can uncover the next find, as a closed bracket ends a name; going on until the view is still is what
-        makes masking twice the same as masking once.
+        makes masking twice the same as masking once. After the first look only sentences with news are looked at:
+        no rule reaches over the end of a Chinese sentence.
         """
         view = View.of(text, (Place(*old.span()) for old in MASK.finditer(text)))
-        places: list[tuple[Place, str]] = []
-        while True:
-            fresh = []
-            for kind, rule in self._rules():
-                taken = apart(rule(view))
-                view = view.without(taken)
-                fresh += [(place, kind) for place in taken]
-                if kind == "name":
-                    self._names.update(form for place in taken for form in _forms(text[place.start : place.end]))
-            if not fresh:
-                return sorted(places)
-            places += fresh
+        places: list[Found] = []
+        regions = [Place(0, len(text))]
+        while regions:
+            fresh: list[Found] = []
+            for region in regions:
+                for rule in _RULES:
+                    taken = self._taken(rule, view, region)
+                    view = view.without(taken)
+                    fresh += taken
+            self._names.update(
+                form for one in fresh if one.kind == "name" for form in _forms(text[one.start : one.end])
+            )
+            again = self._taken(self._known_names, view, Place(0, len(text)))
+            view = view.without(again)
+            places += (fresh := fresh + again)
+            regions = _sentences_of(view.folded, fresh)
+        return sorted(places)
 
-    def _rules(self) -> Iterator[tuple[str, Rule]]:
-        yield from ((kind, rule) for kind, rule in _RULES if kind in self.kinds)
-        if "name" in self.kinds:
-            yield "name", self._known_names
+    def _taken(self, rule: Rule, view: View, region: Place) -> list[Found]:
+        start, end = region
+        part = view if (start, end) == (0, len(view.plain)) else View(view.plain[start:end], view.folded[start:end])
+        found = [one for one in rule(part) if one.kind in self.kinds]
+        return [Found(one.start + start, one.end + start, one.kind) for one in apart(found)] if found else found
 
-    def _known_names(self, view: View) -> Iterator[Place]:
-        """Names met before, wherever they stand."""
+    def _known_names(self, view: View) -> Iterator[Found]:
+        """Names and values met before, wherever they stand."""
+        if self._values:
+            known = "|".join(map(re.escape, sorted(self._values, key=len, reverse=True)))
+            for match in re.finditer(rf"(?<![0-9a-z])(?:{known})(?![0-9a-z])", view.folded):
+                yield Found(*match.span(), self._values[match[0]])
+        if not self._names:
+            return
         han = {name for name in self._names if _ANY_HAN.search(name)}
         yield from _han_mentions(view.folded, han)
         yield from _latin_mentions(view.plain, self._names - han)
@@ -201,12 +238,27 @@ def validate(text: str, *, strict: bool = False) -> list[Span]:
     places = Masker()._find(text)
     if strict:
         view = View.of(text, [*(Place(*old.span()) for old in MASK.finditer(text))])
-        view = view.without(place for place, _ in places)
+        view = view.without(places)
         for kind, shape in _SHAPES:
-            taken = apart(Place(*match.span()) for match in shape.finditer(view.plain))
+            taken = apart(Found(*match.span(), kind) for match in shape.finditer(view.plain))
             view = view.without(taken)
-            places += [(place, kind) for place in taken]
-    return [Span(start, end, kind, "", text[start:end]) for (start, end), kind in sorted(places)]
+            places += taken
+    return [Span(start, end, kind, "", text[start:end]) for start, end, kind in sorted(places)]
+
+
+def names_a_thing(name: str, text: str) -> bool:
+    """Whether ``name`` is an illness, a sign or a preparation wherever it stands in ``text``, and nobody.
+
+    >>> names_a_thing("帕金森", "患者有帕金森病。"), names_a_thing("王建国", "患者王建国有帕金森病。")
+    (True, False)
+    """
+    view = View.of(text)
+    plain = View.of(name).plain
+    ends = [match.end() for match in re.finditer(re.escape(plain), view.plain)]
+    own = _THING_WITHIN.search(plain)
+    return bool(own) or (
+        bool(ends) and all(THING_AFTER.match(view.folded, end) or mask_en.of_a_thing(view.plain, end) for end in ends)
+    )
 
 
 def kinds_in(text: str) -> list[str]:
@@ -216,6 +268,18 @@ def kinds_in(text: str) -> list[str]:
     ['name', 'phone']
     """
     return [_KIND_OF[mask["word"]] for mask in MASK.finditer(text)]
+
+
+def _sentences_of(text: str, found: Iterable[Found]) -> list[Place]:
+    """The sentences in which something was found."""
+    regions: list[Place] = []
+    for one in sorted(found):
+        if regions and one.start < regions[-1].end:
+            continue
+        end = _SENTENCE_END.search(text, one.end)
+        start = max(text.rfind(mark, 0, one.start) for mark in "。！？!?") + 1
+        regions.append(Place(start, end.end() if end else len(text)))
+    return regions
 
 
 def _known(kinds: Collection[str] | None) -> frozenset[str]:
@@ -249,36 +313,35 @@ def _canonical(kind: str, original: str) -> str:
 
 
 def _forms(name: str) -> Iterator[str]:
-    """The ways a name may stand in the text again. A surname alone is no proof of the same person."""
+    """The ways a name may stand in the text again: whole, the other way round, and a Latin one by either part."""
     if _ANY_HAN.search(name):
         if len(name) > 1:
             yield View.of(name).folded
         return
-    last, comma, first = View.of(name).plain.partition(", ")
+    plain = View.of(name).plain
+    last, comma, first = plain.partition(", ")
     if comma:
         yield f"{first} {last}"
-    if comma or " " in name:
-        yield f"{last}{comma}{first}"
+    yield plain
+    words = plain.replace(",", "").split()
+    yield from (word for word in words if len(word) > 2 and word[0].isupper() and not mask_en.is_common(word))
 
 
-def _han_mentions(text: str, names: Collection[str]) -> Iterator[Place]:
-    firsts = {name[0] for name in names}
-    for start, character in enumerate(text if names else ""):
-        if character not in firsts:
+def _han_mentions(text: str, names: Collection[str]) -> Iterator[Found]:
+    if not names:
+        return
+    for match in re.finditer("|".join(map(re.escape, sorted(names, key=len, reverse=True))), text):
+        # Two characters may be part of a word (张力): they count only where the words of the text leave them whole.
+        if THING_AFTER.match(text, match.end()):
             continue
-        for length in (4, 3, 2):
-            if text[start : start + length] not in names:
-                continue
-            # Two characters may be part of a word (张力): they count only where something ends before them.
-            if length > 2 or not _ANY_HAN.match(text[start - 1 : start]):
-                yield Place(start, start + length)
-                break
+        if len(match[0]) > 2 or mask_zh.stands_alone(text, *match.span()):
+            yield Found(*match.span(), "name")
 
 
-def _latin_mentions(text: str, names: Collection[str]) -> Iterator[Place]:
-    words = [match.span() for match in _LATIN_WORD.finditer(text)] if names else []
-    for number, (start, _) in enumerate(words):
-        for _, end in reversed(words[number + 1 : number + _LONGEST_LATIN_NAME]):
-            if text[start:end] in names:
-                yield Place(start, end)
-                break
+def _latin_mentions(text: str, names: Collection[str]) -> Iterator[Found]:
+    if not names:
+        return
+    known = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    for match in re.finditer(rf"(?<![\w'-])(?:{known})(?![\w-])", text):
+        if len(match[0]) > 2 and not mask_en.of_a_thing(text, match.end()):
+            yield Found(*match.span(), "name")

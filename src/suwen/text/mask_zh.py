@@ -1,216 +1,393 @@
-"""Rules for Chinese names and addresses, on the folded text. The lists of surnames and places stand beside it."""
+"""Rules for names in Chinese characters, on the folded text. How much a sign weighs was learnt."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from suwen.text.mask_view import FILL, HAN, Place, View, apart, compiled
+import rjieba
+
+from suwen.text.mask_context import (
+    COLON,
+    FIELD,
+    FOLLOWED,
+    FORM,
+    HUMAN,
+    KIN_AFTER,
+    SEX,
+    STRONG,
+    SURE_AFTER,
+    THING_AFTER,
+    TITLE_AFTER,
+    before_words,
+)
+from suwen.text.mask_view import FILL, HAN, Found, View, compiled
 
 _NAMES = Path(__file__).with_name("names_zh.txt")
-_LONGEST = 4  # a surname of two characters and a given name of two
-
-# A field of a form: what stands there is a name, whatever it looks like.
-_FORM = compiled(
-    r"(?:姓\s{0,4}名|签名|签字|签章|联系人|监护人|记录者|记录人|陈述者|供史者)(?:\([^()\n]{1,8}\))?(?:\s{0,3}:\s{0,6}|\s{1,6})"
-)
-# A speaker in a dialogue looks the same: here the name must look like one.
-_FIELD = compiled(r"(?:[者人师生士员助刀]|主任|教授|护士长|家属|患儿|经治)(?:\([^()\n]{1,8}\))?\s{0,2}:\s{0,6}")
-_CALLED = compiled(r"(?:我叫|名叫|本名|我是|(?<=[爸妈父母儿女子夫妻哥姐弟妹友他她])叫)(?:做|作)?\s?")
-_LISTED = compiled(rf"{FILL}[、/和及与]\s?")
-_TITLE_BEFORE = compiled(
-    rf"(?:患者|病人|患儿|产妇|孕妇|伤者|死者|逝者|家属|联系人|护士长?|护师|医师|医生|大夫|主任|教授|院长|{FILL}\s?床(?:患者|病人)?)\s{{0,3}}"
-)
-_TITLE_AFTER = compiled(
-    r"\s?(?:(?:副?主任|主治|住院|执业|主管|经治|管床)?(?:医师|医生|护师|护士长|护士|药师|技师)|主任|教授|大夫|院长|先生|女士|小姐)"
-    rf"|\s(?:记录|签名|签字)(?![{HAN}])"
-)
+_WEIGHTS = Path(__file__).with_name("name_weights.json")
+_HAN_RUN = re.compile(f"[{HAN}]{{2,}}")
+_RUN_HERE = re.compile(f"[{HAN}]{{1,6}}")
+_HAN_ONE = re.compile(f"[{HAN}]")
+_REACH = 12
 _SPACED = re.compile(rf"([{HAN}])( {{1,3}})([{HAN}])(?= |$|[^{HAN}])")
-_SEX = compiled(rf"[,\s]{{1,6}}(?:性别\s?:?\s?)?(?:男|女)性?(?![{HAN}])")
-_KIN = compiled(
-    r"\s?\((?:患者|病人)?之?(?:女儿|儿子|妻子|丈夫|父亲|母亲|妻|夫|子|女|父|母|配偶|家属|姐|妹|兄|弟|哥|爱人|监护人)[,):;\s]"
+_COMMON = frozenset(
+    "王李张刘陈杨黄赵吴周徐孙马朱胡郭何林高罗郑梁谢宋唐许韩邓冯曹彭曾肖田董潘袁蔡蒋余于杜叶程魏苏吕丁任卢姚沈钟"
+    "姜崔谭陆范汪廖石金韦"
+    "贾夏付方邹熊白孟秦邱侯江尹薛闫段雷龙史陶贺毛郝顾龚邵万覃武钱戴严莫孔向常汤"
 )
-# What may come right after a name: it closes the name where no punctuation does.
-_FOLLOWS = compiled(
-    rf"$|[^{HAN}]|(?:因|诉|于|今|昨|系|自|主诉|认为|查房|执行|及|与|和|的|在|为|已|曾|来|入院|出院|转|突|反复|近|年|男|女|现|既往|"
-    r"签|行|住|病|家属|先生|女士|主任|医|教授|护|同志|指示|建议|会诊|表示|要求|同意|陪|无|有|否认|拒|向|说|称|术|经|并|由|当|再|复|首|去|至)"
-)
-# Before a name that has its title behind it.
-_LEADS = compiled(
-    rf"(?:^|[^{HAN}]|今日|今晨|昨日|上午|下午|由|请|经|与|和|及|遵|嘱|找|邀|向|是|为|让|给|问|诉|据|报告|医院|[科站室的夫妻子女者随跟在听、])$"
-)
-_HAN_RUN = re.compile(f"[{HAN}]{{1,5}}")
-_AGE = compiled(r",?\s?(?:男|女|\d{1,3}\s?岁)")
 # Surnames that are everyday words before a title: 由医生, 和护士, 应主任.
-_ADVERBS = frozenset("常应那和时于都能向全须尚曾易经从后却")
-_NO_LONE_SURNAME = frozenset(
-    "和于应时向从由都是经全公家单能相后那须须别却尚强高关原代位方成明安常平连通广师党农国母家双"
+_WORDLIKE = frozenset(
+    "常应那和时于都能向全须尚曾易经从后却由是公家单相别强高关原代位方成明安平连通广师党农国母双有为对在将等"
 )
-
-_PLACES = Path(__file__).with_name("places_zh.txt")
-_ADDRESS_LABEL = re.compile(
-    r"(?:住址|地址|现住址?|家住|居住地?(?:于|在)?|住在|居于|户籍(?:所在)?地?址?|户口(?:所在)?地?址?)\s{0,3}[:于在为是]?\s{0,3}"
+_FOOD = frozenset("麦米姜")
+_NO_LONE_TITLE = frozenset(("您好", "你好", "收", "之子", "之女", "之妻", "之夫", "之母", "之父"))
+_LIKELY = frozenset("高方关安易曾")
+_NO_LONE = _WORDLIKE | frozenset("须那")
+_NICK = re.compile(
+    rf"([小老阿])([{HAN}]{{1,2}}?)(?=[,:!?。、\s]|的|你|您|在|住|说|昨|今|明|前|上|这|那|去|来|和|又|也|一|自|"
+    rf"得|腿|头|心|$)"
 )
-_ADDRESS_RUN = re.compile(rf"[{HAN}0-9a-z#-]{{1,70}}")
-_REGION = re.compile(r"省|自治区|市|自治州|州|盟|县|旗|区|镇|乡|街道|村|屯|社区")
-_UNIT = re.compile(
-    r"(?:省|自治区|市|州|盟|县|旗|区|镇|乡|街道|村|屯|庄|社区|小区|大道|路|街|巷|道|胡同|里|苑|园|花园|家园|城|新村|公寓)"
-    r"|[0-9a-z]{1,5}-?[0-9]{0,5}(?:号楼|号院|号|栋|幢|座|单元|室|弄|组|楼|层|门)"
-)
-_DOOR = re.compile(r"[0-9]{1,5}(?:号楼|号院|号|栋|幢|座|单元|室|弄|组|楼)")
-_VILLAGE = re.compile(r"[县区市][^县区市]{1,8}[镇乡][^镇乡]{1,8}村")
-_WIDEST_GAP = 12
+_OWN_SURNAME = compiled(rf"我姓([{HAN}]{{1,2}})(?=[,。;!\s]|$)")
+_DOT = re.compile("[·•・‧∙]")
 
 
 class _Lexicon(NamedTuple):
     surnames: frozenset[str]
     given: frozenset[str]
     words: frozenset[str]
+    foreign: frozenset[str]
 
 
 @cache
 def lexicon() -> _Lexicon:
-    """Surnames, characters of given names, and the beginnings of words that only look like names."""
-    single, double, given, words = _lines(_NAMES)
-    return _Lexicon(frozenset(single) | frozenset(double.split()), frozenset(given), frozenset(words.split()))
+    """Surnames, characters of given names, beginnings of words that only look like names, and of foreign names."""
+    lines = [line for line in _NAMES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    single, double, given, words, foreign = lines
+    surnames = frozenset(single) | frozenset(double.split())
+    return _Lexicon(surnames, frozenset(given), frozenset(words.split()), frozenset(foreign))
 
 
 @cache
-def _place() -> re.Pattern[str]:
-    """Where an address without a label may begin."""
-    provinces, cities = ("|".join(line.split()) for line in _lines(_PLACES))
-    return re.compile(f"(?:{provinces})(?:省|市|(?:壮族|回族|维吾尔)?自治区|特别行政区)?|(?:{cities})市")
+def _learnt() -> dict[str, Any]:
+    return json.loads(_WEIGHTS.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
-def _lines(path: Path) -> list[str]:
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+def weights() -> Mapping[str, float]:
+    """How much each sign of a name counts; ``bias`` is what they have to outweigh."""
+    return _learnt()["weights"]  # type: ignore[no-any-return]
 
 
-def name(view: View) -> Iterator[Place]:
-    """Names in fields and signatures, after a title, before one, and beside a number that is masked."""
+@cache
+def things() -> frozenset[str]:
+    """Words that look like names and recur in medical text (金樱子, 黄连素): names only where something says so."""
+    return frozenset(_learnt()["things"].split())
+
+
+class Candidate(NamedTuple):
+    """What may be a name, and the signs for and against it."""
+
+    start: int
+    end: int
+    signs: tuple[str, ...]
+
+
+def names(view: View) -> Iterator[Found]:
+    """Names in fields and signatures, with a role, a title or a relation beside them, and what reads like a name."""
     text = view.folded
-    places = [place for label in _FORM.finditer(text) if (place := _in_form(text, label.end()))]
-    for label in (_FIELD, _CALLED, _TITLE_BEFORE, _LISTED):
-        places += [place for match in label.finditer(text) if (place := _after(text, match.end()))]
-    for title in (_TITLE_AFTER, _KIN):
-        places += [place for match in title.finditer(text) if (place := _before(text, match.start()))]
-    places += _alone(text)
-    yield from apart(places)
+    yield from (Found(start, end, "name") for start, end in _in_forms(text))
+    yield from (Found(start, end, "name") for start, end in _dotted(text))
+    yield from (Found(start, end, "name") for start, end in _foreign(text))
+    yield from (Found(start, end, "name") for start, end in _lone(text))
+    known = weights()
+    scored = [
+        # 患者高明，男: the role before and the sex behind leave no doubt.
+        (1.0 if _SEXED.issubset(one.signs) else known["bias"] + sum(known.get(sign, 0.0) for sign in one.signs), one)
+        for one in candidates(text)
+    ]
+    taken: list[Candidate] = []
+    used = bytearray(len(text))
+    for _, one in sorted((pair for pair in scored if pair[0] > 0), key=lambda pair: -pair[0]):
+        if not any(used[one.start : one.end]):
+            used[one.start : one.end] = b"\1" * (one.end - one.start)
+            taken.append(one)
+    things = {text[one.start : one.end] for one in taken if THING_AFTER.match(text, one.end)}
+    yield from (Found(one.start, one.end, "name") for one in taken if text[one.start : one.end] not in things)
 
 
-def address(view: View) -> Iterator[Place]:
-    """Addresses after a label, or from a known province or city down to a door or a village."""
-    text = view.folded
-    places = [_address_at(text, label.end(), labelled=True) for label in _ADDRESS_LABEL.finditer(text)]
-    places += [_address_at(text, known.start(), labelled=False) for known in _place().finditer(text)]
-    yield from apart(place for place in places if place)
+def candidates(text: str) -> Iterator[Candidate]:
+    """Everything that begins with a surname and has a word or a sign around it that may belong to a name."""
+    fields = {
+        colon.end() for colon in COLON.finditer(text) if FIELD.search(text[max(0, colon.start() - 14) : colon.start()])
+    }
+    given, known = lexicon().given, lexicon().surnames
+    for match in _surname().finditer(text):
+        start = match.start()
+        size = 2 if text[start : start + 2] in known else 1
+        first = text[start + size : start + size + 1] in given
+        left = "field" if start in fields else _left(text, start)
+        strong = left in STRONG
+        for length in (size + 1, size + 2):
+            name = text[start : start + length]
+            likely = first or (length > size + 1 and name[-1:] in given)
+            if (title := TITLE_AFTER.match(text, start + size)) and len(title[0]) > 1:  # 王先生, 张医生
+                break
+            if (likely or strong) and len(name) == length and _HAN_RUN.fullmatch(name) and "某" not in name:
+                right = _right(text, start + length)
+                if left == "han" and right not in SURE_AFTER:
+                    continue
+                sure = strong or right in ("title", "sex", "kin")
+                if not sure and name in things():
+                    continue
+                token = _token(text, start, length, size)
+                if sure or (token != "inside" and (right != "han" or token in ("nr", "surname+nr"))):
+                    yield Candidate(start, start + length, _signs(text, start, length, size, left, right, token))
 
 
-def _in_form(text: str, start: int) -> Place | None:
-    """The name in a form: all the Chinese characters up to the next sign, when they begin with a surname."""
-    spaced = _SPACED.match(text, start)
-    if spaced and spaced[1] in lexicon().surnames and _given(spaced[3]):
-        return Place(start, spaced.end(3))
-    run = _HAN_RUN.match(text, start)
-    if run is None:
-        return None
-    surname = _surname(run[0])
-    given = run[0][len(surname) :]
-    if surname and 1 <= len(given) <= 2 and (_given(given) or run[0][:2] not in lexicon().words):
-        return Place(start, start + len(run[0]))
-    return _after(text, start)
+@cache
+def _surname() -> re.Pattern[str]:
+    return re.compile(f"[{''.join({name[0] for name in lexicon().surnames})}](?=[{HAN}])")
 
 
-def _after(text: str, start: int) -> Place | None:
-    """The name that begins at ``start``, by its surname and by what follows it; the longer one if both will do."""
-    surname = _surname(text[start : start + _LONGEST])
-    if not surname:
-        return None
-    word = text[start : start + 2] in lexicon().words
-    for length in (len(surname) + 2, len(surname) + 1):
-        # 患者常先, 患儿应适: an adverb with half a word behind it, not a short name.
-        if length == 2 and surname in _ADVERBS and _HAN_RUN.match(text, start + length):
+def _signs(text: str, start: int, length: int, size: int, left: str, right: str, token: str) -> tuple[str, ...]:
+    name = text[start : start + length]
+    given = sum(character in lexicon().given for character in name[size:])
+    shape = "double" if size == 2 else "common" if name[0] in _COMMON else "rare"
+    said = "all" if given == length - size else "some" if given else "none"
+    strong = "strong" if left in STRONG or right in SURE_AFTER else "weak"
+    return (
+        f"left {left}",
+        f"right {right}",
+        f"token {token} {strong}",
+        f"given {said} {length - size}",
+        f"given {said} {strong}",
+        f"surname {shape}",
+        f"{'word' if name[:2] in lexicon().words else 'free'} {strong}",
+        f"wordlike{length}" if name[0] in _WORDLIKE else "plain",
+        f"surname {name[:size]}",
+        f"given {name[size]}",
+        f"last {name[-1]}",
+        f"{left} {right}",
+        f"{token} {right}",
+        f"{'known' if rjieba.has_word(name) else 'new'} {token} {strong}",
+    )
+
+
+def _left(text: str, start: int) -> str:
+    """What stands before a candidate."""
+    last = text[start - 1 : start]
+    if _IN_BED.search(text, max(0, start - 4), start):
+        return "role"
+    if not last.isalpha():
+        if last == FILL:
+            return "fill"
+        if last in _LISTING and text[start - 2 : start - 1] == FILL:
+            return "list"
+        # 患者，王小明，男: the role is named and then the person.
+        kind = before_words(text, start - 1) if last and last in ", (" else ""
+        if kind in ("role", "kin", "called", "title") and (last in " (" or kind == "role"):
+            return kind
+        return "enum" if last == "、" else "edge"
+    return before_words(text, start) or ("edge" if last.isascii() else "han")
+
+
+_IN_BED = re.compile(rf"{FILL}\s?床\s?$")
+_SEXED = frozenset(("left role", "right sex", "given all strong"))
+_LISTING = frozenset(",、/ 和及与")
+
+
+def _right(text: str, end: int) -> str:
+    """What stands after a candidate."""
+    following = text[end : end + 1]
+    if not following.isalpha():
+        if SEX.match(text, end):
+            return "sex"
+        if following == "(" and KIN_AFTER.match(text, end):
+            return "kin"
+        if FILL in text[end : end + 3]:
+            return "fill"
+        return "enum" if following == "、" else "edge"
+    if TITLE_AFTER.match(text, end):
+        return "title"
+    if HUMAN.match(text, end):
+        return "human"
+    return "verb" if FOLLOWED.match(text, end) else "edge" if following.isascii() else "han"
+
+
+def _token(text: str, start: int, length: int, size: int) -> str:
+    """How the words of the text lie to the candidate."""
+    begin, tokens = _words_around(text, start)
+    place = start - begin
+    if place not in tokens:
+        return "inside"
+    end, tag = tokens[place]
+    if end == place + length:
+        return "nr" if tag.startswith("nr") else "word"
+    if end > place + length:
+        return "longer nr" if tag.startswith("nr") else "longer"
+    if end == place + size and end in tokens and tokens[end][0] == place + length:
+        return "surname+nr" if tokens[end][1].startswith("nr") else "surname+word"
+    while end < place + length and end in tokens:
+        end = tokens[end][0]
+    return "pieces" if end == place + length else "cut"
+
+
+def _words_around(text: str, start: int) -> tuple[int, Mapping[int, tuple[int, str]]]:
+    """The words of the run of characters around a place, and where that run begins; a long run only in part."""
+    left = start
+    while left > 0 and start - left < _REACH and _HAN_ONE.match(text, left - 1):
+        left -= 1
+    run = _HAN_RUN.match(text, left, start + _REACH)
+    return left, words_of(run[0]) if run else {}
+
+
+@lru_cache(maxsize=2048)
+def words_of(run: str) -> Mapping[int, tuple[int, str]]:
+    """Where each word of a run of characters begins, with where it ends and what part of speech it is."""
+    places, place = {}, 0
+    for word, tag in rjieba.tag(run):
+        places[place] = (place + len(word), tag)
+        place += len(word)
+    return places
+
+
+def stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether no word of the text reaches over the ends of ``text[start:end]``: 张力 in 肌张力 does not stand alone."""
+    if not _HAN_ONE.match(text[start - 1 : start]):
+        return True
+    begin, tokens = _words_around(text, start)
+    whole = start - begin in tokens and any(stop == end - begin for stop, _ in tokens.values())
+    return whole and (_left(text, start) != "han" or _right(text, end) in SURE_AFTER)
+
+
+def _in_forms(text: str) -> Iterator[tuple[int, int]]:
+    """What stands in the field of a name: all the Chinese characters up to the next sign, whatever they are."""
+    for label in FORM.finditer(text):
+        start = label.end()
+        spaced = _SPACED.match(text, start)
+        if spaced and spaced[1] in lexicon().surnames and spaced[3] in lexicon().given:
+            yield start, spaced.end(3)
             continue
-        given = text[start + len(surname) : start + length]
-        if len(given) + len(surname) != length or not _FOLLOWS.match(text, start + length):
+        run = _RUN_HERE.match(text, start)
+        if run is None or len(run[0]) < 2:
             continue
-        # The sex after it makes 高明 a name, and the age makes one of characters no list has.
-        likely = _given(given) or (not word and _all_han(given) and _AGE.match(text, start + length))
-        if likely and (not word or _SEX.match(text, start + length)):
-            return Place(start, start + length)
-    return None
+        size = 2 if run[0][:2] in lexicon().surnames else 1 if run[0][0] in lexicon().surnames else 0
+        following = text[run.end() : run.end() + 1]
+        closed = not _HAN_ONE.match(following) and following not in ("·", ":")
+        likely = (
+            size
+            and size < len(run[0]) <= size + 2
+            and (run[0][:2] not in lexicon().words or SEX.match(text, run.end()))
+        )
+        other = len(run[0]) <= 6 and (lexicon().foreign.issuperset(run[0]) or not _common_word(run[0]))
+        if closed and (likely or other):
+            yield run.span()
 
 
-def _before(text: str, end: int) -> Place | None:
-    """The name that ends at ``end``, where its title or its kin stands."""
-    for length in (4, 3, 2):
-        start = end - length
-        candidate = text[max(0, start) : end]
-        surname = _surname(candidate)
-        if start < 0 or not surname or not 1 <= length - len(surname) <= 2 or candidate[:2] in lexicon().words:
+def is_full_name(value: str) -> bool:
+    """Whether a whole value is the name of a person, to the eye: a surname, two to four characters, and no word.
+
+    >>> is_full_name("王建国"), is_full_name("高血压"), is_full_name("阿依古丽·买买提")
+    (True, False, True)
+    """
+    if _DOT.search(value):
+        return next(_dotted(value), None) == (0, len(value))
+    size = 2 if value[:2] in lexicon().surnames else 1 if value[:1] in lexicon().surnames else 0
+    return bool(size and size < len(value) <= size + 2 and _HAN_RUN.fullmatch(value) and not _common_word(value))
+
+
+def _common_word(run: str) -> bool:
+    """Whether what stands in a name's field is an ordinary word (不详, 同上, 本人签字) or several."""
+    tags = rjieba.tag(run)
+    if len(tags) == 1:
+        return rjieba.has_word(run) and not tags[0][1].startswith("nr")
+    return len(run) > 4 or all(len(word) > 1 for word, _ in tags)
+
+
+def _dotted(text: str) -> Iterator[tuple[int, int]]:
+    """Names with a point in them (阿依古丽·买买提), as far as characters of foreign names go on both sides."""
+    for match in _pointed().finditer(text) if _DOT.search(text) else ():
+        if not THING_AFTER.match(text, match.end()):
+            yield match.span()
+
+
+@cache
+def _pointed() -> re.Pattern[str]:
+    foreign = f"[{''.join(lexicon().foreign)}]"
+    return re.compile(f"{foreign}{{1,8}}(?:[·•・‧∙]{foreign}{{1,9}}){{1,3}}")
+
+
+def _foreign(text: str) -> Iterator[tuple[int, int]]:
+    """A name of other letters without a point, right after a role or a relation: 患者扎西顿珠."""
+    for match in _letters().finditer(text):
+        end = match.end()
+        following = text[end : end + 1]
+        if following in ("·", "-") or (_HAN_ONE.match(following) and not HUMAN.match(text, end)):
             continue
-        if length == 2 and surname in _ADVERBS and _HAN_RUN.match(text[max(0, start - 1) : start]):  # 及时向医生
+        for start in range(match.start(), end - 2):
+            if end - start < 8 and before_words(text, start) in STRONG and not _has_words(text[start:end]):
+                yield start, end
+                break
+
+
+def _has_words(run: str) -> bool:
+    return any(len(word) > 1 and tag[0] in "vadm" and rjieba.has_word(word) for word, tag in rjieba.tag(run))
+
+
+@cache
+def _letters() -> re.Pattern[str]:
+    return re.compile(f"[{''.join(lexicon().foreign)}]{{3,9}}")
+
+
+def _is_lone(text: str, start: int, surname: str, title: str) -> bool:
+    """Whether a surname before a title is one: nothing but a word that leads to a person stands before it."""
+    if len(title) == 1 and surname not in _COMMON:
+        return False
+    if surname not in _COMMON and rjieba.has_word(surname + title):  # 班主任
+        return False
+    if text[start - 1 : start].isdigit():  # 怀孕29周医生说
+        return False
+    left = _left(text, start)
+    if surname in _NO_LONE:
+        return surname in _LIKELY and (left in ("edge", "lead", "toward") or left in STRONG)
+    return left != "han" or (surname in _COMMON and _own_word(text, start))
+
+
+def _own_word(text: str, start: int) -> bool:
+    """Whether a word of the text begins here that is the surname, or the surname with its title."""
+    begin, tokens = _words_around(text, start)
+    return start - begin in tokens
+
+
+def _lone(text: str) -> Iterator[tuple[int, int]]:
+    """A surname before a title, after 小 or 老, and after 我姓."""
+    for title in TITLE_AFTER.finditer(text):
+        if title[0] in _NO_LONE_TITLE or THING_AFTER.match(text, title.end()):  # 石大夫膏
             continue
-        edge = _LEADS.search(text[max(0, start - 3) : start])
-        if _given(candidate[len(surname) :]) and edge:
-            return Place(start, end)
-    return _lone_surname(text, end)
-
-
-def _lone_surname(text: str, end: int) -> Place | None:
-    if text[end : end + 1] in "( ":  # kin and blanks are too little for one character
-        return None
-    for length in (2, 1):
-        start = end - length
-        if start < 0 or text[start:end] not in lexicon().surnames or text[start:end] in _NO_LONE_SURNAME:
+        end = title.start() - (text[title.start() - 1 : title.start()] == " ")
+        for size in (2, 1):
+            surname = text[max(0, end - size) : end]
+            if len(surname) == size and surname in lexicon().surnames and _is_lone(text, end - size, surname, title[0]):
+                yield end - size, end
+                break
+    for nick in _NICK.finditer(text):
+        if (
+            nick[2] not in lexicon().surnames
+            or nick[2] in _NO_LONE | _FOOD
+            or (nick.start() and text[nick.start() - 1].isalnum())
+        ):
             continue
-        if _LEADS.search(text[max(0, start - 3) : start]):
-            return Place(start, end)
-    return None
-
-
-_ALONE = compiled(rf"(?<![{HAN}])([{HAN}]{{2,4}})(?=[,;\s(]{{1,3}}{FILL}|[,\s]{{1,6}}(?:性别|男|女))")
-
-
-def _alone(text: str) -> Iterator[Place]:
-    """A name that stands between signs, just before something masked or the sex: 张三,[身份证1]; 张三,男."""
-    for match in _ALONE.finditer(text):
-        surname = _surname(match[1])
-        given = match[1][len(surname) :]
-        if not surname or not 1 <= len(given) <= 2 or not _given(given):
+        # 小米 and 老姜 are food, unless somebody is spoken to.
+        opening = text[nick.start() - 1 : nick.start()] in ("", "。", "!", "?", "\n")
+        if not opening and rjieba.has_word(nick[0]) and not rjieba.tag(nick[0])[0][1].startswith("nr"):
             continue
-        if match[1][:2] not in lexicon().words or _SEX.match(text, match.end(1)):
-            yield Place(*match.span(1))
-
-
-def _surname(text: str) -> str:
-    known = lexicon().surnames
-    return text[:2] if len(text) > 2 and text[:2] in known else text[:1] if text[:1] in known else ""
-
-
-def _given(characters: str) -> bool:
-    return bool(characters) and lexicon().given.issuperset(characters)
-
-
-def _all_han(characters: str) -> bool:
-    # 李某某 is masked already, by whoever wrote it.
-    return "某" not in characters and _HAN_RUN.fullmatch(characters) is not None
-
-
-def _address_at(text: str, start: int, *, labelled: bool) -> Place | None:
-    run = _ADDRESS_RUN.match(text, start)
-    if run is None:
-        return None
-    end, units = 0, 0
-    for unit in _UNIT.finditer(run[0]):
-        if unit.start() - end > _WIDEST_GAP:
-            break
-        end, units = unit.end(), units + 1
-    body = run[0][:end]
-    if units < 2 or not _REGION.search(body):
-        return None
-    exact = _DOOR.search(body) or _VILLAGE.search(body)
-    return Place(start, start + end) if labelled or exact else None
+        # 小叶 and 小管 are parts of a leaf and of a kidney; who is spoken to, is a person.
+        spoken = text[nick.end() : nick.end() + 1] in ("", ",", ":", "!", "?", "你", "您")
+        if spoken or nick[1] == "老" or (nick[2] in _COMMON and not rjieba.has_word(nick[0])):
+            yield nick.span(2)
+    for own in _OWN_SURNAME.finditer(text):
+        if own[1] in lexicon().surnames:
+            yield own.span(1)
