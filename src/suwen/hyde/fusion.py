@@ -38,10 +38,10 @@ def fuse(
         normalise: Whether the result has length one; the order of documents is the same either way.
 
     >>> q, d = np.array([[1.0, 0.0]], np.float32), np.array([[0.0, 1.0], [0.0, 1.0]], np.float32)
-    >>> fuse(q, d, [0, 0], normalise=False).round(3).tolist()
-    [[0.333, 0.667]]
-    >>> fuse(q, d, [0, 0], weight=2, normalise=False).round(3).tolist()
-    [[0.5, 0.5]]
+    >>> print(fuse(q, d, [0, 0], normalise=False).round(3))
+    [[0.333 0.667]]
+    >>> print(fuse(q, d, [0, 0], weight=2, normalise=False))
+    [[0.5 0.5]]
     """
     if fusion == "concatenation":
         raise HydeError("texts are joined before they are encoded: encode joined(query, documents) as the query")
