@@ -40,6 +40,45 @@ def test_index_then_index_again(suwen: Suwen, source: Path, tmp_path: Path) -> N
     assert suwen("search", tmp_path / "new", "大量饮水", "--json").json["hits"][0]["document_id"] == "stone"
 
 
+def test_most_of_an_index_goes_only_when_asked(suwen: Suwen, index: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(jsonl(NOTES[:3]).replace('"_id": "', '"_id": "my-'), encoding="utf-8")
+    refused = suwen("index", index, other)
+    assert refused.code == 1
+    assert "10 of its documents are not in these sources" in refused.err and "--prune" in refused.err
+    assert stored(index) == 13
+    assert suwen("search", index, "痛风", "--json").code == 0, "what was stored can be searched"
+    done = suwen("index", index, other, "--prune", "--json").json
+    assert (done["removed"], done["unchanged"], done["kept"]) == (10, 3, 0)
+    assert stored(index) == 3
+
+
+def test_a_fifth_of_an_index_goes_unasked_and_no_more(suwen: Suwen, index: Path, source: Path) -> None:
+    source.write_text(jsonl(NOTES[2:]), encoding="utf-8")
+    assert suwen("index", index, source, "--json").json["removed"] == 2
+    source.write_text(jsonl(NOTES[4:]), encoding="utf-8")
+    assert suwen("index", index, source).code == 1
+    assert stored(index) == 8
+
+
+def test_the_index_remembers_its_tier(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert suwen("index", new, source, "--tier", "rough").code == 0
+    again = suwen("index", new, source, "--json").json
+    assert (again["encoder"], again["unchanged"], again["encoded"]) == ("rough", 10, 0)
+    assert "as the index was built" in again["note"]
+    assert suwen("add", new, "--id", "x", "--text", "新的一条。", "--json").json["encoder"] == "rough"
+    other = suwen("index", new, source, "--tier", "static")
+    assert "0 added, 0 changed, 10 encoded again, 0 unchanged" in other.out
+    assert suwen("index", new, source, "--json").json["encoder"] == "static"
+
+
+def test_documents_cut_anew_are_not_called_changed(suwen: Suwen, index: Path, source: Path) -> None:
+    source.write_text(jsonl().replace("多饮水", "大量饮水"), encoding="utf-8")
+    done = suwen("index", index, source, "--size", 12, "--json").json
+    assert (done["changed"], done["reencoded"]) == (1, 9)
+
+
 def test_several_sources_of_different_kinds(suwen: Suwen, source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()

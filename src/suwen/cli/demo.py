@@ -75,11 +75,13 @@ def _next_steps(index: Path) -> None:
     out.print("What to try next:", style="bold")
     # Straight after `make demo` the command is in .venv/bin, which no PATH names.
     suwen = "suwen" if shutil.which("suwen") else sys.argv[0]
+    # Never the demo's own folder: its documents would make room for the reader's.
+    own = "my-documents" if index.name != "my-documents" else "my-own-documents"
     for line in (
         f"{suwen} search {index} 半夜饿了肚子疼，吃两块饼干就好 --explain",
         f"{suwen} search {index} 头晕吃什么药 --where department=心内科 -k 3",
         f"{suwen} info {index}",
-        f"{suwen} index my-index FOLDER     (your own .txt, .md, .jsonl, .csv or .parquet files)",
+        f"{suwen} index {own} FOLDER     (your own .txt, .md, .jsonl, .csv or .parquet files)",
         f"{suwen} --help",
     ):
         out.print(f"  {line}", soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -27,16 +27,16 @@ from suwen.cli.options import (
     TextField,
     TitleField,
 )
-from suwen.cli.output import counting, measuring, say, show
+from suwen.cli.output import counting, measuring, plural, say, show
 from suwen.corpora.passages import PassageStream
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
-from suwen.encoders.who_encodes import choose_encoder, load_document_encoder
+from suwen.encoders.who_encodes import load_document_encoder
 from suwen.errors import SuwenError
 from suwen.index.opening import open_engine
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, Duplicates
+from suwen.retrieve.ingest import OVERLAP, SIZE, Duplicates, IngestReport
 from suwen.retrieve.retriever import Index
 
 Size = Annotated[int | None, typer.Option("--size", help=f"Tokens of a passage [{SIZE}].")]
@@ -46,6 +46,9 @@ VectorsFile = Annotated[Path | None, typer.Option("--vectors", help="Ready vecto
 IdsFile = Annotated[Path | None, typer.Option("--ids", help="The passage id of each row of --vectors.")]
 SpaceId = Annotated[str | None, typer.Option("--space", help="The space of --vectors, if no vectors.json says it.")]
 Repeated = Annotated[Duplicates, typer.Option("--duplicates", help="What to do with an id that comes twice.")]
+Prune = Annotated[
+    bool, typer.Option("--prune", help="Remove what is gone from the sources, also more than a fifth of the index.")
+]
 ServerInstead = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="Go through the server that writes the index; then name no INDEX."),
@@ -70,18 +73,21 @@ def index(
     encoding: Encoding = "utf-8",
     skip_bad: SkipBad = False,
     duplicates: Repeated = "error",
+    prune: Prune = False,
     json: Json = False,
 ) -> None:
     """Make an index of the sources, or bring it up to date with them.
 
-    Run again on a changed source: only what changed is encoded, and what is gone is dropped. Documents that came by
-    `suwen add` stay.
+    Run again on a changed source: only what changed is encoded, and what is gone is dropped; more than a fifth of the
+    index only with `--prune`. Documents that came by `suwen add` stay. A `--tier` is remembered.
 
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
     documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
     with Index.open_or_create(index, pair=pair) as opened:
-        _take(opened, documents, True, tier, document_encoder, vectors, ids, space, size, overlap, duplicates, json)
+        ready = _ready(opened, vectors, ids, space)
+        taken = _Take(opened, tier, document_encoder, duplicates, ready, size, overlap)
+        taken.run(documents, json, mirror=True, prune=prune)
 
 
 def add(
@@ -128,7 +134,7 @@ def add(
         _post(server, key, documents, duplicates, json)
         return
     with Index.open(folder[0], pair=pair, write=True) as opened:
-        _take(opened, documents, False, tier, document_encoder, None, None, None, None, None, duplicates, json)
+        _Take(opened, tier, document_encoder, duplicates).run(documents, json)
 
 
 def delete(
@@ -233,45 +239,53 @@ def _read(
     return chain.from_iterable(opened)
 
 
-def _take(
-    opened: Index,
-    documents: Iterator[Document],
-    mirror: bool,
-    tier: str | None,
-    document_encoder: str | None,
-    vectors: Path | None,
-    ids: Path | None,
-    space: str | None,
-    size: int | None,
-    overlap: int | None,
-    duplicates: Duplicates,
-    json: bool,
-) -> None:
-    ready = None
-    if vectors is not None:
-        if ids is None:
-            raise SuwenError("--vectors needs --ids: the file with the passage id of each row")
-        ready = ImportedVectors(vectors, ids, opened.pair, space)
-        encoder, said = None, f"vectors come from {vectors}"
-    else:
-        choice = choose_encoder(opened.pair, tier=tier, document_encoder=document_encoder)
-        encoder, said = choice.encoder, choice.said
-    with closing(ready) if ready else nullcontext(), counting("indexing") as progress:
-        report = opened.add(
-            documents,
-            mirror=mirror,
-            encoder=encoder,
-            ready=ready,
-            size=size,
-            overlap=overlap,
-            duplicates=duplicates,
-            keep=tier is None,
-            progress=progress,
-        )
+def _ready(opened: Index, vectors: Path | None, ids: Path | None, space: str | None) -> ImportedVectors | None:
+    if vectors is None:
+        return None
+    if ids is None:
+        raise SuwenError("--vectors needs --ids: the file with the passage id of each row")
+    return ImportedVectors(vectors, ids, opened.pair, space)
+
+
+@dataclass
+class _Take:
+    """Documents on their way into an index, and what was asked for about them."""
+
+    opened: Index
+    tier: str | None
+    document_encoder: str | None
+    duplicates: Duplicates
+    ready: ImportedVectors | None = None
+    size: int | None = None
+    overlap: int | None = None
+
+    def run(self, documents: Iterator[Document], json: bool, *, mirror: bool = False, prune: bool = True) -> None:
+        encoder, said = None, f"vectors come from {self.ready.file}" if self.ready else ""
+        if self.ready is None:
+            choice = self.opened.choose_encoder(tier=self.tier, document_encoder=self.document_encoder, remember=mirror)
+            encoder, said = choice.encoder, choice.said
+        with closing(self.ready) if self.ready else nullcontext(), counting("indexing") as progress:
+            report = self.opened.add(
+                documents,
+                mirror=mirror,
+                prune=prune,
+                encoder=encoder,
+                ready=self.ready,
+                size=self.size,
+                overlap=self.overlap,
+                duplicates=self.duplicates,
+                keep=self.tier is None,
+                progress=progress,
+            )
+        _tell(self.opened, report, said, json)
+
+
+def _tell(opened: Index, report: IngestReport, said: str, json: bool) -> None:
     about = {**asdict(report), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name}
-    counts = f"{report.added} added, {report.changed} changed, {report.unchanged} unchanged, {report.removed} removed"
-    spent = f"{report.encoded} passages encoded in {report.seconds:.1f} s"
-    show(about, f"{opened.engine.address}: {counts}; {spent}", json=json)
+    again = f"{report.reencoded} encoded again, " if report.reencoded else ""
+    counts = f"{report.added} added, {report.changed} changed, {again}{report.unchanged} unchanged"
+    spent = f"{plural(report.encoded, 'passage')} encoded in {report.seconds:.1f} s"
+    show(about, f"{opened.engine.address}: {counts}, {report.removed} removed; {spent}", json=json)
     if not json:
         say(said)
 

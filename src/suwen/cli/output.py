@@ -65,6 +65,11 @@ def say(text: str) -> None:
     err.print(text, soft_wrap=True)
 
 
+def plural(count: int, noun: str) -> str:
+    """A number of things: ``1 passage``, ``2 passages``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def so_far(what: str, done: int, total: int) -> str:
     """How far a job is, where its end is known; 0 stands for an end that is not."""
     return f"{what}: {done:,}" + (f" of {total:,}" if total else "")
