@@ -93,6 +93,40 @@ def test_several_sources_of_different_kinds(suwen: Suwen, source: Path, tmp_path
     assert suwen("search", tmp_path / "new", "胃痛反酸", "--json").json["hits"][0]["document_id"] == "7"
 
 
+def test_files_left_out_are_named_and_counted(suwen: Suwen, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "fever.txt").write_bytes("发烧时应当多喝水，注意休息。".encode("gb18030"))
+    (folder / "guide.pdf").write_bytes(b"%PDF-1.7")
+    (folder / "letter.docx").write_bytes(b"PK")
+    done = suwen("index", tmp_path / "new", folder)
+    assert done.code == 0
+    assert "left out 2 files that cannot be read here (1 .pdf, 1 .docx): guide.pdf, letter.docx" in done.err
+    assert "1 added" in done.out and "1 passage encoded" in done.out
+    assert "1 file read as gb18030: fever.txt" in done.err
+    told = suwen("index", tmp_path / "new", folder, "--json").json["left_out"]
+    assert told == {"files": [str(folder / "guide.pdf"), str(folder / "letter.docx")], "records": 0}
+    (folder / "fever.txt").unlink()
+    assert "only guide.pdf, letter.docx" in suwen("index", tmp_path / "other", folder).err
+
+
+def test_a_department_can_be_filtered_by_in_chinese(suwen: Suwen, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("标题;内容;科室\n发烧;发烧时多喝水;儿科\n咳嗽;咳嗽时多喝水;呼吸科\n", encoding="utf-8")
+    assert suwen("index", tmp_path / "new", table).code == 0
+    found = suwen("search", tmp_path / "new", "多喝水", "--where", "科室=儿科", "--json").json["hits"]
+    assert [hit["title"] for hit in found] == ["发烧"]
+
+
+def test_errors_name_the_options_of_the_command(suwen: Suwen, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("患者頭痛三日不癒".encode("big5"))
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n", encoding="utf-8")
+    (tmp_path / "c.dat").write_text("头痛", encoding="utf-8")
+    for name, option in (("a.txt", "--encoding"), ("b.csv", "--text-field"), ("c.dat", "--format")):
+        said = suwen("index", tmp_path / "new", tmp_path / name).err
+        assert option in said and "=" not in said.replace(str(tmp_path), "")
+
+
 def test_bad_records_are_skipped_on_request(suwen: Suwen, source: Path, tmp_path: Path) -> None:
     with source.open("a", encoding="utf-8") as file:
         file.write("{broken\n")
@@ -100,7 +134,8 @@ def test_bad_records_are_skipped_on_request(suwen: Suwen, source: Path, tmp_path
     assert refused.code == 1 and "notes.jsonl:11" in refused.err
     done = suwen("index", tmp_path / "new", source, "--skip-bad", "--json")
     assert done.code == 0 and done.json["read"] == 10
-    assert "left out: " in done.err and "notes.jsonl:11" in done.err
+    assert "left out: " in done.err and "notes.jsonl:11" in done.err and "1 bad record left out" in done.err
+    assert done.json["left_out"] == {"files": [], "records": 1}
 
 
 def test_duplicates(suwen: Suwen, source: Path, tmp_path: Path) -> None:

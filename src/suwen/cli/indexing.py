@@ -28,6 +28,7 @@ from suwen.cli.options import (
     TitleField,
 )
 from suwen.cli.output import counting, measuring, plural, say, show
+from suwen.cli.source_notes import SourceNotes
 from suwen.corpora.passages import PassageStream
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
@@ -70,7 +71,7 @@ def index(
     id_field: IdField = None,
     text_field: TextField = None,
     title_field: TitleField = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     skip_bad: SkipBad = False,
     duplicates: Repeated = "error",
     prune: Prune = False,
@@ -83,10 +84,11 @@ def index(
 
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
-    documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
+    notes = SourceNotes(skip_bad)
+    documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
     with Index.open_or_create(index, pair=pair) as opened:
         ready = _ready(opened, vectors, ids, space)
-        taken = _Take(opened, tier, document_encoder, duplicates, ready, size, overlap)
+        taken = _Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap)
         taken.run(documents, json, mirror=True, prune=prune)
 
 
@@ -105,7 +107,7 @@ def add(
     id_field: IdField = None,
     text_field: TextField = None,
     title_field: TitleField = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     skip_bad: SkipBad = False,
     duplicates: Repeated = "error",
     server: ServerInstead = None,
@@ -116,6 +118,7 @@ def add(
 
     Example: `suwen add my-index --id note-7 --text "布洛芬不宜与阿司匹林同服"`, or `suwen add --server URL notes.jsonl`
     """
+    notes = SourceNotes(skip_bad)
     folder = [] if server else (places or [])[:1]
     sources = (places or [])[len(folder) :]
     if not (server or folder):
@@ -125,7 +128,7 @@ def add(
             raise SuwenError("--text needs some text and an --id")
         documents: Iterator[Document] = iter([Document(id, text, title)])
     elif sources:
-        documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
+        documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
     else:
         raise SuwenError("nothing to add: give files, or --text with --id")
     if server:
@@ -134,7 +137,7 @@ def add(
         _post(server, key, documents, duplicates, json)
         return
     with Index.open(folder[0], pair=pair, write=True) as opened:
-        _Take(opened, tier, document_encoder, duplicates).run(documents, json)
+        _Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
 
 
 def delete(
@@ -187,7 +190,7 @@ def encode(
     id_field: IdField = None,
     text_field: TextField = None,
     title_field: TitleField = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     skip_bad: SkipBad = False,
     json: Json = False,
 ) -> None:
@@ -200,10 +203,10 @@ def encode(
     """
     from suwen.encoders.vector_folder import encode_to_folder
 
-    serving = Pair.load(pair)
+    serving, notes = Pair.load(pair), SourceNotes(skip_bad)
     encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)
     passages = PassageStream(
-        lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
+        lambda: _read(sources, format, id_field, text_field, title_field, encoding, notes),
         serving.count_tokens,
         size or SIZE,
         OVERLAP if overlap is None else overlap,
@@ -220,8 +223,8 @@ def _read(
     id_field: str | None,
     text_field: str | None,
     title_field: str | None,
-    encoding: str,
-    skip_bad: bool,
+    encoding: str | None,
+    notes: SourceNotes,
 ) -> Iterator[Document]:
     # All are opened before the first is read: a wrong path is reported before anything is made or changed.
     opened = [
@@ -232,7 +235,9 @@ def _read(
             text_field=text_field,
             title_field=title_field,
             encoding=encoding,
-            on_skip=(lambda why: say(f"left out: {why}")) if skip_bad else None,
+            on_skip=notes.record if notes.skip_bad else None,
+            on_left_out=notes.files,
+            on_encoding=notes.encoding,
         )
         for source in sources
     ]
@@ -255,6 +260,7 @@ class _Take:
     tier: str | None
     document_encoder: str | None
     duplicates: Duplicates
+    notes: SourceNotes
     ready: ImportedVectors | None = None
     size: int | None = None
     overlap: int | None = None
@@ -277,15 +283,16 @@ class _Take:
                 keep=self.tier is None,
                 progress=progress,
             )
-        _tell(self.opened, report, said, json)
+        _tell(self.opened, report, self.notes, said, json)
 
 
-def _tell(opened: Index, report: IngestReport, said: str, json: bool) -> None:
-    about = {**asdict(report), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name}
+def _tell(opened: Index, report: IngestReport, notes: SourceNotes, said: str, json: bool) -> None:
+    about = {**asdict(report), **notes.counts(), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name}
     again = f"{report.reencoded} encoded again, " if report.reencoded else ""
     counts = f"{report.added} added, {report.changed} changed, {again}{report.unchanged} unchanged"
     spent = f"{plural(report.encoded, 'passage')} encoded in {report.seconds:.1f} s"
     show(about, f"{opened.engine.address}: {counts}, {report.removed} removed; {spent}", json=json)
+    notes.tell()
     if not json:
         say(said)
 

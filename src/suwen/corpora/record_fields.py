@@ -12,9 +12,9 @@ from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Qrel, Query, Scalar
 from suwen.text.clean import clean
 
-_ID = ("_id", "id", "doc_id", "docid", "pid")
-_TEXT = ("text", "content", "document", "body", "passage", "contents")
-_TITLE = ("title", "name")
+_ID = ("_id", "id", "doc_id", "docid", "pid", "编号")
+_TEXT = ("text", "content", "document", "body", "passage", "contents", "正文", "内容")
+_TITLE = ("title", "name", "标题")
 _QUERY_ID = ("_id", "id", "qid", "q_id", "query_id", "query-id")
 _QUERY_TEXT = ("text", "query", "question", "content")
 _QREL_QUERY = ("query-id", "query_id", "qid", "q_id", "query")
@@ -39,9 +39,9 @@ def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()
     Raises:
         BadRecord: there is no text, or a named field is missing.
     """
-    text_field = find_field(record, _TEXT, place, fields.text, "text_field")
+    text_field = find_field(record, _TEXT, place, fields.text, "--text-field")
     title_field = fields.title if fields.title in record else _guess(record, () if fields.title else _TITLE)
-    id_field = find_field(record, _ID, place, fields.id, "id_field") if fields.id else _guess(record, _ID)
+    id_field = find_field(record, _ID, place, fields.id, "--id-field") if fields.id else _guess(record, _ID)
     text = _text(record[text_field], place, text_field)
     title = _text(record[title_field], place, title_field) if title_field else ""
     if not text:
@@ -122,7 +122,7 @@ def find_field(
     there = ", ".join(map(str, record)) or "none"
     called = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     sought = f"field {wanted!r}" if wanted else f"field called {called}"
-    remedy = f"set {option}= to the one that is meant" if option else "rename the one that is meant"
+    remedy = f"set {option} to the one that is meant" if option else "rename the one that is meant"
     raise BadRecord(f"{place}: no {sought}; the fields here are: {there}; {remedy}")
 
 
