@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from suwen.cli.options import Json
 from suwen.cli.output import counting, out, print_json
-from suwen.retrieve.results import Results
-from suwen.retrieve.retriever import Index
-from suwen.retrieve.sample import index_sample
+
+if TYPE_CHECKING:
+    from suwen.retrieve.results import Results
 
 QUERIES = (
     "肾结石怎么判断酸性还是碱性",
@@ -36,6 +36,9 @@ def demo(
 
     Example: `suwen demo suwen-demo`
     """
+    from suwen.retrieve.retriever import Index
+    from suwen.retrieve.sample import index_sample
+
     with Index.open_or_create(index) as opened:
         with counting("indexing") as progress:
             indexed = index_sample(opened, progress=progress)

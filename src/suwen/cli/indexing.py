@@ -7,10 +7,11 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from suwen.choices import OVERLAP, SIZE, Duplicates
 from suwen.cli.options import (
     Base,
     DocumentEncoder,
@@ -29,16 +30,13 @@ from suwen.cli.options import (
 )
 from suwen.cli.output import counting, measuring, plural, say, show
 from suwen.cli.source_notes import SourceNotes
-from suwen.corpora.passages import PassageStream
-from suwen.corpora.readers import read_documents
-from suwen.corpora.records import Document
-from suwen.encoders.pair import Pair
-from suwen.encoders.who_encodes import load_document_encoder
 from suwen.errors import SuwenError
-from suwen.index.opening import open_engine
-from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, Duplicates, IngestReport
-from suwen.retrieve.retriever import Index
+
+if TYPE_CHECKING:
+    from suwen.corpora.records import Document
+    from suwen.retrieve.imported import ImportedVectors
+    from suwen.retrieve.ingest import IngestReport
+    from suwen.retrieve.retriever import Index
 
 Size = Annotated[int | None, typer.Option("--size", help=f"Tokens of a passage [{SIZE}].")]
 Overlap = Annotated[int | None, typer.Option("--overlap", help=f"Tokens that neighbouring passages share [{OVERLAP}].")]
@@ -84,6 +82,8 @@ def index(
 
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
+    from suwen.retrieve.retriever import Index
+
     notes = SourceNotes(skip_bad)
     documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
     with Index.open_or_create(index, pair=pair) as opened:
@@ -118,6 +118,9 @@ def add(
 
     Example: `suwen add my-index --id note-7 --text "布洛芬不宜与阿司匹林同服"`, or `suwen add --server URL notes.jsonl`
     """
+    from suwen.corpora.records import Document
+    from suwen.retrieve.retriever import Index
+
     notes = SourceNotes(skip_bad)
     folder = [] if server else (places or [])[:1]
     sources = (places or [])[len(folder) :]
@@ -155,6 +158,8 @@ def delete(
 
         removed, ids, missing = delete_documents(Client(server, key), places), places, None
     else:
+        from suwen.index.opening import open_engine
+
         index, *ids = places
         if not ids:
             raise SuwenError(f"nothing to delete: give the ids of documents after {index}")
@@ -162,7 +167,9 @@ def delete(
         with closing(open_engine(index, write=True)) as engine:
             known = engine.known(ids)
             removed, missing = engine.delete(ids), [id_ for id_ in ids if id_ not in known]
-    said = f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else "")
+    said = f"deleted {removed} of {plural(len(ids), 'document')}" + (
+        f"; not there: {', '.join(missing)}" if missing else ""
+    )
     show({"deleted": removed, **({} if missing is None else {"missing": missing})}, said, json=json)
 
 
@@ -194,14 +201,17 @@ def encode(
     skip_bad: SkipBad = False,
     json: Json = False,
 ) -> None:
-    """Encode documents on a GPU machine, for `suwen index --vectors` on the machine that serves (needs suwen[train]).
+    """Encode documents on a GPU machine, for `suwen index --vectors` where it is served (needs suwen[train]).
 
     Interrupt it and run it again: finished shards are kept. `--pair` is the pair that will serve: its tokenizer counts
     the passages' tokens, and its own document encoder is used where none is named (an adapter needs its `--base`).
 
     Example: `suwen encode articles.jsonl --base base.gguf --out vectors/`
     """
+    from suwen.corpora.passages import PassageStream
+    from suwen.encoders.pair import Pair
     from suwen.encoders.vector_folder import encode_to_folder
+    from suwen.encoders.who_encodes import load_document_encoder
 
     serving, notes = Pair.load(pair), SourceNotes(skip_bad)
     encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)
@@ -226,6 +236,8 @@ def _read(
     encoding: str | None,
     notes: SourceNotes,
 ) -> Iterator[Document]:
+    from suwen.corpora.readers import read_documents
+
     # All are opened before the first is read: a wrong path is reported before anything is made or changed.
     opened = [
         read_documents(
@@ -249,6 +261,8 @@ def _ready(opened: Index, vectors: Path | None, ids: Path | None, space: str | N
         return None
     if ids is None:
         raise SuwenError("--vectors needs --ids: the file with the passage id of each row")
+    from suwen.retrieve.imported import ImportedVectors
+
     return ImportedVectors(vectors, ids, opened.pair, space)
 
 

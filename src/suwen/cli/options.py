@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from suwen.encoders.base_model import NumberFormat
+from suwen.choices import NumberFormat
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 

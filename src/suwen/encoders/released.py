@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from suwen.choices import Pooling as Pooling
 from suwen.encoders.base_model import transformer_folder
 from suwen.encoders.side import PICKLES, local_folder
 from suwen.encoders.space import Form
 from suwen.errors import SuwenError
 
-Pooling = Literal["cls", "mean", "last"]
 _TOKENIZERS = (
     "tokenizer.json",
     "tokenizer.model",

@@ -8,10 +8,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from suwen.choices import OVERLAP as OVERLAP
+from suwen.choices import SIZE as SIZE
+from suwen.choices import Duplicates as Duplicates
 from suwen.corpora.passages import split_document
 from suwen.corpora.records import Document, Passage
 from suwen.encoders.cores import in_bulk
@@ -21,8 +24,6 @@ from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_on
 from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Engine, Known, Vectors, all_ids
 
-#: Passage size and overlap in tokens of the pair's query tokenizer.
-SIZE, OVERLAP = 200, 40
 #: A batch is stored when it has this many passages or has waited this long: bounds memory, and what a kill can cost.
 _BATCH_PASSAGES = 4096
 _BATCH_SECONDS = 5.0
@@ -33,8 +34,6 @@ _MOST_GONE = 0.2
 
 #: Called with how many documents were read and how many passages encoded so far.
 IngestProgress = Callable[[int, int], None]
-#: What to do with an id that comes twice.
-Duplicates = Literal["error", "first", "last"]
 
 
 class IngestError(SuwenError):
