@@ -45,7 +45,7 @@ def test_most_of_an_index_goes_only_when_asked(suwen: Suwen, index: Path, tmp_pa
     other.write_text(jsonl(NOTES[:3]).replace('"_id": "', '"_id": "my-'), encoding="utf-8")
     refused = suwen("index", index, other)
     assert refused.code == 1
-    assert "10 of its documents are not in these sources" in refused.err and "--prune" in refused.err
+    assert "not in these sources, and was not removed (documents: 10)" in refused.err and "--prune" in refused.err
     assert stored(index) == 13
     assert suwen("search", index, "痛风", "--json").code == 0, "what was stored can be searched"
     done = suwen("index", index, other, "--prune", "--json").json
@@ -116,6 +116,11 @@ def test_a_department_can_be_filtered_by_in_chinese(suwen: Suwen, tmp_path: Path
     assert suwen("index", tmp_path / "new", table).code == 0
     found = suwen("search", tmp_path / "new", "多喝水", "--where", "科室=儿科", "--json").json["hits"]
     assert [hit["title"] for hit in found] == ["发烧"]
+
+
+def test_a_misspelt_source_gets_the_nearest_name(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    said = suwen("index", tmp_path / "new", source.with_name("note.jsonl")).err
+    assert f"did you mean {source}?" in said
 
 
 def test_errors_name_the_options_of_the_command(suwen: Suwen, tmp_path: Path) -> None:

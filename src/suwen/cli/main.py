@@ -10,7 +10,7 @@ import typer
 from suwen import __version__
 from suwen.cli.output import FAILED, INTERRUPTED, say
 from suwen.cli.verbs import Verbs
-from suwen.errors import SuwenError
+from suwen.errors import Stopped, SuwenError
 
 app = typer.Typer(
     name="suwen",
@@ -43,6 +43,10 @@ def run() -> None:
         return
     try:
         app()
+    except Stopped as problem:
+        if str(problem):  # of several processes, one speaks
+            say(str(problem))
+        sys.exit(INTERRUPTED)
     except SuwenError as problem:
         say(f"error: {problem}")
         sys.exit(FAILED)

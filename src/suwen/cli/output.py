@@ -90,7 +90,7 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
         task, tell = progress.add_task(what), now_and_then()
 
         def report(documents: int, passages: int) -> None:
-            text = f"{what}: {documents:,} documents read, {passages:,} passages encoded"
+            text = f"{what}: {plural(documents, 'document')} read, {plural(passages, 'passage')} encoded"
             progress.update(task, description=text)
             tell(text)
 

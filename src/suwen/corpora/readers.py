@@ -5,6 +5,7 @@ Queries and judgements are read by ``collection``; duplicate ids are found by wh
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,7 @@ def read_documents(
     if format is not None and format not in FORMATS:
         raise CorpusError(f"there is no format {format!r}; use one of {', '.join(FORMATS)}")
     if not source.exists():
-        raise CorpusError(f"{source}: there is no such file or folder; check the path")
+        raise CorpusError(f"{source}: there is no such file or folder; {_near(source)}")
     files, root = (_files_of(source, format), source) if source.is_dir() else ([source], source.parent)
     if on_left_out is not None and (left_out := _left_out(source, files, format)):
         on_left_out(left_out)
@@ -63,6 +64,12 @@ def read_documents(
     known = partial(_encoding, encoding, on_encoding)
     items = (item for path, kind in planned for item in _file_items(path, root, kind, fields, known))
     return _good(items, on_skip)
+
+
+def _near(missing: Path) -> str:
+    there = [path.name for path in missing.parent.iterdir()] if missing.parent.is_dir() else []
+    close = difflib.get_close_matches(missing.name, there, n=1)
+    return f"did you mean {missing.with_name(close[0])}?" if close else "check the path"
 
 
 def _encoding(given: str | None, on_encoding: Callable[[Path, str], None] | None, path: Path) -> str:

@@ -167,9 +167,9 @@ class Index(AbstractContextManager["Index"]):
             self.calibrate()
         if report.kept:
             raise TooManyGone(
-                f"{self.engine.address}: {report.kept:,} of its documents are not in these sources, more than a fifth: "
-                "they were not removed, and what was read is stored. To remove them run the same command with --prune; "
-                "to keep these sources apart from them, name another index"
+                f"{self.engine.address}: more than a fifth of it is not in these sources, and was not removed "
+                f"(documents: {report.kept:,}); what was read is stored. To remove it run the same command with "
+                "--prune; to keep these sources apart from it, name another index"
             )
         return report
 
