@@ -76,6 +76,17 @@ def test_a_wrong_option_is_told_before_anything_heavy_is_loaded(verb: str) -> No
     assert asked(verb, "--no-such-option") & (HEAVY | BASE) <= {"typer", "rich", "pydantic"}
 
 
+@pytest.mark.parametrize("command", [["export", "{model}", "{out}"], ["import", "{model}", "{out}"]])
+def test_a_pickle_is_refused_before_torch_is_loaded(tmp_path: Path, command: list[str]) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "bert"}')
+    (model / "pytorch_model.bin").write_bytes(b"never read")
+    modules = asked(*(part.format(model=model, out=tmp_path / "out") for part in command))
+    assert "suwen" in modules and "torch" not in modules
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_search_loads_no_training_library(tmp_path: Path) -> None:
     documents = [Document("a", "布洛芬可以退烧止痛。", "布洛芬"), Document("b", "胰岛素用来降低血糖。", "胰岛素")]
     with Index.create(tmp_path / "index") as index:
