@@ -276,7 +276,9 @@ def kept_tier(engine: Engine, pair: Pair) -> str | None:
     """
     asked = engine.settings().get("tier")
     if asked is None:
-        encoders = list(engine.stats().encoders)
+        # Not by the stats, which count all passages: a service asks this with every document that is posted.
+        with engine.snapshot() as snapshot:
+            encoders = list(snapshot.encoders)
         asked = encoders[0] if len(encoders) == 1 and encoders[0] != tier_at_once(pair) else ""
     return str(asked) if asked in pair.tiers else None
 
