@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
@@ -46,6 +48,43 @@ def test_the_command_line_loads_no_training_library() -> None:
     modules = loaded("import suwen.cli.main")
     assert "typer" in modules
     assert modules & HEAVY == set()
+
+
+def asked(*arguments: str) -> set[str]:
+    """The top-level modules after a command of the entry point."""
+    code = (
+        "import sys\nfrom suwen.cli.main import run\nsys.argv = ['suwen', *sys.argv[1:]]\n"
+        "try:\n    run()\nexcept SystemExit:\n    pass"
+    )
+    return loaded(code, *arguments)
+
+
+def test_the_version_needs_nothing_but_the_command_line() -> None:
+    assert asked("--version") & (HEAVY | BASE) == {"typer", "rich"}
+
+
+def test_the_help_loads_no_verb() -> None:
+    assert asked("--help") & (HEAVY | BASE) <= {"typer", "rich", "pydantic"}
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["demo", "index", "add", "delete", "encode", "search", "info", "recall", "verify", "serve", "train", "import"],
+)
+def test_a_wrong_option_is_told_before_anything_heavy_is_loaded(verb: str) -> None:
+    # typer itself loads pydantic for the first argument it looks at.
+    assert asked(verb, "--no-such-option") & (HEAVY | BASE) <= {"typer", "rich", "pydantic"}
+
+
+@pytest.mark.parametrize("command", [["export", "{model}", "{out}"], ["import", "{model}", "{out}"]])
+def test_a_pickle_is_refused_before_torch_is_loaded(tmp_path: Path, command: list[str]) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "bert"}')
+    (model / "pytorch_model.bin").write_bytes(b"never read")
+    modules = asked(*(part.format(model=model, out=tmp_path / "out") for part in command))
+    assert "suwen" in modules and "torch" not in modules
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_search_loads_no_training_library(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ FLOORS = (
     "text",
 )
 #: Belongs to no room, imports none, and is open to all.
-GROUND = ("errors", "durable", "html_kit", "sqlite_file")
+GROUND = ("errors", "choices", "durable", "html_kit", "sqlite_file")
 #: All that other rooms may know of ``index/``: what an engine is, how one is opened, what a filter may say, its recall.
 CONTRACT = {"engine", "opening", "filters", "recall"}
 MODULES = sorted(SOURCE.rglob("*.py"))

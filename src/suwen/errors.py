@@ -6,3 +6,7 @@ class SuwenError(Exception):
 
     Anything else that escapes the library is a bug.
     """
+
+
+class Stopped(SuwenError):
+    """Work that was interrupted and can go on: the message says how."""

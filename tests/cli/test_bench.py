@@ -45,7 +45,7 @@ def test_a_collection_of_ones_own_from_scaffold_to_scores(suite: Path, tmp_path:
     found = run("run", suite, "-s", "bm25:bigrams", "-s", "bm25:words", "--out", tmp_path / "out")
     assert found.exit_code == 0
     assert "my-collection-test" in found.stdout and found.stdout.count("100.00") == 2
-    assert "bm25:bigrams: 1 tasks" in found.stderr
+    assert "bm25:bigrams: 1 task;" in found.stderr
     again = run("run", suite, "-s", "bm25:bigrams", "--out", tmp_path / "out", "--json")
     told = json.loads(again.stdout)["systems"][0]
     assert told["reused"] == ["my-collection-test"]
@@ -62,6 +62,20 @@ def test_missing_data_are_told_and_the_rest_runs(suite: Path, tmp_path: Path, co
     assert found.stderr.count("no result for Gone") == 1 and "nothing to fetch" in found.stderr
     none = run("run", suite, "-s", "bm25:words", "--task", "Gone", "--out", tmp_path / "out")
     assert none.exit_code == 1
+
+
+def test_what_to_fetch_is_said_before_anything_runs(collection: Path, tmp_path: Path):
+    found = run("run", "cmirb", "-s", "bm25:words", "--out", tmp_path / "out")
+    said = str(found.exception)
+    assert isinstance(found.exception, SuwenError) and said.startswith("10 of 10 tasks of cmirb have no data here")
+    assert said.count("hf download CMIRB/") == 10 and "--revision main" in said and "--data" in said
+    assert not (tmp_path / "out").exists()
+    collection.rename(tmp_path / "MedExamRetrieval")
+    tasks = ("--task", "MedExamRetrieval", "--task", "DuBaikeRetrieval")
+    some = run("run", "cmirb", "-s", "bm25:words", "--out", tmp_path / "out", "--data", tmp_path, *tasks)
+    assert some.exit_code == 3 and "MedExamRetrieval" in some.stdout
+    assert "1 of 2 tasks of cmirb have no data here" in some.stderr
+    assert some.stderr.index("hf download CMIRB/DuBaikeRetrieval") < some.stderr.index("no result for DuBaikeRetrieval")
 
 
 def test_data_by_folder_or_by_task(collection: Path, tmp_path: Path):

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from suwen.cli import demo
+
 Suwen = Callable[..., Any]
 #: The command as a base install has it: nothing heavy can be imported.
 NO_TORCH = """
@@ -102,5 +104,19 @@ def test_index_makes_do_without_the_base_and_says_how_to_do_better(
     monkeypatch.setenv("SUWEN_PAIR", str(shipped_pair))
     monkeypatch.setenv("SUWEN_BASE", str(base_folder))
     better = suwen("index", tmp_path / "index", source, "--json").json
-    assert (better["changed"], better["encoder"]) == (10, "document")
+    assert (better["reencoded"], better["changed"], better["encoder"]) == (10, 0, "document")
     assert suwen("info", tmp_path / "index", "--json").json["encoded by"] == ["document: 10 passages"]
+
+
+def test_the_demo_leaves_an_index_of_other_documents_alone(suwen: Suwen, index: Path) -> None:
+    before = suwen("info", index, "--json").json
+    refused = suwen("demo", index)
+    assert refused.code == 1 and "is an index of other documents" in refused.err and "another folder" in refused.err
+    assert suwen("info", index, "--json").json == before
+
+
+@pytest.mark.parametrize("name", ["my-index", "my-documents"])
+def test_the_hint_names_another_index_than_the_demo(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    demo._next_steps(Path(name))
+    said = capsys.readouterr().out
+    assert " FOLDER " in said and f"index {name} " not in said

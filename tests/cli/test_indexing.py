@@ -40,6 +40,45 @@ def test_index_then_index_again(suwen: Suwen, source: Path, tmp_path: Path) -> N
     assert suwen("search", tmp_path / "new", "大量饮水", "--json").json["hits"][0]["document_id"] == "stone"
 
 
+def test_most_of_an_index_goes_only_when_asked(suwen: Suwen, index: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text(jsonl(NOTES[:3]).replace('"_id": "', '"_id": "my-'), encoding="utf-8")
+    refused = suwen("index", index, other)
+    assert refused.code == 1
+    assert "not in these sources, and was not removed (documents: 10)" in refused.err and "--prune" in refused.err
+    assert stored(index) == 13
+    assert suwen("search", index, "痛风", "--json").code == 0, "what was stored can be searched"
+    done = suwen("index", index, other, "--prune", "--json").json
+    assert (done["removed"], done["unchanged"], done["kept"]) == (10, 3, 0)
+    assert stored(index) == 3
+
+
+def test_a_fifth_of_an_index_goes_unasked_and_no_more(suwen: Suwen, index: Path, source: Path) -> None:
+    source.write_text(jsonl(NOTES[2:]), encoding="utf-8")
+    assert suwen("index", index, source, "--json").json["removed"] == 2
+    source.write_text(jsonl(NOTES[4:]), encoding="utf-8")
+    assert suwen("index", index, source).code == 1
+    assert stored(index) == 8
+
+
+def test_the_index_remembers_its_tier(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert suwen("index", new, source, "--tier", "rough").code == 0
+    again = suwen("index", new, source, "--json").json
+    assert (again["encoder"], again["unchanged"], again["encoded"]) == ("rough", 10, 0)
+    assert "as the index was built" in again["note"]
+    assert suwen("add", new, "--id", "x", "--text", "新的一条。", "--json").json["encoder"] == "rough"
+    other = suwen("index", new, source, "--tier", "static")
+    assert "0 added, 0 changed, 10 encoded again, 0 unchanged" in other.out
+    assert suwen("index", new, source, "--json").json["encoder"] == "static"
+
+
+def test_documents_cut_anew_are_not_called_changed(suwen: Suwen, index: Path, source: Path) -> None:
+    source.write_text(jsonl().replace("多饮水", "大量饮水"), encoding="utf-8")
+    done = suwen("index", index, source, "--size", 12, "--json").json
+    assert (done["changed"], done["reencoded"]) == (1, 9)
+
+
 def test_several_sources_of_different_kinds(suwen: Suwen, source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -54,6 +93,45 @@ def test_several_sources_of_different_kinds(suwen: Suwen, source: Path, tmp_path
     assert suwen("search", tmp_path / "new", "胃痛反酸", "--json").json["hits"][0]["document_id"] == "7"
 
 
+def test_files_left_out_are_named_and_counted(suwen: Suwen, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "fever.txt").write_bytes("发烧时应当多喝水，注意休息。".encode("gb18030"))
+    (folder / "guide.pdf").write_bytes(b"%PDF-1.7")
+    (folder / "letter.docx").write_bytes(b"PK")
+    done = suwen("index", tmp_path / "new", folder)
+    assert done.code == 0
+    assert "left out 2 files that cannot be read here (1 .pdf, 1 .docx): guide.pdf, letter.docx" in done.err
+    assert "1 added" in done.out and "1 passage encoded" in done.out
+    assert "1 file read as gb18030: fever.txt" in done.err
+    told = suwen("index", tmp_path / "new", folder, "--json").json["left_out"]
+    assert told == {"files": [str(folder / "guide.pdf"), str(folder / "letter.docx")], "records": 0}
+    (folder / "fever.txt").unlink()
+    assert "only guide.pdf, letter.docx" in suwen("index", tmp_path / "other", folder).err
+
+
+def test_a_department_can_be_filtered_by_in_chinese(suwen: Suwen, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("标题;内容;科室\n发烧;发烧时多喝水;儿科\n咳嗽;咳嗽时多喝水;呼吸科\n", encoding="utf-8")
+    assert suwen("index", tmp_path / "new", table).code == 0
+    found = suwen("search", tmp_path / "new", "多喝水", "--where", "科室=儿科", "--json").json["hits"]
+    assert [hit["title"] for hit in found] == ["发烧"]
+
+
+def test_a_misspelt_source_gets_the_nearest_name(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    said = suwen("index", tmp_path / "new", source.with_name("note.jsonl")).err
+    assert f"did you mean {source}?" in said
+
+
+def test_errors_name_the_options_of_the_command(suwen: Suwen, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("患者頭痛三日不癒".encode("big5"))
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n", encoding="utf-8")
+    (tmp_path / "c.dat").write_text("头痛", encoding="utf-8")
+    for name, option in (("a.txt", "--encoding"), ("b.csv", "--text-field"), ("c.dat", "--format")):
+        said = suwen("index", tmp_path / "new", tmp_path / name).err
+        assert option in said and "=" not in said.replace(str(tmp_path), "")
+
+
 def test_bad_records_are_skipped_on_request(suwen: Suwen, source: Path, tmp_path: Path) -> None:
     with source.open("a", encoding="utf-8") as file:
         file.write("{broken\n")
@@ -61,7 +139,8 @@ def test_bad_records_are_skipped_on_request(suwen: Suwen, source: Path, tmp_path
     assert refused.code == 1 and "notes.jsonl:11" in refused.err
     done = suwen("index", tmp_path / "new", source, "--skip-bad", "--json")
     assert done.code == 0 and done.json["read"] == 10
-    assert "left out: " in done.err and "notes.jsonl:11" in done.err
+    assert "left out: " in done.err and "notes.jsonl:11" in done.err and "1 bad record left out" in done.err
+    assert done.json["left_out"] == {"files": [], "records": 1}
 
 
 def test_duplicates(suwen: Suwen, source: Path, tmp_path: Path) -> None:

@@ -12,15 +12,27 @@ from typing import Any
 import pytest
 
 import suwen as package
-from suwen.cli.main import app
+from suwen.cli.verbs import VERBS as TABLE
 
 Suwen = Callable[..., Any]
-VERBS = [*(str(command.name) for command in app.registered_commands if command.callback), "mask"]
+GROUPS = {"key", "bench", "jury", "curate"}
+VERBS = [name for name in TABLE if name not in GROUPS]
 
 
 def test_every_verb_is_there() -> None:
     wanted = {"index", "add", "delete", "search", "info", "export", "verify", "rebuild", "compact", "backup", "restore"}
     assert wanted | {"recall", "encode"} <= set(VERBS)
+
+
+@pytest.mark.parametrize("verb", TABLE)
+def test_the_line_in_the_help_is_the_verbs_own(verb: str) -> None:
+    first = str(TABLE[verb].load(verb).help).split("\n\n")[0]
+    assert " ".join(first.split()) == TABLE[verb].help
+
+
+def test_a_verb_that_is_misspelt(suwen: Suwen) -> None:
+    done = suwen("serach")
+    assert done.code == 2 and "Did you mean 'search'?" in done.err
 
 
 @pytest.mark.parametrize("verb", VERBS)

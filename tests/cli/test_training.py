@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = RECIPES / "care-tiny.yaml"
@@ -36,6 +39,38 @@ def test_a_wrong_key_fails_with_its_cure(suwen: Suwen, tmp_path: Path) -> None:
     assert "stages.align.squared_l3: unknown key; did you mean 'squared_l2'?" in done.err.replace("\n", " ")
     assert suwen("train", TINY, "--variant", "without-mce", "--out", tmp_path).code == 1
     assert suwen("train", tmp_path / "nothing.yaml").code == 1
+
+
+@pytest.mark.parametrize("verb", [["train"], ["sweep", "--table", "4"]])
+def test_a_misspelt_recipe_gets_the_nearest_name(suwen: Suwen, tmp_path: Path, verb: list[str]) -> None:
+    for wrong, near in (("care-tiyn", "did you mean 'care-tiny'?"), (TINY.with_name("care-tini.yaml"), "care-tiny")):
+        done = suwen(verb[0], wrong, *verb[1:], "--out", tmp_path)
+        assert done.code == 1
+        assert near in done.err and "PosixPath" not in done.err and "Errno" not in done.err
+
+
+def test_an_interrupt_says_once_and_truly_how_to_go_on(
+    suwen: Suwen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a stage that does not stop by itself, as the vectors' does; the second command is what the line says."""
+    runner = importlib.import_module("suwen.training.recipe_runner")
+    do, begun = runner._Run.do, []
+
+    def once(run: Any, name: str) -> Any:
+        done = do(run, name)
+        if not begun:
+            begun.append(name)
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(runner._Run, "do", once)
+    arguments = ["train", TINY, "--out", tmp_path, "--dry-run", "--only", "document", "--only", "freeze"]
+    stopped = suwen(*arguments)
+    assert stopped.code == 130
+    (line,) = [line for line in stopped.err.splitlines() if "interrupted" in line]
+    assert line.endswith("go on with the same command and --resume")
+    assert "run the same command again" not in stopped.err
+    assert suwen(*arguments, "--resume").code == 0
 
 
 def test_data_that_were_not_named_are_asked_for(suwen: Suwen, tmp_path: Path, monkeypatch: Any) -> None:

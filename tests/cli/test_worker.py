@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from fresh_side import BigEncoder, Running, make_index, running
 
-from suwen.cli import worker as module
 from suwen.cli.worker import _stopped_by_signals
 
 Suwen = Callable[..., Any]
@@ -39,7 +38,8 @@ def handlers() -> Iterator[None]:
 
 
 def test_what_waits_is_encoded(suwen: Suwen, server: Running, monkeypatch: pytest.MonkeyPatch, handlers: None) -> None:
-    monkeypatch.setattr(module, "load_document_encoder", lambda *_, **__: BigEncoder(server.holder.index.pair))
+    big = BigEncoder(server.holder.index.pair)
+    monkeypatch.setattr("suwen.encoders.who_encodes.load_document_encoder", lambda *_, **__: big)
     done = suwen("worker", "--server", server.url, "--document-encoder", "big", "--once", "--json")
     assert done.code == 0 and done.json == {"documents": 2, "passages": 2, "stale": 0}
     assert f"working for {server.url} with big" in done.err
@@ -82,7 +82,7 @@ def test_add_and_delete_go_through_the_server(suwen: Suwen, server: Running, sou
     assert server.client().get("/documents/a//b")["title"] == "药"
     done = suwen("delete", "--server", server.url, "a//b", "bp", "nobody", "--json")
     assert done.json == {"deleted": 2}
-    assert suwen("delete", "--server", server.url, "stone").out == "deleted 1 of 1 documents\n"
+    assert suwen("delete", "--server", server.url, "stone").out == "deleted 1 of 1 document\n"
 
 
 def test_the_key_comes_from_the_environment(suwen: Suwen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

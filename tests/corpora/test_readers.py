@@ -101,7 +101,7 @@ def test_a_folder_of_texts_and_a_single_text(tmp_path):
 def test_tables_and_texts_together_need_a_word(tmp_path):
     write_lines(tmp_path / "a.jsonl", map(raw, NUMBERS))
     (tmp_path / "b.txt").write_text("头痛。", encoding="utf-8")
-    with pytest.raises(CorpusError, match='format="jsonl" or format="text"'):
+    with pytest.raises(CorpusError, match="--format jsonl or --format text"):
         read_documents(tmp_path)
     check(read_documents(tmp_path, format="jsonl"))
     assert [found.id for found in read_documents(tmp_path, format="text")] == ["b.txt"]
@@ -117,8 +117,70 @@ def test_gb18030_when_named(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("id,text\n1,患者头痛\n".encode("gb18030"))
     with pytest.raises(CorpusError, match=r"a\.csv:2: .*GB18030"):
-        list(read_documents(path))
+        list(read_documents(path, encoding="utf-8"))
     assert [found.text for found in read_documents(path, encoding="gb18030")] == ["患者头痛"]
+
+
+def test_each_file_has_its_own_encoding(tmp_path):
+    texts = {"a.txt": "utf-8", "b.txt": "gb18030", "c.txt": "utf-16", "d.txt": "utf-8-sig", "e.txt": "utf-32"}
+    for name, encoding in texts.items():
+        (tmp_path / name).write_bytes("患者头痛三天，伴有发热。".encode(encoding))
+    assert [found.text for found in read_documents(tmp_path)] == ["患者头痛三天，伴有发热。"] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("高血壓患者應定期測量血壓並按時服藥，避免過度勞累", "big5"),
+        ("腎結石", "big5"),
+        ("頭痛が三日間続いています", "shift_jis"),
+        ("頭痛が三日間続いています", "euc_jp"),
+        ("un café très noir", "latin-1"),
+    ],
+)
+def test_other_encodings_are_refused_and_never_read_as_chinese(tmp_path, text, encoding):
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    with pytest.raises(CorpusError, match="--encoding"):
+        list(read_documents(tmp_path))
+    assert [found.text for found in read_documents(tmp_path, encoding=encoding)] == [text]
+
+
+def test_damaged_utf_8_is_not_taken_for_another_encoding(tmp_path):
+    """GB18030 would read it without complaint, as other characters."""
+    for text in ("患者头痛三天，伴有发热。", "绝对卧床休息，忌食辛辣，按时服药并定期复查血压"):
+        for place in range(0, len(text.encode()), 5):
+            whole = text.encode()
+            (tmp_path / "a.txt").write_bytes(whole[:place] + b"\xff" + whole[place:])
+            with pytest.raises(CorpusError, match="not utf-8 text"):
+                list(read_documents(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "sign"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", ","), ("a.tsv", "\t")])
+def test_columns_are_parted_by_what_the_header_shows(tmp_path, name, sign):
+    rows = (("编号", "标题", "内容", "科室"), ("7", "头痛", "头痛三天, 发热; 无皮疹", "神经内科"))
+    (tmp_path / name).write_text("".join(sign.join(f'"{cell}"' for cell in row) + "\n" for row in rows), "utf-8")
+    (found,) = read_documents(tmp_path / name)
+    assert found == Document("7", "头痛三天, 发热; 无皮疹", "头痛", {"科室": "神经内科"})
+
+
+def test_the_files_of_a_folder_that_are_no_documents_are_told(tmp_path):
+    (tmp_path / "deep").mkdir()
+    for name in ("a.txt", "b.pdf", "deep/c.docx", "deep/d.md", ".hidden"):
+        (tmp_path / name).write_text("头痛。", "utf-8")
+    told = []
+    assert [found.id for found in read_documents(tmp_path, on_left_out=told.extend)] == ["a.txt", "deep/d.md"]
+    assert [path.name for path in told] == ["b.pdf", "c.docx"]
+    told.clear()
+    list(read_documents(tmp_path / "a.txt", on_left_out=told.extend))
+    assert told == []
+
+
+def test_the_other_files_of_a_collection_are_not_left_out(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "1", "text": "头痛"}\n', "utf-8")
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "头痛"}\n', "utf-8")
+    told = []
+    assert len(list(read_documents(tmp_path, on_left_out=told.extend))) == 1
+    assert told == []
 
 
 def test_bad_records_stop_the_reading_or_are_skipped_with_their_reasons(tmp_path):
@@ -128,7 +190,7 @@ def test_bad_records_stop_the_reading_or_are_skipped_with_their_reasons(tmp_path
     )
     reading = read_documents(path)
     assert next(reading).id == "1"
-    with pytest.raises(CorpusError, match=r"a\.jsonl:2: .*fields here are: id; set text_field="):
+    with pytest.raises(CorpusError, match=r"a\.jsonl:2: .*fields here are: id; set --text-field"):
         next(reading)
     reasons = []
     assert [found.id for found in read_documents(path, on_skip=reasons.append)] == ["1", "5"]
@@ -138,11 +200,11 @@ def test_bad_records_stop_the_reading_or_are_skipped_with_their_reasons(tmp_path
 
 
 def test_a_bad_file_among_texts_can_be_skipped(tmp_path):
-    (tmp_path / "a.txt").write_bytes("患者头痛".encode("gb18030"))
+    (tmp_path / "a.txt").write_bytes("患者頭痛三日不癒".encode("big5"))
     (tmp_path / "b.txt").write_text("头痛。", encoding="utf-8")
     reasons = []
     assert [found.id for found in read_documents(tmp_path, on_skip=reasons.append)] == ["b.txt"]
-    assert len(reasons) == 1 and "GB18030" in reasons[0]
+    assert len(reasons) == 1 and "give --encoding" in reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +245,7 @@ def test_sources_that_cannot_be_are_refused_at_once(tmp_path):
     with pytest.raises(CorpusError, match="no format 'xml'; use one of collection, jsonl"):
         read_documents(tmp_path, format="xml")
     (tmp_path / "a.xyz").write_text("x", encoding="utf-8")
-    with pytest.raises(CorpusError, match="its name does not say what it is; pass format="):
+    with pytest.raises(CorpusError, match="its name does not say what it is; give --format"):
         read_documents(tmp_path / "a.xyz")
 
 

@@ -58,9 +58,9 @@ def test_a_title_without_a_text_is_the_text():
 @pytest.mark.parametrize(
     ("record", "fields", "said"),
     [
-        ({"a": 1, "b": 2}, Fields(), "f:3: no field called text, .* the fields here are: a, b; set text_field="),
+        ({"a": 1, "b": 2}, Fields(), "f:3: no field called text, .* the fields here are: a, b; set --text-field"),
         ({"text": "x"}, Fields(text="abstract"), "f:3: no field 'abstract'; the fields here are: text"),
-        ({"text": "x"}, Fields(id="key"), "no field 'key'.*id_field="),
+        ({"text": "x"}, Fields(id="key"), "no field 'key'.*--id-field"),
         ({"text": " \n"}, Fields(), "f:3: the field 'text' is empty"),
         ({"text": None}, Fields(), "is empty"),
         ({"text": {"a": 1}}, Fields(), "holds a dict, not text"),

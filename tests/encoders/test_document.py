@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -130,12 +133,21 @@ def test_a_light_pair_says_where_its_documents_are_encoded(light_pair):
         DocumentEncoder.load(light_pair)
 
 
-def test_pickled_weights_are_refused(decoder_folder, tmp_path):
+def test_pickled_weights_are_refused_until_the_line_that_is_told_has_run(decoder_folder, tmp_path):
     import torch
+    from safetensors.torch import load_file
 
-    torch.save({"a": torch.zeros(1)}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin is a pickle"):
-        DocumentEncoder.load(tmp_path)
+    folder = shutil.copytree(decoder_folder, tmp_path / "model")
+    pickled = list(folder.rglob("model.safetensors"))  # of the model, and of a layer after it
+    for weights in pickled:
+        torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
+        weights.unlink()
+    for _ in pickled:
+        with pytest.raises(ModelError, match=r"pytorch_model\.bin is a pickle.*convert it with: python -c") as refused:
+            load_model(folder)
+        line = str(refused.value).partition("convert it with: python")[2]
+        subprocess.run(f"{sys.executable}{line}", shell=True, check=True)
+    load_model(folder)
 
 
 def test_what_is_no_model_is_refused_by_name(tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def test_other_passage_sizes_are_another_cut(library: Library) -> None:
     library.mirror(three(), size=64, overlap=8)
     few = library.index.engine.stats().passages
     report, _ = library.mirror(three(), size=16, overlap=0)
-    assert report.changed == 3
+    assert (report.reencoded, report.changed) == (3, 0)
     assert library.index.engine.stats().passages > few
     again, texts = library.mirror(three())
     assert (again.unchanged, texts) == (3, []), "the sizes of the last run are remembered"
@@ -289,3 +289,24 @@ def test_a_step_remembers_what_it_did_in_the_same_transaction(
         index.add([Document("c", "丙。")], step=OneStep(10, remember))
     assert index.engine.settings()["done"] == "1 read, 0 added, 0 passages"
     assert library.ids() == ["a", "b"]
+
+
+def test_an_index_that_one_tier_encoded_keeps_it(tiered: Pair, tmp_path: Path) -> None:
+    with Index.create(tmp_path / "index", pair=tiered) as index:
+        index.add(three(), encoder=tiered.encoder("rough"))
+        assert index.add([Document("new", "新的一条。")]).encoder == "rough"
+        assert index.choose_encoder().name == "rough"
+
+
+def test_what_the_pair_chose_is_not_kept_as_asked(library: Library) -> None:
+    """Or the document encoder would never take over from the tier that stood in for it."""
+    library.mirror(three())
+    assert module.kept_tier(library.index.engine, library.index.pair) is None
+
+
+def test_too_many_gone_are_left_and_said(library: Library) -> None:
+    library.mirror(three())
+    with pytest.raises(module.TooManyGone, match=r"documents: 1\)"):
+        library.mirror(three()[1:], prune=False)
+    assert library.ids() == ["d0", "d1", "d2"]
+    assert library.mirror(three()[1:])[0].removed == 1

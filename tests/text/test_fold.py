@@ -39,6 +39,13 @@ def test_a_simplified_character_stays_and_is_what_folding_gives():
     assert all(fold(old) == fold(new) == new for old, new in table.items())
 
 
+def test_every_character_of_unicode_folds_to_one_that_stays():
+    everything = [chr(code) for code in range(0x110000)]
+    folded = [fold(character) for character in everything]
+    assert all(len(after) == 1 and fold(after) == after for after in folded)
+    assert sum(before != after for before, after in zip(everything, folded, strict=True)) > 5_000
+
+
 @given(st.text())
 def test_length_is_kept_and_folding_is_idempotent(text):
     assert len(fold(text)) == len(text)

@@ -27,8 +27,8 @@ from suwen.bench.result_files import (
 from suwen.bench.suite_tasks import Suite, Task, load_suite
 from suwen.bench.system_specs import parse_systems
 from suwen.bench.systems import NotApplicable, RankingContext, Setting, System, SystemProblem
-from suwen.bench.task_data import Data, Paired
-from suwen.bench.task_loading import Places, load_data
+from suwen.bench.task_data import Data, MissingData, Paired
+from suwen.bench.task_loading import Places, load_data, unfetchable
 from suwen.bench.task_scoring import Scored, default_depth, score_task
 from suwen.bench.vector_cache import SHARD_SIZE, VectorCache, contract_hash
 from suwen.durable import write_json, write_lines
@@ -89,6 +89,7 @@ def run_suite(
     again: bool = False,
     shard_size: int = SHARD_SIZE,
     progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> SuiteRun:
     """Run systems on the tasks of a suite and store every result.
 
@@ -109,8 +110,10 @@ def run_suite(
         again: Score finished tasks again.
         shard_size: Texts that an interruption can cost.
         progress: Called with what is running and how much of it is done.
+        tell: Called before anything runs with what to fetch for tasks that will have no result.
 
     Raises:
+        MissingData: No task has data, nor any that could be fetched as they are; the message says what to fetch.
         SuwenError: The suite, a task's name or a system's spec is not understood.
     """
     suite = suite if isinstance(suite, Suite) else load_suite(suite)
@@ -118,10 +121,30 @@ def run_suite(
     made = parse_systems(systems)
     if not made:
         raise SystemProblem("no system to run: name at least one, such as bm25:words")
+    _ask_for_data(suite, chosen, data, revision, tell)
     vectors = VectorCache(cache or Path(out) / "vectors", shard_size=shard_size)
     job = _Job(suite, Path(out), vectors, depth, again, progress)
     loader = _Loader(lambda task: load_data(job.suite, task, data, revision=revision, offline=offline, lenient=lenient))
     return SuiteRun(suite, [job.run(system, chosen, loader) for system in made])
+
+
+def _ask_for_data(
+    suite: Suite, tasks: Sequence[Task], data: Places, revision: str | None, tell: Callable[[str], None] | None
+) -> None:
+    """Say at once what to fetch, and not task by task once all the others have run."""
+    missing = unfetchable(suite, tasks, data, revision)
+    if not missing:
+        return
+    unpinned = any(task.hub.id is not None and task.hub.revision is None for task in missing)
+    ask = " COMMIT is not pinned: take it from the data set's page, or have all fetched now with --revision main."
+    said = (
+        f"{len(missing)} of {len(tasks)} tasks of {suite.name} have no data here. Fetch them, then name the folder "
+        f"that holds them with --data.{ask if unpinned else ''}\n" + "\n".join(f"  {task.get}" for task in missing)
+    )
+    if len(missing) == len(tasks):
+        raise MissingData(said)
+    if tell is not None:
+        tell(said)
 
 
 @dataclass

@@ -6,7 +6,7 @@ What the loaded data are, and the checks they pass, is in ``task_data``; rows ar
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -77,6 +77,17 @@ def locate(
             raise MissingData(f"Task {task.name}: there is nothing at {path}. To get it: {task.get}")
         return Source(path, task.hub.id, _downloaded_revision(path))
     return _from_hub(task, revision, offline)
+
+
+def unfetchable(suite: Suite, tasks: Sequence[Task], places: Places, revision: str | None) -> list[Task]:
+    """The tasks whose data are not here and cannot be fetched as they are: no copy is public, or no commit pinned."""
+    found = []
+    for task in tasks:
+        path = _local(suite, task, places) or (None if task.path is None else Path(task.path))
+        fetched = task.hub.id is not None and (revision or task.hub.revision) is not None
+        if not (fetched if path is None else path.exists()):
+            found.append(task)
+    return found
 
 
 def _local(suite: Suite, task: Task, places: Places) -> Path | None:

@@ -20,7 +20,7 @@ from suwen.bench.system_specs import FORMS
 from suwen.bench.task_loading import Places
 from suwen.cli import reporting
 from suwen.cli.options import Json
-from suwen.cli.output import FAILED, NEGATIVE, measuring, print_json, print_table, say, show
+from suwen.cli.output import FAILED, NEGATIVE, measuring, plural, print_json, print_table, say, show
 from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
 
@@ -81,6 +81,7 @@ def run(
             lenient=lenient,
             again=again,
             progress=lambda what, made, total: progress(made, total, what),
+            tell=say,
         )
     if json:
         print_json(_as_json(done))
@@ -178,7 +179,7 @@ def scaffold(
     made = scaffold_local(file, collection)
     show(
         {"file": str(file), **_about(made)},
-        f"{file}: a suite of {len(made.tasks)} tasks; edit it, then run",
+        f"{file}: a suite of {plural(len(made.tasks), 'task')}; edit it, then run",
         f"  suwen bench run {file} -s bm25:bigrams -s pair:default",
         json=json,
     )
@@ -240,7 +241,7 @@ def _show(done: SuiteRun) -> None:
     print_table(f"{done.suite.title}, main metric x 100", headings, tasks, means, words=2)
     for one in done.systems:
         kept = f", {len(one.reused)} of them from before" if one.reused else ""
-        say(f"{one.system}: {len(one.results)} tasks{kept}; {one.folder}")
+        say(f"{one.system}: {plural(len(one.results), 'task')}{kept}; {one.folder}")
         for name, result in one.results.items():
             for note in result.about["notes"]:
                 say(f"  {name}: {note}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from suwen.cli.options import Json
 from suwen.cli.output import counting, out, print_json
-from suwen.retrieve.results import Results
-from suwen.retrieve.retriever import Index
-from suwen.retrieve.sample import index_sample
+
+if TYPE_CHECKING:
+    from suwen.retrieve.results import Results
 
 QUERIES = (
     "肾结石怎么判断酸性还是碱性",
@@ -36,6 +36,9 @@ def demo(
 
     Example: `suwen demo suwen-demo`
     """
+    from suwen.retrieve.retriever import Index
+    from suwen.retrieve.sample import index_sample
+
     with Index.open_or_create(index) as opened:
         with counting("indexing") as progress:
             indexed = index_sample(opened, progress=progress)
@@ -75,11 +78,13 @@ def _next_steps(index: Path) -> None:
     out.print("What to try next:", style="bold")
     # Straight after `make demo` the command is in .venv/bin, which no PATH names.
     suwen = "suwen" if shutil.which("suwen") else sys.argv[0]
+    # Never the demo's own folder: its documents would make room for the reader's.
+    own = "my-documents" if index.name != "my-documents" else "my-own-documents"
     for line in (
         f"{suwen} search {index} 半夜饿了肚子疼，吃两块饼干就好 --explain",
         f"{suwen} search {index} 头晕吃什么药 --where department=心内科 -k 3",
         f"{suwen} info {index}",
-        f"{suwen} index my-index FOLDER     (your own .txt, .md, .jsonl, .csv or .parquet files)",
+        f"{suwen} index {own} FOLDER     (your own .txt, .md, .jsonl, .csv or .parquet files)",
         f"{suwen} --help",
     ):
         out.print(f"  {line}", soft_wrap=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from suwen.choices import OVERLAP, SIZE, Duplicates
 from suwen.cli.options import (
     Base,
     DocumentEncoder,
@@ -27,17 +28,15 @@ from suwen.cli.options import (
     TextField,
     TitleField,
 )
-from suwen.cli.output import counting, measuring, say, show
-from suwen.corpora.passages import PassageStream
-from suwen.corpora.readers import read_documents
-from suwen.corpora.records import Document
-from suwen.encoders.pair import Pair
-from suwen.encoders.who_encodes import choose_encoder, load_document_encoder
+from suwen.cli.output import counting, measuring, plural, say, show
+from suwen.cli.source_notes import SourceNotes
 from suwen.errors import SuwenError
-from suwen.index.opening import open_engine
-from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, Duplicates
-from suwen.retrieve.retriever import Index
+
+if TYPE_CHECKING:
+    from suwen.corpora.records import Document
+    from suwen.retrieve.imported import ImportedVectors
+    from suwen.retrieve.ingest import IngestReport
+    from suwen.retrieve.retriever import Index
 
 Size = Annotated[int | None, typer.Option("--size", help=f"Tokens of a passage [{SIZE}].")]
 Overlap = Annotated[int | None, typer.Option("--overlap", help=f"Tokens that neighbouring passages share [{OVERLAP}].")]
@@ -46,6 +45,9 @@ VectorsFile = Annotated[Path | None, typer.Option("--vectors", help="Ready vecto
 IdsFile = Annotated[Path | None, typer.Option("--ids", help="The passage id of each row of --vectors.")]
 SpaceId = Annotated[str | None, typer.Option("--space", help="The space of --vectors, if no vectors.json says it.")]
 Repeated = Annotated[Duplicates, typer.Option("--duplicates", help="What to do with an id that comes twice.")]
+Prune = Annotated[
+    bool, typer.Option("--prune", help="Remove what is gone from the sources, also more than a fifth of the index.")
+]
 ServerInstead = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="Go through the server that writes the index; then name no INDEX."),
@@ -67,21 +69,27 @@ def index(
     id_field: IdField = None,
     text_field: TextField = None,
     title_field: TitleField = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     skip_bad: SkipBad = False,
     duplicates: Repeated = "error",
+    prune: Prune = False,
     json: Json = False,
 ) -> None:
     """Make an index of the sources, or bring it up to date with them.
 
-    Run again on a changed source: only what changed is encoded, and what is gone is dropped. Documents that came by
-    `suwen add` stay.
+    Run again on a changed source: only what changed is encoded, and what is gone is dropped; more than a fifth of the
+    index only with `--prune`. Documents that came by `suwen add` stay. A `--tier` is remembered.
 
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
-    documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
+    from suwen.retrieve.retriever import Index
+
+    notes = SourceNotes(skip_bad)
+    documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
     with Index.open_or_create(index, pair=pair) as opened:
-        _take(opened, documents, True, tier, document_encoder, vectors, ids, space, size, overlap, duplicates, json)
+        ready = _ready(opened, vectors, ids, space)
+        taken = _Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap)
+        taken.run(documents, json, mirror=True, prune=prune)
 
 
 def add(
@@ -99,7 +107,7 @@ def add(
     id_field: IdField = None,
     text_field: TextField = None,
     title_field: TitleField = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     skip_bad: SkipBad = False,
     duplicates: Repeated = "error",
     server: ServerInstead = None,
@@ -110,6 +118,10 @@ def add(
 
     Example: `suwen add my-index --id note-7 --text "布洛芬不宜与阿司匹林同服"`, or `suwen add --server URL notes.jsonl`
     """
+    from suwen.corpora.records import Document
+    from suwen.retrieve.retriever import Index
+
+    notes = SourceNotes(skip_bad)
     folder = [] if server else (places or [])[:1]
     sources = (places or [])[len(folder) :]
     if not (server or folder):
@@ -119,7 +131,7 @@ def add(
             raise SuwenError("--text needs some text and an --id")
         documents: Iterator[Document] = iter([Document(id, text, title)])
     elif sources:
-        documents = _read(sources, format, id_field, text_field, title_field, encoding, skip_bad)
+        documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
     else:
         raise SuwenError("nothing to add: give files, or --text with --id")
     if server:
@@ -128,7 +140,7 @@ def add(
         _post(server, key, documents, duplicates, json)
         return
     with Index.open(folder[0], pair=pair, write=True) as opened:
-        _take(opened, documents, False, tier, document_encoder, None, None, None, None, None, duplicates, json)
+        _Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
 
 
 def delete(
@@ -146,6 +158,8 @@ def delete(
 
         removed, ids, missing = delete_documents(Client(server, key), places), places, None
     else:
+        from suwen.index.opening import open_engine
+
         index, *ids = places
         if not ids:
             raise SuwenError(f"nothing to delete: give the ids of documents after {index}")
@@ -153,7 +167,9 @@ def delete(
         with closing(open_engine(index, write=True)) as engine:
             known = engine.known(ids)
             removed, missing = engine.delete(ids), [id_ for id_ in ids if id_ not in known]
-    said = f"deleted {removed} of {len(ids)} documents" + (f"; not there: {', '.join(missing)}" if missing else "")
+    said = f"deleted {removed} of {plural(len(ids), 'document')}" + (
+        f"; not there: {', '.join(missing)}" if missing else ""
+    )
     show({"deleted": removed, **({} if missing is None else {"missing": missing})}, said, json=json)
 
 
@@ -182,23 +198,26 @@ def encode(
     id_field: IdField = None,
     text_field: TextField = None,
     title_field: TitleField = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     skip_bad: SkipBad = False,
     json: Json = False,
 ) -> None:
-    """Encode documents on a GPU machine, for `suwen index --vectors` on the machine that serves (needs suwen[train]).
+    """Encode documents on a GPU machine, for `suwen index --vectors` where it is served (needs suwen[train]).
 
     Interrupt it and run it again: finished shards are kept. `--pair` is the pair that will serve: its tokenizer counts
     the passages' tokens, and its own document encoder is used where none is named (an adapter needs its `--base`).
 
     Example: `suwen encode articles.jsonl --base base.gguf --out vectors/`
     """
+    from suwen.corpora.passages import PassageStream
+    from suwen.encoders.pair import Pair
     from suwen.encoders.vector_folder import encode_to_folder
+    from suwen.encoders.who_encodes import load_document_encoder
 
-    serving = Pair.load(pair)
+    serving, notes = Pair.load(pair), SourceNotes(skip_bad)
     encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)
     passages = PassageStream(
-        lambda: _read(sources, format, id_field, text_field, title_field, encoding, skip_bad),
+        lambda: _read(sources, format, id_field, text_field, title_field, encoding, notes),
         serving.count_tokens,
         size or SIZE,
         OVERLAP if overlap is None else overlap,
@@ -215,9 +234,11 @@ def _read(
     id_field: str | None,
     text_field: str | None,
     title_field: str | None,
-    encoding: str,
-    skip_bad: bool,
+    encoding: str | None,
+    notes: SourceNotes,
 ) -> Iterator[Document]:
+    from suwen.corpora.readers import read_documents
+
     # All are opened before the first is read: a wrong path is reported before anything is made or changed.
     opened = [
         read_documents(
@@ -227,52 +248,66 @@ def _read(
             text_field=text_field,
             title_field=title_field,
             encoding=encoding,
-            on_skip=(lambda why: say(f"left out: {why}")) if skip_bad else None,
+            on_skip=notes.record if notes.skip_bad else None,
+            on_left_out=notes.files,
+            on_encoding=notes.encoding,
         )
         for source in sources
     ]
     return chain.from_iterable(opened)
 
 
-def _take(
-    opened: Index,
-    documents: Iterator[Document],
-    mirror: bool,
-    tier: str | None,
-    document_encoder: str | None,
-    vectors: Path | None,
-    ids: Path | None,
-    space: str | None,
-    size: int | None,
-    overlap: int | None,
-    duplicates: Duplicates,
-    json: bool,
-) -> None:
-    ready = None
-    if vectors is not None:
-        if ids is None:
-            raise SuwenError("--vectors needs --ids: the file with the passage id of each row")
-        ready = ImportedVectors(vectors, ids, opened.pair, space)
-        encoder, said = None, f"vectors come from {vectors}"
-    else:
-        choice = choose_encoder(opened.pair, tier=tier, document_encoder=document_encoder)
-        encoder, said = choice.encoder, choice.said
-    with closing(ready) if ready else nullcontext(), counting("indexing") as progress:
-        report = opened.add(
-            documents,
-            mirror=mirror,
-            encoder=encoder,
-            ready=ready,
-            size=size,
-            overlap=overlap,
-            duplicates=duplicates,
-            keep=tier is None,
-            progress=progress,
-        )
-    about = {**asdict(report), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name}
-    counts = f"{report.added} added, {report.changed} changed, {report.unchanged} unchanged, {report.removed} removed"
-    spent = f"{report.encoded} passages encoded in {report.seconds:.1f} s"
-    show(about, f"{opened.engine.address}: {counts}; {spent}", json=json)
+def _ready(opened: Index, vectors: Path | None, ids: Path | None, space: str | None) -> ImportedVectors | None:
+    if vectors is None:
+        return None
+    if ids is None:
+        raise SuwenError("--vectors needs --ids: the file with the passage id of each row")
+    from suwen.retrieve.imported import ImportedVectors
+
+    return ImportedVectors(vectors, ids, opened.pair, space)
+
+
+@dataclass
+class _Take:
+    """Documents on their way into an index, and what was asked for about them."""
+
+    opened: Index
+    tier: str | None
+    document_encoder: str | None
+    duplicates: Duplicates
+    notes: SourceNotes
+    ready: ImportedVectors | None = None
+    size: int | None = None
+    overlap: int | None = None
+
+    def run(self, documents: Iterator[Document], json: bool, *, mirror: bool = False, prune: bool = True) -> None:
+        encoder, said = None, f"vectors come from {self.ready.file}" if self.ready else ""
+        if self.ready is None:
+            choice = self.opened.choose_encoder(tier=self.tier, document_encoder=self.document_encoder, remember=mirror)
+            encoder, said = choice.encoder, choice.said
+        with closing(self.ready) if self.ready else nullcontext(), counting("indexing") as progress:
+            report = self.opened.add(
+                documents,
+                mirror=mirror,
+                prune=prune,
+                encoder=encoder,
+                ready=self.ready,
+                size=self.size,
+                overlap=self.overlap,
+                duplicates=self.duplicates,
+                keep=self.tier is None,
+                progress=progress,
+            )
+        _tell(self.opened, report, self.notes, said, json)
+
+
+def _tell(opened: Index, report: IngestReport, notes: SourceNotes, said: str, json: bool) -> None:
+    about = {**asdict(report), **notes.counts(), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name}
+    again = f"{report.reencoded} encoded again, " if report.reencoded else ""
+    counts = f"{report.added} added, {report.changed} changed, {again}{report.unchanged} unchanged"
+    spent = f"{plural(report.encoded, 'passage')} encoded in {report.seconds:.1f} s"
+    show(about, f"{opened.engine.address}: {counts}, {report.removed} removed; {spent}", json=json)
+    notes.tell()
     if not json:
         say(said)
 

@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from suwen.cli.options import IndexFolder, Json
-from suwen.cli.output import NEGATIVE, measuring, show
-from suwen.index.engine import Engine, need
-from suwen.index.opening import open_engine
-from suwen.index.opening import restore as restore_index
+from suwen.cli.output import NEGATIVE, measuring, plural, show
+
+if TYPE_CHECKING:
+    from suwen.index.engine import Engine
 
 
 def verify(index: IndexFolder, json: Json = False) -> None:
@@ -37,7 +37,7 @@ def rebuild(index: IndexFolder, json: Json = False) -> None:
     """
     started = time.monotonic()
     passages = _rebuilt(index)
-    _tell(json, f"{index}: rebuilt {passages} passages", {"passages": passages}, started)
+    _tell(json, f"{index}: rebuilt {plural(passages, 'passage')}", {"passages": passages}, started)
 
 
 def compact(index: IndexFolder, json: Json = False) -> None:
@@ -49,7 +49,11 @@ def compact(index: IndexFolder, json: Json = False) -> None:
     with _engine(index, write=True) as engine, measuring("compacting") as progress:
         before, worked, after = engine.stats(), engine.compact(progress), engine.stats()
     freed = before.bytes_truth + before.bytes_derived - after.bytes_truth - after.bytes_derived
-    said = f"{index}: {before.deleted} deleted passages folded away" if worked else f"{index}: nothing to compact"
+    said = (
+        f"{index}: {plural(before.deleted, 'deleted passage')} folded away"
+        if worked
+        else f"{index}: nothing to compact"
+    )
     _tell(json, said, {"worked": worked, "folded": before.deleted, "bytes_freed": freed}, started)
 
 
@@ -77,10 +81,12 @@ def restore(
 
     Example: `suwen restore backups/monday my-index`
     """
+    from suwen.index.opening import restore as restore_index
+
     started = time.monotonic()
     restore_index(source, index)
     passages = _rebuilt(index)
-    _tell(json, f"{index}: restored {passages} passages", {"passages": passages}, started)
+    _tell(json, f"{index}: restored {plural(passages, 'passage')}", {"passages": passages}, started)
 
 
 @contextmanager
@@ -88,6 +94,9 @@ def _engine(
     index: Path, *, write: bool = False, repair: bool = True, ability: Literal["upkeep", "backup"] = "upkeep"
 ) -> Iterator[Engine]:
     """The engine of an index, open, if it can do what is asked of it."""
+    from suwen.index.engine import need
+    from suwen.index.opening import open_engine
+
     with closing(open_engine(index, write=write, repair=repair)) as engine:
         need(engine, ability)
         yield engine

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from suwen.choices import Pooling
 from suwen.cli.options import Dtype, Json
 from suwen.cli.output import say, show
-from suwen.corpora.readers import read_documents
-from suwen.encoders.released import Contract, Pooling
-from suwen.encoders.space import Manifest
+
+if TYPE_CHECKING:
+    from suwen.encoders.space import Manifest
 
 # What `import` may be told.
 ImportSource = Annotated[
@@ -73,6 +74,7 @@ def import_(
     Example: `suwen import BMRetriever/BMRetriever-410M my-pair`
     """
     from suwen.encoders.importing import import_model
+    from suwen.encoders.released import Contract
 
     told = Contract(
         pooling=pooling,
@@ -140,6 +142,7 @@ def export(
 
     Example: `suwen export models/my-pair light-pair --static --texts articles.jsonl`
     """
+    from suwen.corpora.readers import read_documents
     from suwen.training.ship.exporting import export as run
 
     real = [document.text for document in islice(read_documents(texts), most)] if texts else None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from suwen.encoders.base_model import NumberFormat
+from suwen.choices import NumberFormat
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
@@ -40,7 +40,9 @@ Format = Annotated[
 IdField = Annotated[str | None, typer.Option("--id-field", help="The field or column that holds the id.")]
 TextField = Annotated[str | None, typer.Option("--text-field", help="The field or column that holds the text.")]
 TitleField = Annotated[str | None, typer.Option("--title-field", help="The field or column that holds the title.")]
-Encoding = Annotated[str, typer.Option("--encoding", help="The sources' character encoding, e.g. gb18030.")]
+Encoding = Annotated[
+    str | None, typer.Option("--encoding", help="The sources' character encoding, e.g. big5 [found for each file].")
+]
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave bad records out and report them, instead of stopping.")
 ]

@@ -10,16 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
 
 #: Results go to standard output, everything said on the way to standard error.
 out = Console(highlight=False, markup=False)
@@ -50,6 +40,8 @@ def print_table(title: str, headings: Sequence[str], *sections: Iterable[Sequenc
 
     The very first names the row, and is not broken.
     """
+    from rich.table import Table
+
     table = Table(title=title)
     for place, heading in enumerate(headings):
         table.add_column(heading, overflow="fold", no_wrap=place == 0, justify="left" if place < words else "right")
@@ -63,6 +55,11 @@ def print_table(title: str, headings: Sequence[str], *sections: Iterable[Sequenc
 def say(text: str) -> None:
     """A line for people, on standard error; square brackets in it are not markup."""
     err.print(text, soft_wrap=True)
+
+
+def plural(count: int, noun: str) -> str:
+    """A number of things: ``1 passage``, ``2 passages``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def so_far(what: str, done: int, total: int) -> str:
@@ -86,12 +83,14 @@ def now_and_then() -> Callable[[str], None]:
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """Progress of a job whose end is not known: documents read and passages encoded."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task, tell = progress.add_task(what), now_and_then()
 
         def report(documents: int, passages: int) -> None:
-            text = f"{what}: {documents:,} documents read, {passages:,} passages encoded"
+            text = f"{what}: {plural(documents, 'document')} read, {plural(passages, 'passage')} encoded"
             progress.update(task, description=text)
             tell(text)
 
@@ -101,6 +100,8 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def measuring(what: str) -> Iterator[Callable[..., None]]:
     """Progress of a job with a known end, with the time left; its parts may be named as they come."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         task, tell = progress.add_task(what, total=None), now_and_then()

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
+from suwen.choices import Mode
 from suwen.cli.options import IndexFolder, Json, PairFolder, QueryTier
-from suwen.cli.output import NEGATIVE, err, measuring, out, print_json, show
-from suwen.encoders.pair import Pair
-from suwen.encoders.space import manifest_path
-from suwen.encoders.who_encodes import described
+from suwen.cli.output import NEGATIVE, err, measuring, out, plural, print_json, show
 from suwen.errors import SuwenError
-from suwen.index.filters import parse_where
-from suwen.index.opening import index_exists, open_engine
-from suwen.index.recall import measure_recall
-from suwen.retrieve.fuse import WEIGHTS
-from suwen.retrieve.ranking import Mode
-from suwen.retrieve.results import Hit, Results
-from suwen.retrieve.retriever import Index
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from suwen.encoders.pair import Pair
+    from suwen.retrieve.results import Hit, Results
 
 _BASE = "; the base is not in the pair, name it with SUWEN_BASE"
 
@@ -41,10 +37,8 @@ def search(
     offset: Annotated[int, typer.Option("--offset", help="Hits to leave out, for the next page.")] = 0,
     per_document: Annotated[bool, typer.Option("--per-document", help="One hit of each document.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say where each hit comes from.")] = False,
-    dense_weight: Annotated[float, typer.Option("--dense-weight", help="Weight of meaning in hybrid.")] = WEIGHTS[
-        "dense"
-    ],
-    lexical_weight: Annotated[float, typer.Option("--lexical-weight", help="Weight of words.")] = WEIGHTS["lexical"],
+    dense_weight: Annotated[float | None, typer.Option("--dense-weight", help="Weight of meaning in hybrid.")] = None,
+    lexical_weight: Annotated[float | None, typer.Option("--lexical-weight", help="Weight of words.")] = None,
     pair: PairFolder = None,
     json: Json = False,
 ) -> None:
@@ -52,6 +46,12 @@ def search(
 
     Example: `suwen search my-index 肾结石怎么判断酸性还是碱性 -k 5 --where department=泌尿外科`
     """
+    from suwen.index.filters import parse_where
+    from suwen.retrieve.fuse import WEIGHTS
+    from suwen.retrieve.retriever import Index
+
+    asked = {"dense": dense_weight, "lexical": lexical_weight}
+    weights = {**WEIGHTS, **{leg: weight for leg, weight in asked.items() if weight is not None}}
     with Index.open(index, pair=pair) as opened:
         results = opened.search(
             query,
@@ -64,7 +64,7 @@ def search(
             per_document=per_document,
             highlights=True,
             explain=explain,
-            weights={"dense": dense_weight, "lexical": lexical_weight},
+            weights=weights,
         )
     if json:
         print_json(results.as_dict())
@@ -84,6 +84,10 @@ def info(
 
     Example: `suwen info my-index`
     """
+    from suwen.encoders.pair import Pair
+    from suwen.encoders.space import manifest_path
+    from suwen.index.opening import index_exists
+
     if path is not None and index_exists(path):
         about = _about_index(path)
     elif path is None or manifest_path(path).is_file():
@@ -108,6 +112,9 @@ def recall(
 
     Example: `suwen recall my-index --queries 500`
     """
+    from suwen.index.opening import open_engine
+    from suwen.index.recall import measure_recall
+
     with closing(open_engine(index)) as engine, measuring("searching exactly") as progress:
         measured = measure_recall(engine, queries, k, progress)
     said = f"recall@{k} {measured.recall:.4f} against exact search, over {measured.queries} queries"
@@ -115,6 +122,8 @@ def recall(
 
 
 def _show(results: Results, offset: int) -> None:
+    from rich.text import Text
+
     if not results.relevant:
         why = ", ".join(f"{name} {value}" for name, value in results.evidence.items())
         err.print(f"nothing relevant was found; the nearest passages follow ({why})", markup=False)
@@ -126,16 +135,16 @@ def _show(results: Results, offset: int) -> None:
             out.print(_because(hit), markup=False, style="dim")
     spent = results.timings
     tier = f", tier {results.tier}" if results.tier else ""
-    err.print(
-        f"{len(results)} hits, {results.mode}{tier}; encode {spent['encode']:.1f} ms, search {spent['search']:.1f} ms",
-        markup=False,
-    )
+    took = f"encode {spent['encode']:.1f} ms, search {spent['search']:.1f} ms"
+    err.print(f"{plural(len(results), 'hit')}, {results.mode}{tier}; {took}", markup=False)
     for note in results.notes:
         err.print(note, markup=False)
 
 
 def _marked(hit: Hit) -> Text:
     """The passage's text with its matching sentences' terms in bold."""
+    from rich.text import Text
+
     text = Text(hit.text if len(hit.text) <= 300 else hit.text[:300] + "…")
     for highlight in hit.highlights:
         if not highlight.terms:
@@ -158,6 +167,8 @@ def _because(hit: Hit) -> str:
 
 
 def _about_index(path: Path) -> dict[str, Any]:
+    from suwen.index.opening import open_engine
+
     with closing(open_engine(path)) as engine:
         stats, settings = engine.stats(), engine.settings()
     return {
@@ -168,7 +179,7 @@ def _about_index(path: Path) -> dict[str, Any]:
         "space": stats.space,
         "pair": f"{settings.get('pair_name', '?')} ({settings.get('pair', '?')})",
         "dimension": stats.dimension,
-        "encoded by": [f"{name}: {count} passages" for name, count in stats.encoders.items()],
+        "encoded by": [f"{name}: {plural(count, 'passage')}" for name, count in stats.encoders.items()],
         "passage size": f"{settings.get('size', '?')} tokens, {settings.get('overlap', '?')} overlap",
         "fields": ", ".join(stats.fields) or "none",
         "truth": f"{stats.bytes_truth / 2**20:.1f} MiB",
@@ -178,6 +189,8 @@ def _about_index(path: Path) -> dict[str, Any]:
 
 
 def _about_pair(pair: Pair) -> dict[str, Any]:
+    from suwen.encoders.who_encodes import described
+
     space, manifest = pair.space, pair.manifest
     return {
         "pair": pair.name,

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from suwen.cli.options import Json
-from suwen.cli.output import INTERRUPTED, NEGATIVE, err, now_and_then, print_json, print_table, say, show, so_far
-from suwen.errors import SuwenError
+from suwen.cli.output import NEGATIVE, err, now_and_then, plural, print_json, print_table, say, show, so_far
+from suwen.errors import Stopped, SuwenError
 
 if TYPE_CHECKING:
     from suwen.training.loop.journal import StageReport
@@ -73,7 +72,7 @@ def train(
         return
     if first and not dry_run:
         _show_cost(loaded, only, device, size, _say_estimate)
-    with _steps() as progress:
+    with _how_to_go_on(first), _steps() as progress:
         report = run(
             loaded,
             to,
@@ -87,11 +86,9 @@ def train(
         )
     if first:
         about = {"folder": str(report.folder), **report.as_json()}
-        show(about, f"{report.folder}: {len(report.stages)} stages; see report.md", json=json)
-        if not report.complete:
-            say(report.stopped)
+        show(about, f"{report.folder}: {plural(len(report.stages), 'stage')}; see report.md", json=json)
     if not report.complete:
-        raise typer.Exit(INTERRUPTED)
+        raise Stopped(report.stopped if first else "")
 
 
 def sweep(
@@ -130,7 +127,7 @@ def sweep(
     counts = {variant: 1 if variant in (single or ()) else seeds for variant in asked.variants}
     missing = [variant for variant in asked.variants if variant and variant not in loaded.variants]
     jobs = [job for job in jobs_of(asked, counts) if job.variant not in missing]
-    say(f"{len(jobs)} runs into {to}; finished ones are kept")
+    say(f"{plural(len(jobs), 'run')} into {to}; finished ones are kept")
     outcomes = run(
         recipe,
         to,
@@ -161,7 +158,19 @@ def _require_extra() -> None:
 
 
 @contextmanager
+def _how_to_go_on(first: bool) -> Iterator[None]:
+    """An interrupt outside the steps, which stop by themselves: the same command alone would be refused."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        said = "interrupted: finished stages and checkpoints are kept; go on with the same command and --resume"
+        raise Stopped(said if first else "") from None
+
+
+@contextmanager
 def _steps() -> Iterator[StageProgress]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         bar, log = progress.add_task("starting", total=None), now_and_then()
@@ -205,7 +214,7 @@ def _show_cost(
 
 def _say_estimate(_: Recipe, cost: Estimate) -> None:
     unknown = sum(stage.unknown for stage in cost.stages)
-    left_out = f" ({unknown} stages not counted: size or data unknown)" if unknown else ""
+    left_out = f" ({plural(unknown, 'stage')} not counted: size or data unknown)" if unknown else ""
     say(
         f"about {_time(cost.seconds)}, {_size(cost.memory)} GB of memory, {_size(cost.host)} GB of RAM, "
         f"{_size(cost.disk)} GB of disk{left_out}"

@@ -12,7 +12,6 @@ import typer
 
 from suwen.cli.options import Base, DocumentEncoder, Dtype, Json, Key, PairFolder
 from suwen.cli.output import say, show
-from suwen.encoders.who_encodes import load_document_encoder
 
 
 def worker(
@@ -33,6 +32,7 @@ def worker(
 
     Example: `suwen worker --server http://search:8000 --base base.gguf`
     """
+    from suwen.encoders.who_encodes import load_document_encoder
     from suwen.service.document_worker import Worker
     from suwen.service.service_client import Client
 

@@ -5,17 +5,18 @@ Queries and judgements are read by ``collection``; duplicate ids are found by wh
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from suwen.corpora.collection_layouts import find_layout
-from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.files import BadRecord, CorpusError, encoding_of
 from suwen.corpora.record_fields import Fields, to_document
 from suwen.corpora.records import Document
 from suwen.corpora.tabular import format_of, rows
-from suwen.corpora.text_documents import read_text_document, text_files
+from suwen.corpora.text_documents import files_under, read_text_document, text_files
 
 #: What ``format=`` takes. ``collection`` is a BEIR, CMIRB or MTEB folder; ``text`` is plain text or Markdown.
 FORMATS = ("collection", "jsonl", "json", "csv", "tsv", "parquet", "text")
@@ -30,8 +31,10 @@ def read_documents(
     id_field: str | None = None,
     text_field: str | None = None,
     title_field: str | None = None,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     on_skip: Callable[[str], None] | None = None,
+    on_left_out: Callable[[list[Path]], None] | None = None,
+    on_encoding: Callable[[Path, str], None] | None = None,
 ) -> Iterator[Document]:
     """Read the documents of a file or folder, one at a time, with their texts cleaned.
 
@@ -41,8 +44,10 @@ def read_documents(
         id_field: the field or column that holds the id; guessed when None.
         text_field: the one that holds the text; guessed when None.
         title_field: the one that holds the title; guessed when None.
-        encoding: the encoding of text files.
+        encoding: the encoding of text files; when None, found for each: UTF-8, UTF-16 with its mark, or GB18030.
         on_skip: called with the reason for each record that cannot be used, which is left out; None raises instead.
+        on_left_out: called at once with the files of a folder that are no documents, where there are any.
+        on_encoding: called with each file that was found not to be UTF-8, and the encoding it is read in.
 
     Raises:
         CorpusError: at once when there is nothing to read, or while reading when a record or file is bad.
@@ -51,11 +56,14 @@ def read_documents(
     if format is not None and format not in FORMATS:
         raise CorpusError(f"there is no format {format!r}; use one of {', '.join(FORMATS)}")
     if not source.exists():
-        raise CorpusError(f"{source}: there is no such file or folder; check the path")
+        raise CorpusError(f"{source}: there is no such file or folder; {_near(source)}")
     files, root = (_files_of(source, format), source) if source.is_dir() else ([source], source.parent)
+    if on_left_out is not None and (left_out := _left_out(source, files, format)):
+        on_left_out(left_out)
     planned = [(path, _file_format(path, format)) for path in files]
     fields = Fields(id_field, text_field, title_field)
-    items = (item for path, kind in planned for item in _file_items(path, root, kind, fields, encoding))
+    known = partial(_encoding, encoding, on_encoding)
+    items = (item for path, kind in planned for item in _file_items(path, root, kind, fields, known))
     return _good(items, on_skip)
 
 
@@ -66,13 +74,34 @@ def read_records(source: Path | str) -> Iterator[tuple[Document, dict[str, Any]]
     for path in files:
         kind = _file_format(path, None)
         if kind == "text":
-            document = read_text_document(path, root, "utf-8")
+            document = read_text_document(path, root, encoding_of(path))
             yield document, document.record()
             continue
-        for place, record in rows(path, kind, "utf-8"):
+        for place, record in rows(path, kind, encoding_of(path)):
             if isinstance(record, BadRecord):
                 raise record
             yield to_document(record, place), dict(record)
+
+
+def _near(missing: Path) -> str:
+    there = [path.name for path in missing.parent.iterdir()] if missing.parent.is_dir() else []
+    close = difflib.get_close_matches(missing.name, there, n=1)
+    return f"did you mean {missing.with_name(close[0])}?" if close else "check the path"
+
+
+def _encoding(given: str | None, on_encoding: Callable[[Path, str], None] | None, path: Path) -> str:
+    found = given or encoding_of(path)
+    if given is None and found != "utf-8" and on_encoding is not None:
+        on_encoding(path, found)
+    return found
+
+
+def _left_out(source: Path, taken: list[Path], format: str | None) -> list[Path]:
+    """The files under a folder that are not read; the other files of a collection are parts of it."""
+    if not source.is_dir() or (format in (None, "collection") and find_layout(source).corpus):
+        return []
+    known = set(taken)
+    return [path for path in files_under(source) if path not in known]
 
 
 def _files_of(folder: Path, format: str | None) -> list[Path]:
@@ -86,11 +115,13 @@ def _files_of(folder: Path, format: str | None) -> list[Path]:
     if tables and any(path.stem.lower() not in ("readme", "license", "licence") for path in texts):
         raise CorpusError(
             f"{folder}: holds both tables ({tables[0].name}) and texts ({texts[0].name}); "
-            f'pass format="{format_of(tables[0])}" or format="text" to say which are the documents'
+            f"give --format {format_of(tables[0])} or --format text to say which are the documents"
         )
     if not tables and not texts:
         wanted = f"{format} files" if format else "files this can read (.jsonl, .csv, .tsv, .parquet, .txt, .md)"
-        raise CorpusError(f"{folder}: no {wanted} here; check the path or pass format=")
+        there = ", ".join(path.name for path in files_under(folder)[:3])
+        found = f", only {there}" if there else ""
+        raise CorpusError(f"{folder}: no {wanted} here{found}; check the path or give --format")
     return tables or texts
 
 
@@ -105,11 +136,12 @@ def _is_table(path: Path, format: str | None) -> bool:
 def _file_format(path: Path, format: str | None) -> str:
     known = format if format not in (None, "collection") else format_of(path)
     if known is None:
-        raise CorpusError(f"{path}: its name does not say what it is; pass format= one of {', '.join(FORMATS[1:])}")
+        raise CorpusError(f"{path}: its name does not say what it is; give --format, one of {', '.join(FORMATS[1:])}")
     return known
 
 
-def _file_items(path: Path, root: Path, kind: str, fields: Fields, encoding: str) -> Iterator[_Item]:
+def _file_items(path: Path, root: Path, kind: str, fields: Fields, known: Callable[[Path], str]) -> Iterator[_Item]:
+    encoding = "utf-8" if kind == "parquet" else known(path)
     if kind == "text":
         yield _or_bad(partial(read_text_document, path, root, encoding))
         return

@@ -12,9 +12,9 @@ from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Qrel, Query, Scalar
 from suwen.text.clean import clean
 
-_ID = ("_id", "id", "doc_id", "docid", "pid")
-_TEXT = ("text", "content", "document", "body", "passage", "contents")
-_TITLE = ("title", "name")
+_ID = ("_id", "id", "doc_id", "docid", "pid", "编号")
+_TEXT = ("text", "content", "document", "body", "passage", "contents", "正文", "内容")
+_TITLE = ("title", "name", "标题")
 _QUERY_ID = ("_id", "id", "qid", "q_id", "query_id", "query-id")
 _QUERY_TEXT = ("text", "query", "question", "content")
 _QREL_QUERY = ("query-id", "query_id", "qid", "q_id", "query")
@@ -60,9 +60,9 @@ def document_fields(
     fields: Fields = Fields(),  # noqa: B008 - immutable
 ) -> tuple[str | None, str, str | None]:
     """The names of a record's id, text and title; id and title may be missing."""
-    text = find_field(record, _TEXT, place, fields.text, "text_field")
+    text = find_field(record, _TEXT, place, fields.text, "--text-field")
     title = fields.title if fields.title in record else _guess(record, () if fields.title else _TITLE)
-    named = find_field(record, _ID, place, fields.id, "id_field") if fields.id else _guess(record, _ID)
+    named = find_field(record, _ID, place, fields.id, "--id-field") if fields.id else _guess(record, _ID)
     return named, text, title
 
 
@@ -132,7 +132,7 @@ def find_field(
     there = ", ".join(map(str, record)) or "none"
     called = " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     sought = f"field {wanted!r}" if wanted else f"field called {called}"
-    remedy = f"set {option}= to the one that is meant" if option else "rename the one that is meant"
+    remedy = f"set {option} to the one that is meant" if option else "rename the one that is meant"
     raise BadRecord(f"{place}: no {sought}; the fields here are: {there}; {remedy}")
 
 

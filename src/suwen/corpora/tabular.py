@@ -114,7 +114,7 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
     if opening is None:
         raise CorpusError(
             f"{path}: a .json file must hold one array of objects, or objects by their ids; "
-            'if it has an object on each line, name it .jsonl or pass format="jsonl"'
+            "if it has an object on each line, name it .jsonl or give --format jsonl"
         )
     position, number, key = opening.end(), 1, None
     keyed, opening = bool(opening["keyed"]), None  # a match would keep the first chunk
@@ -155,7 +155,8 @@ def _delimited(path: Path, encoding: str, delimiter: str, columns: Sequence[str]
     # The limit is the process's own; it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), _CELL_LIMIT))
     with open_text(path, encoding) as file:
-        first = [file.readline()] if columns else []
+        first = [file.readline()]
+        delimiter = delimiter if columns else _delimiter(first[0], delimiter)
         bare = columns and not {cell.strip(' "\r\n') for cell in first[0].split(delimiter)} & set(columns)
         quoting: Literal[0, 3] = 3 if bare and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
         reader = csv.reader(chain(first, file), delimiter=delimiter, strict=True, quoting=quoting)
@@ -173,6 +174,11 @@ def _delimited(path: Path, encoding: str, delimiter: str, columns: Sequence[str]
                 continue
             if cells:
                 yield place, _cells(cells, header, place)
+
+
+def _delimiter(header: str, usual: str) -> str:
+    """What parts the columns: spreadsheets of many languages write ``;``, and call a file with tabs .csv too."""
+    return max((usual, ",", ";", "\t"), key=lambda sign: len(next(csv.reader([header], delimiter=sign), [])))
 
 
 def _header(reader: Iterator[list[str]], path: Path) -> list[str]:

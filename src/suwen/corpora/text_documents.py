@@ -16,11 +16,15 @@ _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
 def text_files(folder: Path) -> list[Path]:
     """List the text files of a folder and the folders in it, hidden ones left out, in the order of their paths."""
+    return [path for path in files_under(folder) if format_of(path) == "text"]
+
+
+def files_under(folder: Path) -> list[Path]:
+    """List the files of a folder and the folders in it, hidden ones left out, in the order of their paths."""
     files: list[Path] = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        paths = (Path(parent, name) for name in names if not name.startswith("."))
-        files.extend(path for path in paths if format_of(path) == "text")
+        files.extend(Path(parent, name) for name in names if not name.startswith("."))
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from suwen.choices import Pooling as Pooling
 from suwen.encoders.base_model import transformer_folder
-from suwen.encoders.side import PICKLES, local_folder
+from suwen.encoders.pickled import pickled_weights, refusal
+from suwen.encoders.side import local_folder
 from suwen.encoders.space import Form
 from suwen.errors import SuwenError
 
-Pooling = Literal["cls", "mean", "last"]
 _TOKENIZERS = (
     "tokenizer.json",
     "tokenizer.model",
@@ -30,7 +31,6 @@ _TOKENIZERS = (
 )
 #: Of a folder whose tokenizer is wanted: what belongs to it.
 _OF_TOKENIZER = re.compile(r"tokenizer.*|vocab.*|merges\.txt|.*\.model|special_tokens_map\.json|added_tokens\.json")
-_CONVERT = "from transformers import AutoModel; AutoModel.from_pretrained('{0}').save_pretrained('{0}')"
 
 
 class ImportProblem(SuwenError):
@@ -126,16 +126,17 @@ def check_folder(folder: Path, form: Form, trust_remote_code: bool) -> None:
     Raises:
         ImportProblem: With the reason and the fix.
     """
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
     inner = transformer_folder(folder)
     config = read_json(inner / "config.json")
     kind, coded = config.get("model_type"), "auto_map" in config
-    weights, pickled = (any(map(list, map(inner.glob, names))) for names in (["*.safetensors"], PICKLES))
+    if pickle := next((file for file in pickled_weights(inner) if file.parent == inner), None):
+        raise ImportProblem(f"{pickle} {refusal(pickle)}")
+    # Not sooner: it takes torch with it.
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    weights = any(inner.glob("*.safetensors"))
     problems = {
         "has no config.json: name the folder of a model, as transformers saves one": not config,
-        "has weights as a pickle, which may run code when it is read, and is not read here. If you trust it, convert "
-        f'it with: python -c "{_CONVERT.format(inner)}"': pickled and not weights,
         "has no weights (*.safetensors): download the model whole": not weights,
         f"has no tokenizer: give its base's with --{'query-' * (form == 'query')}tokenizer": not any(
             (inner / name).is_file() for name in _TOKENIZERS

@@ -18,6 +18,7 @@ import numpy as np
 
 from suwen.encoders import packed
 from suwen.encoders.packed import Ints
+from suwen.encoders.pickled import pickled_weights, refusal
 from suwen.encoders.space import Form, Prompts, Space, sha256_of_files
 from suwen.encoders.tokens import stand_in, well_formed
 from suwen.errors import SuwenError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from suwen.encoders.fused import FusedDecoder
 
 _POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 _STATIC_STUDENT = "suwen.training.students.static_student.StaticStudent"
 #: What a length may be when neither the tokenizer nor the configuration sets one.
 _LONGEST = 8192
@@ -47,12 +47,14 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
     Raises:
         ModelError: The ``train`` extra is not installed, the folder is not a model, or its weights are pickles.
     """
+    folder = local_folder(path)
+    # Before torch, which takes seconds to load.
+    if pickle := next(pickled_weights(folder), None):
+        raise ModelError(f"{pickle} {refusal(pickle)}")
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise ModelError("encoding with torch needs the train extra: pip install 'suwen[train]'") from error
-    folder = local_folder(path)
-    _refuse_pickles(folder)
     try:
         # The environment says so where no option reaches: to search and serve.
         trust_remote_code |= _is_own(folder) or os.environ.get("SUWEN_TRUST_REMOTE_CODE") == "1"
@@ -119,15 +121,6 @@ def local_folder(path: str | Path, wanted: list[str] | None = None) -> Path:
             f"asked; else check the name, or "
             f"download it and give the folder"
         ) from error
-
-
-def _refuse_pickles(folder: Path) -> None:
-    """Weights come as safetensors: a pickle runs code when it is opened."""
-    for pattern in PICKLES:
-        for file in sorted(folder.rglob(pattern)):
-            if file.name == "training_args.bin" or list(file.parent.glob("*.safetensors")):
-                continue
-            raise ModelError(f"{file} is a pickle: save the model again as safetensors (safe_serialization=True)")
 
 
 class Side:

@@ -92,19 +92,23 @@ def choose_encoder(
     tier: str | None = None,
     document_encoder: str | Path | None = None,
     base: str | None = None,
+    kept: str | None = None,
 ) -> Choice:
-    """Pick who encodes documents: who was named, else the pair's document encoder, else a tier.
+    """Pick who encodes documents: who was named, else who did before, else the pair's document encoder, else a tier.
 
     Args:
         pair: The pair of the index.
         tier: A tier to use, whatever else is there.
         document_encoder: A full pair (or model folder) of the same space to use; ``own`` for the pair's own.
         base: The base of an adapter; ``SUWEN_BASE`` by default.
+        kept: The tier that was once asked for, to be kept.
     """
     if tier is not None and document_encoder is not None:
         raise SuwenError("both a tier and a document encoder were named: choose one of them to encode the documents")
     if tier is not None:
         return _by_tier(pair, tier, "as asked")
+    if kept is not None and document_encoder is None:
+        return _by_tier(pair, kept, "as the index was built; --tier or --document-encoder own chooses another")
     chosen = encoder_for_good(pair, document_encoder=document_encoder, base=base)
     return chosen or _by_tier(pair, pair.default_tier, f"the aligned query encoder, {_why_not(pair)}")
 

@@ -38,7 +38,7 @@ class ImportedVectors:
     name = "document"
 
     def __init__(self, vectors: Path, ids: Path, pair: Pair, space: str | None = None) -> None:
-        self._file = vectors
+        self.file = vectors
         self._pair = pair
         self._matrix = _matrix(vectors, pair.space.dimension)
         _check_space(vectors, pair, space)
@@ -66,7 +66,7 @@ class ImportedVectors:
             raise IngestError(f"{ids} cannot be read ({problem}): it has one passage id a line, in UTF-8") from problem
         if count != len(self._matrix):
             raise IngestError(
-                f"{ids} has {count} ids and {self._file} has {len(self._matrix)} rows: they must be of one run"
+                f"{ids} has {count} ids and {self.file} has {len(self._matrix)} rows: they must be of one run"
             )
 
     def take(self, passages: Sequence[Passage]) -> Vectors:
@@ -77,22 +77,22 @@ class ImportedVectors:
         for passage, record in zip(passages, records, strict=True):
             if record is None:
                 raise IngestError(
-                    f"{self._file} has no vector for passage {passage.id!r}: encode the same source with the same "
+                    f"{self.file} has no vector for passage {passage.id!r}: encode the same source with the same "
                     "--size and --overlap, or drop --vectors to encode it here"
                 )
             if record[1] and record[1] != hashlib.sha1(passage.content.encode()).hexdigest()[:12]:
                 raise IngestError(
-                    f"the text of passage {passage.id!r} has changed since {self._file} was made: encode again"
+                    f"the text of passage {passage.id!r} has changed since {self.file} was made: encode again"
                 )
         vectors = np.asarray(self._matrix[[position for position, _ in records]], dtype=np.float32)
         lengths = np.linalg.norm(vectors, axis=1)
         if not np.isfinite(vectors).all():
             raise IngestError(
-                f"{self._file} holds NaN or infinite values (passage {passages[0].id!r} ff.): encode again"
+                f"{self.file} holds NaN or infinite values (passage {passages[0].id!r} ff.): encode again"
             )
         if self._pair.space.normalise and np.abs(lengths - 1).max(initial=0) > 0.01:
             raise IngestError(
-                f"{self._file}: the vector of passage {passages[int(np.abs(lengths - 1).argmax())].id!r} has length "
+                f"{self.file}: the vector of passage {passages[int(np.abs(lengths - 1).argmax())].id!r} has length "
                 f"{lengths[int(np.abs(lengths - 1).argmax())]:.3f}, and the space's vectors have length 1: cut and "
                 "renormalise them as the space says"
             )
@@ -120,7 +120,7 @@ class ImportedVectors:
         nearest = float((scores.argmax(axis=1) == np.arange(len(texts))).mean())
         if nearest < 0.5:
             raise IngestError(
-                f"{self._file} does not look like vectors of space {self._pair.space.id}: only {nearest:.0%} of "
+                f"{self.file} does not look like vectors of space {self._pair.space.id}: only {nearest:.0%} of "
                 f"{len(texts)} probed passages are nearest to their own vector. Check that ids and rows belong "
                 "together and that the vectors were made with this pair's document encoder"
             )

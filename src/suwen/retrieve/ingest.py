@@ -8,10 +8,13 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from suwen.choices import OVERLAP as OVERLAP
+from suwen.choices import SIZE as SIZE
+from suwen.choices import Duplicates as Duplicates
 from suwen.corpora.passages import split_document
 from suwen.corpora.records import Document, Passage
 from suwen.encoders.cores import in_bulk
@@ -21,18 +24,16 @@ from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_on
 from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Engine, Known, Vectors, all_ids
 
-#: Passage size and overlap in tokens of the pair's query tokenizer.
-SIZE, OVERLAP = 200, 40
 #: A batch is stored when it has this many passages or has waited this long: bounds memory, and what a kill can cost.
 _BATCH_PASSAGES = 4096
 _BATCH_SECONDS = 5.0
 #: Enough for every core and for a GPU's batches by length, and still progress that moves.
 _ENCODE_AT_ONCE = 512
+#: More than this share of an index gone from its sources is more likely the wrong folder than a clean-up.
+_MOST_GONE = 0.2
 
 #: Called with how many documents were read and how many passages encoded so far.
 IngestProgress = Callable[[int, int], None]
-#: What to do with an id that comes twice.
-Duplicates = Literal["error", "first", "last"]
 
 
 class IngestError(SuwenError):
@@ -56,6 +57,10 @@ class OneStep(NamedTuple):
     remember: Callable[[IngestReport], Mapping[str, str | int]] | None = None
 
 
+class TooManyGone(IngestError):
+    """Most of an index is not in the sources any more: nothing was removed. What was read is stored."""
+
+
 class ReadyVectors(Protocol):
     """Vectors made elsewhere, looked up by passage."""
 
@@ -73,8 +78,12 @@ class IngestReport:
     read: int = 0
     added: int = 0
     changed: int = 0
+    #: The same documents as before, with vectors by another encoder or cut into other passages.
+    reencoded: int = 0
     unchanged: int = 0
     removed: int = 0
+    #: Gone from the sources and still in the index, because they are too many to go unasked.
+    kept: int = 0
     passages: int = 0
     encoded: int = 0
     seconds: float = 0.0
@@ -89,6 +98,7 @@ class Ingestion:
         pair: Pair,
         *,
         mirror: bool,
+        prune: bool,
         encoder: Encoder | None,
         ready: ReadyVectors | None,
         size: int | None,
@@ -97,10 +107,11 @@ class Ingestion:
         step: OneStep | None,
         progress: IngestProgress | None,
     ) -> None:
-        self._engine, self._pair, self._mirror, self._keep = engine, pair, mirror, keep
+        self._engine, self._pair, self._keep = engine, pair, keep
+        self._mirror, self._prune = mirror, prune
         self._own, self._ready, self._origin = own_encoder(pair), ready, "index" if mirror else "add"
         self._size, self._overlap = _passage_settings(engine, size, overlap)
-        self._encoder: Encoder = encoder or in_bulk(pair, tier_at_once(pair))
+        self._encoder: Encoder = encoder or in_bulk(pair, kept_tier(engine, pair) or tier_at_once(pair))
         self._maker = ready.name if ready else self._encoder.name
         self._progress = progress or (lambda documents, passages: None)
         self._waiting: list[tuple[Document, list[Passage], str]] = []
@@ -118,7 +129,7 @@ class Ingestion:
                 self._take(document)
             self._flush()
             if self._mirror:
-                self._report.removed = self._drop_the_gone(seen)
+                self._drop_the_gone(seen)
         self._report.seconds = round(time.monotonic() - started, 3)
         return self._report
 
@@ -131,8 +142,7 @@ class Ingestion:
             self._report.unchanged += 1
             self._progress(self._report.read, self._report.encoded)
             return
-        self._report.added += known is None
-        self._report.changed += known is not None
+        self._count(document, known)
         passages = split_document(document, self._pair.count_tokens, self._size, self._overlap)
         if not passages:
             raise IngestError(f"document {document.id!r} has no text: give it some, or leave it out of the source")
@@ -153,6 +163,27 @@ class Ingestion:
                 f"with document {document.id!r} this is more than {most} passages, the most that are taken in one "
                 "step: send fewer or shorter documents, or import them"
             )
+
+    def _count(self, document: Document, known: Known | None) -> None:
+        """Count a document that is about to be stored as new, as changed, or as the same one encoded again."""
+        if known is None:
+            self._report.added += 1
+        elif self._is_the_same(document):
+            self._report.reencoded += 1
+        else:
+            self._report.changed += 1
+
+    def _is_the_same(self, document: Document) -> bool:
+        """Whether the index holds this very document, however it was cut and encoded.
+
+        Not told by its digest, which has the passage size in it: a run that was stopped may have changed that already.
+        """
+        with self._engine.snapshot() as snapshot:
+            stored = snapshot.document(document.id)
+        if stored is None or (stored.title, stored.metadata) != (document.title, document.metadata):
+            return False
+        # White space between two passages is not kept.
+        return "".join(stored.text.split()) == "".join(document.text.split())
 
     def _is_encoded(self, document: Document, known: Known) -> bool:
         """Whether this very document is stored with the own encoder's vectors, whoever encoded it when it came."""
@@ -215,13 +246,20 @@ class Ingestion:
             ) from problem
         return hashlib.sha256(content).hexdigest()[:32]
 
-    def _drop_the_gone(self, seen: SeenIds) -> int:
+    def _drop_the_gone(self, seen: SeenIds) -> None:
         if self._report.read == 0:
             raise IngestError("the source holds no documents: nothing was changed. Check the path and the format")
-        gone = [id_ for id_ in all_ids(self._engine, origin="index") if id_ not in seen]
+        there, gone = 0, []
+        for id_ in all_ids(self._engine, origin="index"):
+            there += 1
+            if id_ not in seen:
+                gone.append(id_)
+        if not self._prune and len(gone) > _MOST_GONE * (there - self._report.added):
+            self._report.kept = len(gone)
+            return
         for start in range(0, len(gone), 1000):
             self._engine.delete(gone[start : start + 1000])
-        return len(gone)
+        self._report.removed = len(gone)
 
 
 class SeenIds:
@@ -263,6 +301,20 @@ class SeenIds:
 
     def __contains__(self, id_: str) -> bool:
         return self._ids.execute("SELECT 1 FROM ids WHERE id = ?", (id_,)).fetchone() is not None
+
+
+def kept_tier(engine: Engine, pair: Pair) -> str | None:
+    """The tier that was asked for when the index was built; None where its documents' encoder was left to the pair.
+
+    An index that says nothing of it, but that one tier other than the usual encoded, was built with that one.
+    """
+    asked = engine.settings().get("tier")
+    if asked is None:
+        # Not by the stats, which count all passages: a service asks this with every document that is posted.
+        with engine.snapshot() as snapshot:
+            encoders = list(snapshot.encoders)
+        asked = encoders[0] if len(encoders) == 1 and encoders[0] != tier_at_once(pair) else ""
+    return str(asked) if asked in pair.tiers else None
 
 
 def _passage_settings(engine: Engine, size: int | None, overlap: int | None) -> tuple[int, int]:

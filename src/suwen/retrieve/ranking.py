@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from suwen.choices import Mode as Mode
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking, Snapshot, StoredPassage
 from suwen.index.filters import Where
@@ -16,7 +17,6 @@ from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, Fusion, fuse_hybrid, re
 from suwen.retrieve.results import Explanation, Highlight, Hit, Leg
 from suwen.text.clean import clean
 
-Mode = Literal["hybrid", "dense", "lexical"]
 #: The deepest position that can be asked for: ``offset + k``.
 DEEPEST = 10_000
 #: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.

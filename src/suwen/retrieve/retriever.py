@@ -18,7 +18,7 @@ from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import SpaceMismatch
-from suwen.encoders.who_encodes import tier_at_once
+from suwen.encoders.who_encodes import Choice, choose_encoder, tier_at_once
 from suwen.index.engine import (
     Backlog,
     Engine,
@@ -43,6 +43,8 @@ from suwen.retrieve.ingest import (
     IngestReport,
     OneStep,
     ReadyVectors,
+    TooManyGone,
+    kept_tier,
 )
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
 from suwen.retrieve.relevance import Null, judge, measure_null, query_length
@@ -113,6 +115,7 @@ class Index(AbstractContextManager["Index"]):
         documents: Iterable[Document],
         *,
         mirror: bool = False,
+        prune: bool = True,
         encoder: Encoder | None = None,
         ready: ReadyVectors | None = None,
         size: int | None = None,
@@ -129,7 +132,10 @@ class Index(AbstractContextManager["Index"]):
         Args:
             documents: Streamed; memory does not grow with their number.
             mirror: Afterwards, drop the documents of earlier mirror calls that this stream no longer has.
-            encoder: Makes the vectors; by default the tier that is the pair's own for documents, or its default tier.
+            prune: Whether that may be more than a fifth of them; otherwise they are left, and :class:`TooManyGone` is
+                raised once all that was read is stored.
+            encoder: Makes the vectors; by default the tier the index was built with, or else the one that is the pair's
+                own for documents, or its default tier.
             ready: Vectors made elsewhere, instead of an encoder.
             size: Tokens of a passage; what the index was built with when not given.
             overlap: Tokens that neighbouring passages share, likewise.
@@ -141,11 +147,12 @@ class Index(AbstractContextManager["Index"]):
             progress: Called with the number of documents read and of passages encoded.
         """
         if step and encoder is None and ready is None:
-            encoder = self.pair.encoder(tier_at_once(self.pair))
+            encoder = self.pair.encoder(kept_tier(self.engine, self.pair) or tier_at_once(self.pair))
         ingestion = Ingestion(
             self.engine,
             self.pair,
             mirror=mirror,
+            prune=prune,
             encoder=encoder,
             ready=ready,
             size=size,
@@ -157,12 +164,34 @@ class Index(AbstractContextManager["Index"]):
         report = ingestion.run(documents, duplicates)
         if step is not None:
             return report
-        changed = bool(report.added or report.changed)
+        changed = bool(report.added or report.changed or report.reencoded)
         compared = self.compare()
         # Measuring costs dozens of searches: a document posted to a large index does not wait for them.
         if (changed and mirror) or ((changed or compared) and not self.calibrated()):
             self.calibrate()
+        if report.kept:
+            raise TooManyGone(
+                f"{self.engine.address}: more than a fifth of it is not in these sources, and was not removed "
+                f"(documents: {report.kept:,}); what was read is stored. To remove it run the same command with "
+                "--prune; to keep these sources apart from it, name another index"
+            )
         return report
+
+    def choose_encoder(
+        self, *, tier: str | None = None, document_encoder: str | Path | None = None, remember: bool = False
+    ) -> Choice:
+        """Pick who encodes documents: who was named, else the tier the index was built with, else the pair's own.
+
+        Args:
+            tier: A tier, whatever else is there.
+            document_encoder: As for :func:`suwen.encoders.who_encodes.choose_encoder`.
+            remember: Whether who was named is kept for the next time; the index must be open for writing.
+        """
+        kept = kept_tier(self.engine, self.pair)
+        choice = choose_encoder(self.pair, tier=tier, document_encoder=document_encoder, kept=kept)
+        if remember and (tier or document_encoder):
+            self.engine.remember(tier=tier or "")
+        return choice
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""

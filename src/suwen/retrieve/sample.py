@@ -16,8 +16,9 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.who_encodes import described, own_encoder, tier_at_once
 from suwen.errors import SuwenError
+from suwen.index.engine import all_ids
 from suwen.retrieve.imported import ImportedVectors
-from suwen.retrieve.ingest import OVERLAP, SIZE, IngestProgress, IngestReport
+from suwen.retrieve.ingest import OVERLAP, SIZE, IngestError, IngestProgress, IngestReport
 from suwen.retrieve.retriever import Index
 
 #: Where a pair keeps the vectors of the sample's passages.
@@ -40,7 +41,16 @@ def index_sample(index: Index, *, progress: IngestProgress | None = None) -> Ind
     Args:
         index: Open for writing.
         progress: As for :meth:`~suwen.retrieve.retriever.Index.add`.
+
+    Raises:
+        IngestError: The index was made of other documents, which would be gone; nothing was changed.
     """
+    sample = {document.id for document in read_documents(sample_path())}
+    if any(id_ not in sample for id_ in all_ids(index.engine, origin="index")):
+        raise IngestError(
+            f"{index.engine.address} is an index of other documents, which the sample would replace: nothing was "
+            "changed. Name another folder for the sample"
+        )
     pair, settings = index.pair, index.engine.settings()
     if not (pair.path / FOLDER).is_dir():
         own = tier_at_once(pair) == own_encoder(pair)

@@ -92,9 +92,10 @@ def _singular(word: str) -> str:
 
 @cache
 def _jieba() -> Jieba:
-    from rjieba import Jieba  # loading its dictionary takes a good part of a second: only for who needs it
+    import rjieba  # loading its dictionary takes a good part of a second: only for who needs it
 
-    jieba = Jieba()
+    # The one that comes with the import: another would read the dictionary a second time.
+    jieba: Jieba = rjieba._DEFAULT_JIEBA
     for word in _MEDICAL.read_text(encoding="utf-8").split():
         jieba.add_word(fold(word), None, None)
     return jieba

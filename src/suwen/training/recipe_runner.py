@@ -212,7 +212,9 @@ class _Run:
         try:
             lock.acquire(_FOR_EVER, stop=self.stop)
         except Locked:
-            raise TrainingStopped("stopped while another run computed a stage that both share") from None
+            raise TrainingStopped(
+                "stopped while another run computed a stage that both share: go on with the same command and --resume"
+            ) from None
         try:
             yield
         finally:

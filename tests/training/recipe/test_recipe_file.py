@@ -429,7 +429,7 @@ def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str, words: s
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="cannot be read as a recipe"):
+    with pytest.raises(RecipeError, match=r"nowhere\.yaml: there is no such recipe"):
         load_recipe(tmp_path / "nowhere.yaml")
 
 

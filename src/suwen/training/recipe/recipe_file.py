@@ -61,15 +61,19 @@ def find_recipe(name: Path | str) -> Path:
         RecipeError: There is neither.
     """
     path = Path(name)
-    if path.exists() or path.suffix or len(path.parts) > 1:
+    if path.exists():
         return path
+    if path.suffix or len(path.parts) > 1:
+        beside = [file.name for ending in ("*.yaml", "*.yml") for file in path.parent.glob(ending)]
+        near = nearest(path.name, beside) if beside else "; check the path"
+        raise RecipeError(f"{path}: there is no such recipe{near}")
     package = Path(str(importlib.resources.files("suwen")))
     # In the wheel they lie inside the package; in a checkout they are a folder of their own.
     for folder in (package / "recipes", package.parent.parent / "recipes"):
         if (file := folder / f"{name}.yaml").is_file():
             return file
         if known := sorted(file.stem for file in folder.glob("*.yaml")):
-            raise RecipeError(f"there is no recipe {name!r}: name a .yaml file, or one of {', '.join(known)}")
+            raise RecipeError(f"there is no recipe '{name}', nor a file of that name{nearest(str(name), known)}")
     return path
 
 

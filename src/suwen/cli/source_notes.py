@@ -1,0 +1,66 @@
+"""What a command tells of its sources: what it left out, and what it took for another encoding. Decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from suwen.cli.output import plural, say
+
+#: So many are named to people; a program gets all.
+_NAMED = 5
+_TEXT_INSIDE = {".pdf", ".doc", ".docx", ".ppt", ".pptx", ".xls", ".xlsx", ".epub", ".html", ".htm", ".rtf"}
+
+
+class SourceNotes:
+    """Files and records that are not taken in, and files that are not UTF-8.
+
+    Args:
+        skip_bad: Whether bad records are left out instead of stopping the command.
+    """
+
+    def __init__(self, skip_bad: bool) -> None:
+        self.skip_bad = skip_bad
+        self.records = 0
+        self._files: list[Path] = []
+        self._encodings: dict[Path, str] = {}
+
+    def record(self, why: str) -> None:
+        """One bad record, and what is wrong with it."""
+        self.records += 1
+        say(f"left out: {why}")
+
+    def files(self, paths: list[Path]) -> None:
+        """Files of a folder that are no documents; of a source that is read again they are said once."""
+        new = [path for path in paths if path not in self._files]
+        if not new:
+            return
+        self._files += new
+        endings = Counter(path.suffix.lower() or "no ending" for path in new)
+        kinds = ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common())
+        remedy = "; to have them searched, save their text as .txt or .md" if _TEXT_INSIDE & set(endings) else ""
+        say(f"left out {plural(len(new), 'file')} that cannot be read here ({kinds}): {_names(new)}{remedy}")
+
+    def encoding(self, path: Path, name: str) -> None:
+        """A file that is read as something else than UTF-8."""
+        self._encodings[path] = name
+
+    def tell(self) -> None:
+        """Say at the end what adds up only then."""
+        for name in sorted(set(self._encodings.values())):
+            paths = [path for path, found in self._encodings.items() if found == name]
+            say(f"{plural(len(paths), 'file')} read as {name}: {_names(paths)} (--encoding names another)")
+        if self.records:
+            say(f"{plural(self.records, 'bad record')} left out")
+
+    def counts(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "left_out": {"files": [str(path) for path in self._files], "records": self.records},
+            "encodings": {str(path): name for path, name in self._encodings.items()},
+        }
+
+
+def _names(paths: list[Path]) -> str:
+    return ", ".join(path.name for path in paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
