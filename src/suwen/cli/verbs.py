@@ -99,7 +99,7 @@ VERBS = {
         "sweep",
         "Run a recipe's variants over seeds and write a table or figure of its paper (needs suwen[train]).",
     ),
-    "key": Verb("serving", "key_app", "Keys of the service: who may read, who may write."),
+    "key": Verb("serving", "key_app", "Keys of the service: who may do what, until when."),
     "mask": Verb(
         "mask_command",
         "mask",

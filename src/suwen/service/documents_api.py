@@ -230,7 +230,8 @@ def _store(index: Index, documents: list[Posted], encoder: Encoder, step: OneSte
     return {
         "added": report.added,
         "changed": report.changed,
-        "unchanged": report.unchanged,
+        # Encoded anew, perhaps, and the same document.
+        "unchanged": report.unchanged + report.reencoded,
         "passages": report.passages,
         "documents": [
             {"id": one.id, "version": one.digest, "state": _state(index, one), "passages": len(one.passages)}

@@ -92,6 +92,8 @@ class Job:
     def after(self, report: IngestReport) -> Job:
         """The same, with what one step did."""
         counts = {name: getattr(self, name) + getattr(report, name) for name in _COUNTS}
+        # Encoded anew, perhaps, and the same document.
+        counts["unchanged"] += report.reencoded
         return replace(self, **counts, encoded=self.encoded + report.encoded)
 
 
