@@ -269,6 +269,19 @@ def test_ids_survive_diversify(curate: Run, collection: Path, tmp_path: Path) ->
     assert [json.loads(line) for line in again] == given
 
 
+def test_no_negative_holds_what_is_held_out(curate: Run, index: Path, tmp_path: Path) -> None:
+    row = {"query": QUERIES[0].text, "pos": [DOCUMENTS[0].text]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    held = [{"text": document.text} for document in DOCUMENTS[1:4]]
+    lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in held)
+    (tmp_path / "held.jsonl").write_text(lines, encoding="utf-8")
+    line = ("mine", "rows.jsonl", index, "mined.jsonl", "--first", 1, "--margin", 0, "--json")
+    told = said(curate(*line, "--held-out", "held.jsonl"))
+    negatives = next(read_training_rows(tmp_path / "mined.jsonl")).neg
+    assert told["held_out"] == 3 and negatives
+    assert not any(document.text in text for document in DOCUMENTS[1:4] for text in negatives)
+
+
 def test_convert(curate: Run, tmp_path: Path) -> None:
     (tmp_path / "mqp.csv").write_text("1,Is it flu?,Do I have flu?,1\n1,Is it flu?,What is flu?,0\n", encoding="utf-8")
     (tmp_path / "held.jsonl").write_text('{"text": "flu is a disease"}\n', encoding="utf-8")

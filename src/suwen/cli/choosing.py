@@ -14,6 +14,7 @@ from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import say, show
 from suwen.curate import card
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selected
+from suwen.curate.leakage import HeldOut
 from suwen.curate.mine import Window
 from suwen.curate.row_files import choose_diverse, mine_file, round_trip_file, sample_rows
 from suwen.encoders.pair import Pair
@@ -37,6 +38,7 @@ def mine(
     count: Annotated[int, typer.Option("--count", min=1, help="Negatives drawn for a row.")] = 8,
     mode: Annotated[Mode, typer.Option("--mode", help="How the index is searched.")] = "dense",
     tier: QueryTier = None,
+    held_out: HeldOutPath = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -46,7 +48,8 @@ def mine(
     """
     window = Window(first, last, margin or None, count)
     with Index.open(index) as opened:
-        counts = mine_file(source, opened, to, window, tier=tier, mode=mode, seed=seed)
+        kept_out = HeldOut.read(held_out) if held_out else None
+        counts = mine_file(source, opened, to, window, tier=tier, mode=mode, seed=seed, held_out=kept_out)
     show_counts(counts, to, json)
 
 

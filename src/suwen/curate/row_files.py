@@ -14,7 +14,7 @@ from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_t
 from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity, Selected, select
 from suwen.curate.leakage import HeldOut, comparable
-from suwen.curate.mine import USUAL, Window, mine_negatives, search_index
+from suwen.curate.mine import USUAL, Found, Search, Window, mine_negatives, search_index
 from suwen.curate.screening import draw
 from suwen.curate.verify import RowFunnel, Verification, read_queries, read_query_records, verify_rows
 from suwen.durable import write_lines
@@ -81,13 +81,17 @@ def mine_file(
     tier: str | None = None,
     mode: Mode = "dense",
     seed: int = 0,
+    held_out: HeldOut | None = None,
 ) -> Counter[str]:
     """Add hard negatives to a file of training rows, see :func:`~suwen.curate.mine.mine_negatives`.
 
-    Of what is counted, ``negatives`` has those the rows brought along, ``negatives_added`` has not.
+    Of what is counted, ``negatives`` has those the rows brought along, ``negatives_added`` has not. No passage that
+    holds a held-out text becomes a negative: a recipe refuses rows that have one.
     """
-    names = ("rows", "negatives", "negatives_added", "rows_without_a_new_one", "rows_without_a_negative")
+    names = ("rows", "negatives", "negatives_added", "rows_without_a_new_one", "rows_without_a_negative", "held_out")
     counts, search = Counter(dict.fromkeys(names, 0)), search_index(index, tier, mode=mode)
+    if held_out is not None:
+        search = _without(search, held_out, counts)
     brought: deque[int] = deque()
 
     def noted() -> Iterator[TrainingRow]:
@@ -104,6 +108,19 @@ def mine_file(
 
     write_training_rows(to, counted())
     return counts
+
+
+def _without(search: Search, held_out: HeldOut, counts: Counter[str]) -> Search:
+    """The search without passages that hold a held-out text, each of which is counted once."""
+    known: dict[str, bool] = {}
+
+    def may(found: Found) -> bool:
+        if found.content not in known:
+            known[found.content] = not held_out.hit(found.content)
+            counts["held_out"] += not known[found.content]
+        return known[found.content]
+
+    return lambda rows, depth: [[one for one in hits if may(one)] for hits in search(rows, depth)]
 
 
 def round_trip_file(
