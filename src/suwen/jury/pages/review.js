@@ -131,6 +131,8 @@ function enter(name) {
   reviewer = name.trim();
   return once(async () => {
     await go(null);
+    // Not before: where there are keys, reading them takes one, which is asked for with the first pair.
+    await readGuidelines();
     byId("guide").open = state.done === 0;
     location.hash = encodeURIComponent(reviewer);
   });
@@ -143,6 +145,7 @@ async function change(to) {
 
 async function readGuidelines() {
   byId("guidelines").textContent = (await ask("api/guidelines")).guidelines;
+  byId("guide").hidden = false;
 }
 
 byId("enter").addEventListener("submit", (event) => {
@@ -182,6 +185,5 @@ addEventListener("keydown", (event) => {
     once(async () => act());
   }
 });
-readGuidelines().catch((problem) => complain(problem.message));
 if (location.hash.length > 1) enter(decodeURIComponent(location.hash.slice(1)));
 else byId("reviewer").focus();
