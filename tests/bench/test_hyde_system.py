@@ -91,13 +91,14 @@ def test_documents_are_found_by_what_is_written_for_queries(
 
 
 def test_a_query_for_which_nothing_good_is_written_is_asked_as_it_is(
-    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Server(lambda _: "No idea, sorry about that.") as server:
         configure(tmp_path, server.url)
         monkeypatch.chdir(tmp_path)
         systems = ["p=pair:default#static", "w=hyde:m:pair:default#static"]
         plain, written = run_suite(suite, systems, out=tmp_path / "out").systems
+    assert "'language': 2" in caplog.text, "what is left out is not told"
     assert np.isclose(plain.results["t"].metrics["ndcg@10"], written.results["t"].metrics["ndcg@10"])
 
 

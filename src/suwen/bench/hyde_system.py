@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +20,7 @@ from suwen.llm.requests import Request, cache_key, identity
 
 #: Where replies are kept: what was written once is not written again.
 REPLIES = Path("replies.db")
-_DEFAULTS: dict[str, Any] = {"n": 1, "weight": 1.0, "fusion": "mean", "seed": 0, "temperature": 0.7, "tokens": 256}
+log = logging.getLogger("suwen.bench")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class HydeSettings:
     tokens: int = 256
 
     @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The settings beside the model, with what they are unless given."""
+        return {one.name: one.default for one in fields(cls) if one.name != "model"}
+
+    @classmethod
     def parse(cls, text: str) -> HydeSettings:
         """Read ``MODEL,n=4,weight=2``.
 
@@ -42,13 +48,14 @@ class HydeSettings:
             SystemProblem: A setting is not known, or its value is no good.
         """
         model, *given = text.split(",")
+        known = cls.defaults()
         values: dict[str, Any] = {}
         for one in given:
             key, _, value = one.partition("=")
-            if key not in _DEFAULTS:
-                raise SystemProblem(f"hyde has no setting {key!r}: it has {', '.join(_DEFAULTS)}")
+            if key not in known:
+                raise SystemProblem(f"hyde has no setting {key!r}: it has {', '.join(known)}")
             try:
-                values[key] = type(_DEFAULTS[key])(value)
+                values[key] = type(known[key])(value)
             except ValueError:
                 raise SystemProblem(f"hyde's {key} is {value!r}: give a number") from None
         if values.get("fusion", "mean") not in get_args(Fusion):
@@ -71,10 +78,9 @@ class HydeSystem(Dense):
         self.spec, self.settings, self._inner = spec, settings, inner
         self._config = load_config()
         self._config.require([settings.model])
-        changed = [f"{key}={value}" for key, value in asdict(settings).items() if _DEFAULTS.get(key, value) != value]
+        usual, said = settings.defaults(), asdict(settings)
+        changed = [f"{key}={said[key]}" for key in usual if said[key] != usual[key]]
         self.name = f"hyde:{','.join([settings.model, *changed])}:{inner.name}"
-        #: What was written and what was wrong with the rest, by task.
-        self.counts: dict[str, dict[str, int]] = {}
 
     @property
     def similarity(self) -> Similarity:
@@ -101,8 +107,8 @@ class HydeSystem(Dense):
             writer = Writer(llm, how.model, setting.task.language)
             draws = Draws(how.temperature, max_tokens=how.tokens, seed=how.seed)
             written = writer.documents(texts, how.n, kind=setting.task.hyde or "q2p", draws=draws)
-        known = self.counts.setdefault(setting.task.name, {})
-        known.update({key: known.get(key, 0) + value for key, value in writer.counts.items()})
+        if writer.counts["kept"] < writer.counts["asked"]:
+            log.warning("%s on %s: not all that was written is of use: %s", self.name, setting.task.name, writer.counts)
         if how.fusion == "concatenation":
             whole = [joined(text, own) for text, own in zip(texts, written, strict=True)]
             return self._inner.encode(whole, setting, "query")

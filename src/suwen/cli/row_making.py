@@ -29,6 +29,7 @@ from suwen.llm.asker import Step
 
 Rows = Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="Draw so many at random [all].")]
+PassageSize = Annotated[int, typer.Option("--size", min=32, help="Estimated tokens of a passage.")]
 Longest = Annotated[int, typer.Option("--longest", min=20, help="Characters of the longest text; more is cut off.")]
 
 
@@ -108,7 +109,7 @@ def synthesise(
     instruction: Annotated[str, typer.Option("--instruction", help="Of the rows, where the paper has none.")] = "",
     tasks: Annotated[int, typer.Option("--tasks", min=0, help="Think of so many tasks, with an example each.")] = 0,
     count: Count = None,
-    size: Annotated[int, typer.Option("--size", min=32, help="Estimated tokens of a passage.")] = PASSAGE_SIZE,
+    size: PassageSize = PASSAGE_SIZE,
     held_out: HeldOutPath = None,
     seed: Seed = 0,
     json: Json = False,
@@ -147,7 +148,7 @@ def rewrites(
     ] = "document",
     domain: Annotated[str, typer.Option("--domain", help="What the texts are about [medicine].")] = "",
     count: Count = None,
-    size: Annotated[int, typer.Option("--size", min=32, help="Estimated tokens of a passage.")] = PASSAGE_SIZE,
+    size: PassageSize = PASSAGE_SIZE,
     held_out: HeldOutPath = None,
     seed: Seed = 0,
     json: Json = False,

@@ -149,17 +149,9 @@ def anonymise_file(
                     f"the document {done.document.id!r}: {done.problems[0]}; nothing was published: correct it, or "
                     "leave such documents out with --skip-bad"
                 )
+            counts.update(_counted(done))
             if done.problems:
-                counts["left_out"] += 1
                 continue
-            counts.update(
-                documents=1,
-                by_rules=done.by_rules.total(),
-                by_model=len(done.by_model),
-                refused=len(done.refused),
-                suspicious=int(bool(done.left)),
-                incomplete=int(not done.complete),
-            )
             drawn = random.Random(f"{seed}:{done.document.id}").random() < share
             if drawn or done.left or not done.complete:
                 rows.append(_sheet_row(done))
@@ -171,11 +163,28 @@ def anonymise_file(
     write_lines(to, records())
     if sheet is not None:
         counts["to_check"] = len(rows)
-        sheet.parent.mkdir(parents=True, exist_ok=True)
-        # The mark at the front is what spreadsheets know UTF-8 by.
-        with sheet.open("w", encoding="utf-8-sig", newline="") as file:
-            csv.writer(file).writerows([_COLUMNS, *rows])
+        _write_sheet(sheet, rows)
     return counts
+
+
+def _counted(done: Anonymised) -> dict[str, int]:
+    if done.problems:
+        return {"left_out": 1}
+    return {
+        "documents": 1,
+        "by_rules": done.by_rules.total(),
+        "by_model": len(done.by_model),
+        "refused": len(done.refused),
+        "suspicious": int(bool(done.left)),
+        "incomplete": int(not done.complete),
+    }
+
+
+def _write_sheet(sheet: Path, rows: list[tuple[str, ...]]) -> None:
+    sheet.parent.mkdir(parents=True, exist_ok=True)
+    # The mark at the front is what spreadsheets know UTF-8 by.
+    with sheet.open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows([_COLUMNS, *rows])
 
 
 def _as_it_was(record: Mapping[str, Any], masked: Document) -> dict[str, Any]:
