@@ -21,6 +21,7 @@ import json
 import logging
 import random
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ SPLIT = {
 PIECE, TEXT = 1500, 400
 #: Longest span of a text: what reads like a query.
 SPAN = 100
+#: Documents of a training query of NFCorpus that its rows name first.
+BEST = 6
 
 
 class Data:
@@ -110,21 +113,38 @@ def pretraining(data: Data, scratch: Path, rows: Path, seed: int) -> dict[str, A
     return {name: {Path(key).name: value for key, value in said.items()} for name, said in counts.items()}
 
 
-def labelled(data: Data, scratch: Path, rows: Path) -> dict[str, Any]:
-    """Rows with the paper's instructions."""
-    beir = scratch / "beir"
+def best_judged(judged: Iterable[Row]) -> list[Row]:
+    """The few judgements of each query that say most: NFCorpus marks 1 document in 27 as linked directly."""
+    kept: defaultdict[str, list[Row]] = defaultdict(list)
+    draw = random.Random(0)
+    for row in sorted(judged, key=lambda row: (-row["score"], draw.random())):
+        if len(kept[row["query"]]) < BEST:
+            kept[row["query"]].append(row)
+    return [row for some in kept.values() for row in some]
+
+
+def write_beir(folder: Path, data: Data, judged: Iterable[Row]) -> Path:
+    """NFCorpus' training part as BEIR lays it out."""
     corpus, queries = data.read("nfcorpus/corpus"), data.read("nfcorpus/queries-train")
-    write_lines(beir / "corpus.jsonl", ({"_id": row["id"], "title": "", "text": row["text"]} for row in corpus))
-    write_lines(beir / "queries.jsonl", ({"_id": row["id"], "text": row["text"]} for row in queries))
-    judged = [f"{row['query']}\t{row['document']}\t{row['score']}" for row in data.read("nfcorpus/qrels-train")]
-    (beir / "qrels").mkdir()
-    (beir / "qrels" / "train.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *judged]) + "\n", "utf-8")
+    write_lines(folder / "corpus.jsonl", ({"_id": row["id"], "title": "", "text": row["text"]} for row in corpus))
+    write_lines(folder / "queries.jsonl", ({"_id": row["id"], "text": row["text"]} for row in queries))
+    lines = [f"{row['query']}\t{row['document']}\t{row['score']}" for row in judged]
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "train.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n", "utf-8")
+    return folder
+
+
+def labelled(data: Data, scratch: Path, rows: Path) -> dict[str, Any]:
+    """Rows with the paper's instructions: of NFCorpus the best-judged documents, and all that are right, by name."""
+    judged = data.read("nfcorpus/qrels-train")
     named = {"medquad": "medquad-qa", "consult-qa": "consult-qa", "mqp": "medical-question-pairs"}
-    sources = {kind: write_lines(scratch / f"{kind}-rows.jsonl", data.rows[name]) for kind, name in named.items()}
+    sources = {kind: (kind, write_lines(scratch / f"{kind}-rows.jsonl", data.rows[own])) for kind, own in named.items()}
+    sources["nfcorpus"] = "nfcorpus", write_beir(scratch / "best", data, best_judged(judged))
+    sources["nfcorpus-judged"] = "nfcorpus", write_beir(scratch / "judged", data, judged)
     said = instructions("bmretriever")
     return {
-        kind: dict(convert(kind, source, rows / f"{kind}.jsonl.gz", said, held_out=data.held_out))
-        for kind, source in {**sources, "nfcorpus": beir}.items()
+        name: dict(convert(kind, source, rows / f"{name}.jsonl.gz", said, held_out=data.held_out))
+        for name, (kind, source) in sources.items()
     }
 
 
@@ -135,13 +155,14 @@ def synthetic(files: Iterable[Path], data: Data, rows: Path) -> dict[str, int]:
     return dict(screen.counts)
 
 
-def texts(data: Data, seed: int) -> Iterator[dict[str, str]]:
-    """Unlabelled texts with their kinds, none twice and none held out: what is query-like first."""
+def texts(data: Data, seed: int, asked: Iterable[str] = ()) -> Iterator[dict[str, str]]:
+    """Unlabelled texts with their kinds, none twice and none held out: what is query-like first, written ones too."""
     dice, documents = random.Random(seed), corpora(data)
     given = [
         (row[key], "query") for name in SPLIT for row in data.rows[name] for key in ("query", "a", "b") if key in row
     ]
     given += [(row["text"], "query") for row in data.read("nfcorpus/queries-train")]
+    given += [(query, "query") for query in asked]
     given += [(row["focus"], "name") for row in data.rows["medquad-qa"]]
     given += [(one["title"], "title") for some in documents.values() for one in some if "title" in one]
     whole = [one["text"] for some in documents.values() for one in some]
@@ -175,7 +196,8 @@ def main() -> None:
         counts |= labelled(data, Path(scratch), rows)
         if options.synthetic:
             counts["synthetic"] = synthetic(options.synthetic, data, rows)
-        write_lines(out / "texts.jsonl.gz", texts(data, options.seed))
+        written = [row.query for file in options.synthetic for row in read_training_rows(file)]
+        write_lines(out / "texts.jsonl.gz", texts(data, options.seed, written))
         write_lines(out / "held-out.jsonl.gz", ({"text": text} for text in data.held_out))
         (out / "counts.json").write_text(json.dumps(counts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     log.info("%s", json.dumps(counts, indent=2, ensure_ascii=False))

@@ -15,7 +15,7 @@ import pytest
 
 TOOL = Path(__file__).parents[2] / "tools" / "make_bmretriever_data.py"
 ANSWER = "{0} is treated with rest, warmth and water. A doctor should see {0} that lasts for longer than two weeks."
-LABELLED = {"medquad", "consult-qa", "mqp", "nfcorpus"}
+LABELLED = {"medquad", "consult-qa", "mqp", "nfcorpus", "nfcorpus-judged"}
 
 
 def lines(file: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -48,9 +48,13 @@ def test_nothing_measured_is_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
     lines(en / "openstax-nursing.jsonl.gz", book)
     lines(en / "openstax-anatomy.jsonl.gz", [{**book[0], "title": "The lung"}])
     paper = "vitamin c and colds abstract eighty people took vitamin c through one winter and fewer of them had colds"
-    lines(en / "nfcorpus" / "corpus.jsonl.gz", [{"id": "MED-1", "text": paper}])
+    others = {f"MED-{number}": f"{paper} in town {number}" for number in range(2, 12)}
+    lines(en / "nfcorpus" / "corpus.jsonl.gz", [{"id": id_, "text": text} for id_, text in others.items()])
+    with gzip.open(en / "nfcorpus" / "corpus.jsonl.gz", "at") as stream:
+        stream.write(json.dumps({"id": "MED-1", "text": paper}) + "\n")
     lines(en / "nfcorpus" / "queries-train.jsonl.gz", [{"id": "Q1", "text": "vitamin c"}])
-    lines(en / "nfcorpus" / "qrels-train.jsonl.gz", [{"query": "Q1", "document": "MED-1", "score": 2}])
+    judged = [{"query": "Q1", "document": id_, "score": 1} for id_ in others]
+    lines(en / "nfcorpus" / "qrels-train.jsonl.gz", [*judged, {"query": "Q1", "document": "MED-1", "score": 2}])
     lines(en / "nfcorpus" / "queries-dev.jsonl.gz", [{"id": "Q2", "text": "green tea and iron"}])
     monkeypatch.setattr(sys, "argv", [str(TOOL), str(tmp_path / "data"), str(tmp_path / "made")])
     monkeypatch.syspath_prepend(TOOL.parent)
@@ -60,6 +64,8 @@ def test_nothing_measured_is_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert {row["query"] for row in rows["medquad"]} == set(asked) - out
     assert [row["query"] for row in rows["consult-qa"]] == [forum[0]["query"]]
     assert rows["mqp"][0]["pos"] == ["Does tea help a cold?"] and rows["mqp"][0]["neg"] == ["Is tea a plant?"]
+    best, every = rows["nfcorpus"][0]["pos"], rows["nfcorpus-judged"][0]["pos"]
+    assert paper in best and set(best) < set(every) == {paper, *others.values()}
     assert all(row["prompt"] for some in rows.values() for row in some)
     assert "The heart" in {row["query"] for row in rows["unsup-pretraining"]}
     assert "The heart" not in {row["query"] for row in rows["unsup-crops"]}
