@@ -17,6 +17,7 @@ from starlette.routing import Match
 from suwen import __version__
 from suwen.errors import SuwenError
 from suwen.service import (
+    api_page,
     cursors_api,
     documents_api,
     embeddings_api,
@@ -84,6 +85,8 @@ def create_app(served: Holder | Indexes) -> FastAPI:
     for router in routers:
         # Not include_router: a nested router is matched a second time for every request, a fifth of what one costs.
         app.router.routes.extend(router.routes)
+    app.openapi = _openapi(app, holder)  # type: ignore[method-assign]
+    app.router.routes.extend(api_page.routes(app.openapi).routes)
     _tell_errors(app)
     app.add_middleware(Intake, indexes=indexes)
     if holder.settings.cors_origins:
@@ -96,7 +99,6 @@ def create_app(served: Holder | Indexes) -> FastAPI:
         )
     app.add_middleware(Packing)
     app.add_middleware(Envelope, shared=indexes.shared)
-    app.openapi = _openapi(app, holder)  # type: ignore[method-assign]
     return app
 
 
@@ -164,7 +166,7 @@ def _unmatched(request: Request, error: HTTPException) -> Problem:
             headers={"Allow": allow},
         )
     if error.status_code == 404:
-        return Problem("not_found", "there is no such address: /openapi.json lists them")
+        return Problem("not_found", "there is no such address: /api shows them, /openapi.json lists them for programs")
     code = "invalid_json" if error.status_code == 400 else "internal"
     return Problem(code, str(error.detail) if CODES[code].status < 500 else "the server failed on this request")
 

@@ -134,7 +134,7 @@ def _add_info(router: APIRouter) -> None:
 
 def _about(holder: Holder, index: Index) -> dict[str, Any]:
     stats, pair, settings = index.stats(), index.pair, holder.settings
-    counted = ("documents", "passages", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders")
+    counted = ("documents", "passages", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders", "format")
     limits = (
         "concurrency",
         "seconds",

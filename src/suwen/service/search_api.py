@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.encoders.who_encodes import state
-from suwen.retrieve.ranking import Mode
+from suwen.retrieve.ranking import DEEPEST, Mode
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
 from suwen.service.direct_route import DirectRoute
@@ -93,6 +93,12 @@ def _check(holder: Holder, asked: Search) -> None:
             "too_many",
             f"k is {asked.k}, and this server gives at most {settings.most_hits} hits at once: page with offset",
             param="k",
+        )
+    if asked.offset + asked.k > DEEPEST:
+        raise Problem(
+            "bad_search",
+            f"offset and k are {asked.offset + asked.k} together, at most {DEEPEST}: read deeper with POST /cursors",
+            param="offset",
         )
     check_length(asked.query, settings.query_characters, "query")
     check_length(asked.instruction or "", settings.query_characters, "instruction")
