@@ -14,15 +14,32 @@ if TYPE_CHECKING:
     from suwen.errors import SuwenError
     from suwen.retrieve.results import Hit, Results
     from suwen.retrieve.retriever import Index
+    from suwen.service.remote_index import RemoteIndex
+    from suwen.service.service_client import ServerAway, ServerError
 
 __version__ = "0.2.0"
-__all__ = ["Hit", "Index", "Pair", "Results", "SuwenError", "__version__", "open"]
+__all__ = [
+    "Hit",
+    "Index",
+    "Pair",
+    "RemoteIndex",
+    "Results",
+    "ServerAway",
+    "ServerError",
+    "SuwenError",
+    "__version__",
+    "connect",
+    "open",
+]
 
 _HOMES = {
     "Hit": "suwen.retrieve.results",
     "Index": "suwen.retrieve.retriever",
     "Pair": "suwen.encoders.pair",
+    "RemoteIndex": "suwen.service.remote_index",
     "Results": "suwen.retrieve.results",
+    "ServerAway": "suwen.service.service_client",
+    "ServerError": "suwen.service.service_client",
     "SuwenError": "suwen.errors",
 }
 
@@ -41,6 +58,20 @@ def open(path: str | Path, *, pair: str | Path | Pair | None = None, write: bool
     from suwen.retrieve.retriever import Index
 
     return Index.open(path, pair=pair, write=write)
+
+
+def connect(url: str, *, key: str | None = None, index: str | None = None, timeout: float = 60.0) -> RemoteIndex:
+    """An index on a server, with the verbs of :class:`Index`: ``search``, ``add``, ``delete``, ``document``, ``ids``.
+
+    Args:
+        url: The server's address, ``http://HOST:PORT``.
+        key: A key that ``suwen key new`` made there, where it has keys.
+        index: The name or alias of one of its indexes; the default one when not given.
+        timeout: Seconds to wait for an answer.
+    """
+    from suwen.service.remote_index import RemoteIndex
+
+    return RemoteIndex(url, key=key, index=index, timeout=timeout)
 
 
 def __getattr__(name: str) -> Any:

@@ -122,7 +122,7 @@ def test_while_the_index_is_loading(served, monkeypatch: pytest.MonkeyPatch) -> 
         ):
             assert error_of(reply)["code"] == "loading"
             assert reply.headers["retry-after"] == "1"
-        assert "suwen_ready 0.0" in client.get("/metrics").text
+        assert 'suwen_ready{index="notes"} 0.0' in client.get("/metrics").text
     finally:
         go.set()
 

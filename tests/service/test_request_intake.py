@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from suwen.service.holder import Holder
+from suwen.service.indexes import Indexes
 from suwen.service.request_intake import Intake
 from suwen.service.serve_settings import ServeSettings
 
@@ -58,7 +59,7 @@ def make_intake(seen: list[bytes], **settings: Any) -> Intake:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    return Intake(app, Holder(ServeSettings(index=Path("none"), **settings)))
+    return Intake(app, Indexes(Holder(ServeSettings(index=Path("none"), **settings))))
 
 
 async def asked(intake: Intake, client: Client) -> Client:
@@ -118,13 +119,13 @@ def test_a_half_sent_body_reaches_nobody() -> None:
 def test_a_full_server_reads_no_body() -> None:
     seen: list[bytes] = []
     intake = make_intake(seen, concurrency=1)
-    asker = intake._holder.places["read"].take()
+    asker = intake._shared.places["read"].take()
     client = Client()
     client.part(b"{}", more=False)
     assert asyncio.run(asked(intake, client)).code == "overloaded"
     assert (client.status, client.parts.qsize()) == (429, 1)
     assert (b"retry-after", b"1") in client.sent[0]["headers"]
-    intake._holder.places["read"].give(asker)
+    intake._shared.places["read"].give(asker)
     assert asyncio.run(asked(intake, client)).sent[3]["type"] == "http.response.body"
     assert seen == [b"{}"]
 

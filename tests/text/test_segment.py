@@ -79,3 +79,22 @@ def test_the_dictionary_has_no_repeats():
 def test_importing_does_not_load_the_segmenter():
     code = "import sys, suwen.text.segment; raise SystemExit('rjieba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_dictionary_is_loaded_once_by_threads_that_come_at_once() -> None:
+    code = """
+import sys, threading
+from suwen.text.segment import words
+sys.setswitchinterval(1e-5)
+go, found, failed = threading.Barrier(4), [], []
+def cut():
+    go.wait()
+    try:
+        found.append(words("阿司匹林肠溶片"))
+    except BaseException as problem:
+        failed.append(problem)
+threads = [threading.Thread(target=cut) for _ in range(4)]
+[one.start() for one in threads]; [one.join() for one in threads]
+assert not failed and len(found) == 4 and all(one == found[0] for one in found), failed
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

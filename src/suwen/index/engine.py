@@ -44,6 +44,10 @@ class DamagedIndex(IndexProblem):
     """A part of the index is missing, foreign or broken; the message says how to get it back."""
 
 
+class RowGone(DamagedIndex):
+    """A row that is not there: who asked has it from an earlier moment, or from a file that is not this index's."""
+
+
 class IndexLocked(IndexProblem):
     """Another process writes this index."""
 

@@ -11,7 +11,7 @@ from suwen.index import lookup
 from suwen.index.engine import Progress, Ranking, Rows, Scale, Snapshot, StoredDocument, StoredPassage, Vectors
 from suwen.index.filters import Where
 from suwen.index.truth import Truth
-from suwen.index.vectors import best, products
+from suwen.index.vectors import IN_MEMORY, best, products
 from suwen.index.view import View
 
 #: Up to this many sealed passages the search is exact over fp32 vectors kept in memory.
@@ -107,8 +107,10 @@ class EmbeddedSnapshot(Snapshot):
         view, parts = self._view, []
         for among, dead in view.groups.apart(view.files, admitted, view.dead) if apart else [(admitted, view.dead)]:
             rows = view.files.search(query, k + _MARGIN, among, dead).rows
-            scores = products(Truth.vectors_of(self._connection, rows, view.dimension), query)
-            parts.append(Ranking(rows, scores))
+            for start in range(0, len(rows), IN_MEMORY):
+                some = rows[start : start + IN_MEMORY]
+                vectors = Truth.vectors_of(self._connection, some, view.dimension)
+                parts.append(Ranking(some, products(vectors, query)))
         return parts
 
 

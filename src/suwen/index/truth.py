@@ -29,6 +29,7 @@ from suwen.index.engine import (
     EncodedDocument,
     IndexProblem,
     NotAnIndex,
+    RowGone,
     Rows,
     Similarity,
     StoredPassage,
@@ -318,7 +319,7 @@ class Truth:
         stored = []
         for row in rows:
             if (record := connection.execute(query, (int(row),)).fetchone()) is None:
-                raise DamagedIndex(_foreign(row))
+                raise RowGone(_foreign(row))
             id_, ordinal, text, start, end, title, metadata, encoder = record
             passage = Passage(id_, ordinal, text, start, end, title)
             stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))

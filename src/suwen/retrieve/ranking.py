@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, get_args
 
@@ -78,17 +78,22 @@ def search_legs(
     return legs
 
 
-def ranked(read: Callable[[int], dict[str, Ranking]], weights: Mapping[str, float], fusion: Fusion) -> Iterator[Ranked]:
+def ranked(
+    read: Callable[[int], dict[str, Ranking]],
+    weights: Mapping[str, float],
+    fusion: Fusion,
+    steps: Sequence[int] = STEPS,
+) -> Iterator[Ranked]:
     """The fused ranking, best first, reading the legs deeper as more of it is asked for.
 
     It is the same whatever page is cut from it: fusing deeper legs may move a row up, so what an earlier step gave out
     stays where it was and is left out of the later ones.
     """
     given: set[int] = set()
-    for depth in STEPS:
+    for depth in steps:
         legs = read(depth)
         fused = fuse_hybrid(legs, 2 * depth, weights, fusion) if len(legs) > 1 else next(iter(legs.values()))
-        whole = depth == DEEPEST or all(len(leg.rows) < depth for leg in legs.values())
+        whole = depth == steps[-1] or all(len(leg.rows) < depth for leg in legs.values())
         for row, score in zip(fused.rows.tolist(), fused.scores.tolist(), strict=True):
             if not whole and len(given) >= depth // 2:
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
@@ -68,17 +68,25 @@ class Index(AbstractContextManager["Index"]):
         self._measuring = threading.Lock()
 
     @classmethod
-    def open(cls, address: Address, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
+    def open(
+        cls,
+        address: Address,
+        *,
+        pair: str | Path | Pair | None = None,
+        write: bool = False,
+        load: Callable[[str | Path | None], Pair] = Pair.load,
+    ) -> Index:
         """Open an index with the pair of its space.
 
         Args:
             address: Where the index is: its folder.
             pair: A pair or its folder. Without one: ``SUWEN_PAIR``, the pair the index was built with, the default.
             write: Whether documents will be added or deleted; only one process at a time may.
+            load: Loads the pair; whoever opens several indexes may give them one.
         """
         engine = open_engine(address, write=write)
         try:
-            return cls(engine, pair if isinstance(pair, Pair) else _find_pair(pair, engine.settings()))
+            return cls(engine, pair if isinstance(pair, Pair) else _find_pair(pair, engine.settings(), load))
         except BaseException:
             engine.close()
             raise
@@ -336,10 +344,10 @@ class Index(AbstractContextManager["Index"]):
             self._measuring.release()
 
 
-def _find_pair(path: str | Path | None, settings: Mapping[str, Any]) -> Pair:
+def _find_pair(path: str | Path | None, settings: Mapping[str, Any], load: Callable[[str | Path | None], Pair]) -> Pair:
     """The pair to use with an index: the one named, ``SUWEN_PAIR``, the one it was built with, the default."""
     if path is None and "SUWEN_PAIR" not in os.environ and settings.get("pair"):
         built_with = Path(str(settings["pair"]))
         if (built_with / "suwen.json").is_file():
-            return Pair.load(built_with)
-    return Pair.load(path)
+            return load(built_with)
+    return load(path)

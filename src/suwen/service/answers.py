@@ -206,6 +206,7 @@ INFO = {
         "bytes_derived": 7_000_000,
         "fields": ["department", "year"],
         "encoders": {"document": 4000, "l6": 100},
+        "format": 1,
     },
     "space": {"id": "sp-2df9e02e1ba0f35a350d", "dimension": 512},
     "pair": {

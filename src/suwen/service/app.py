@@ -17,39 +17,52 @@ from starlette.routing import Match
 from suwen import __version__
 from suwen.errors import SuwenError
 from suwen.service import (
+    api_page,
+    cursors_api,
     documents_api,
     embeddings_api,
     health_api,
     imports_api,
+    indexes_api,
     rerank_api,
     search_api,
+    tei_api,
     web_pages,
     worker_api,
 )
 from suwen.service.holder import Holder
+from suwen.service.indexes import Indexes
+from suwen.service.packing import Packing
 from suwen.service.problems import CODES, Problem, as_problem, error_response, invalid_request
-from suwen.service.request_intake import Intake
+from suwen.service.request_intake import OF_AN_INDEX, Intake
 from suwen.service.request_log import Envelope, note, request_id
+from suwen.service.restoring import Restoring
+from suwen.service.serve_settings import DEFAULT
 
 log = logging.getLogger("suwen.service")
 _ABOUT = """Medical text retrieval over one index. Errors have one shape; `error.code` is stable, `error.message` is for
 people. Send `Authorization: Bearer KEY` where the server has keys."""
 
 
-def create_app(holder: Holder) -> FastAPI:
-    """The service of one index.
+def create_app(served: Holder | Indexes) -> FastAPI:
+    """The service of one index, and of those that its settings name beside it.
 
     Args:
-        holder: Has the settings; opens the index when the application starts, and closes it when it stops.
+        served: Has the settings; opens the indexes when the application starts, and closes them when it stops.
     """
+    indexes = Indexes(served) if isinstance(served, Holder) else served
+    holder, restoring = indexes.first, Restoring(indexes)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await holder.start()
+        await indexes.start()
+        restoring.start()
         try:
             yield
         finally:
-            await holder.stop()
+            indexes.shared.end()
+            await restoring.stop()
+            await indexes.stop()
 
     app = FastAPI(
         title="suwen",
@@ -61,30 +74,31 @@ def create_app(holder: Holder) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.holder = holder
-    for module in (
-        health_api,
-        search_api,
-        documents_api,
-        imports_api,
-        embeddings_api,
-        rerank_api,
-        worker_api,
-        web_pages,
-    ):
+    routers = [health_api.routes(indexes), indexes_api.routes(indexes, restoring), web_pages.routes(holder)]
+    of_an_index = (search_api, cursors_api, documents_api, imports_api, embeddings_api, rerank_api, tei_api, worker_api)
+    routers = [
+        health_api.routes(indexes),
+        indexes_api.routes(indexes, restoring),
+        *(module.routes() for module in of_an_index),
+        web_pages.routes(holder),
+    ]
+    for router in routers:
         # Not include_router: a nested router is matched a second time for every request, a fifth of what one costs.
-        app.router.routes.extend(module.routes(holder).routes)
+        app.router.routes.extend(router.routes)
+    app.openapi = _openapi(app, holder)  # type: ignore[method-assign]
+    app.router.routes.extend(api_page.routes(app.openapi).routes)
     _tell_errors(app)
-    app.add_middleware(Intake, holder=holder)
+    app.add_middleware(Intake, indexes=indexes)
     if holder.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(holder.settings.cors_origins),
-            allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["authorization", "content-type", "x-api-key", "x-request-id"],
+            allow_methods=["GET", "POST", "PUT", "DELETE"],
+            allow_headers=["authorization", "content-type", "x-api-key", "x-request-id", "traceparent", "tracestate"],
             expose_headers=["x-request-id", "retry-after"],
         )
-    app.add_middleware(Envelope, holder=holder)
-    app.openapi = _openapi(app, holder)  # type: ignore[method-assign]
+    app.add_middleware(Packing)
+    app.add_middleware(Envelope, shared=indexes.shared)
     return app
 
 
@@ -95,6 +109,7 @@ def _openapi(app: FastAPI, holder: Holder) -> Callable[[], dict[str, Any]]:
     def describe() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = plain()
+            _tell_places(schema)
             if holder.keys.needed:
                 schema["components"]["securitySchemes"] = {
                     "bearer": {"type": "http", "scheme": "bearer"},
@@ -108,6 +123,17 @@ def _openapi(app: FastAPI, holder: Holder) -> Callable[[], dict[str, Any]]:
         return app.openapi_schema
 
     return describe
+
+
+def _tell_places(schema: dict[str, Any]) -> None:
+    """Say of each address of an index that there is one of the kind for every index."""
+    name = {"default": DEFAULT, "description": "The name of an index, or an alias."}
+    default = {"url": "/", "description": "The default index."}
+    named = {"url": "/indexes/{index}", "description": "The index of this name.", "variables": {"index": name}}
+    for path, methods in schema["paths"].items():
+        if path.split("/")[1] in OF_AN_INDEX:
+            for operation in methods.values():
+                operation["servers"] = [default, named]
 
 
 def _tell_errors(app: FastAPI) -> None:
@@ -140,13 +166,15 @@ def _unmatched(request: Request, error: HTTPException) -> Problem:
             headers={"Allow": allow},
         )
     if error.status_code == 404:
-        return Problem("not_found", "there is no such address: /openapi.json lists them")
+        return Problem("not_found", "there is no such address: /api shows them, /openapi.json lists them for programs")
     code = "invalid_json" if error.status_code == 400 else "internal"
     return Problem(code, str(error.detail) if CODES[code].status < 500 else "the server failed on this request")
 
 
 def _methods(request: Request) -> list[str]:
     """What may be done at an address: several routes may share it, and the router names those of the first alone."""
-    asked = [(method, {**request.scope, "method": method}) for method in ("DELETE", "GET", "HEAD", "POST")]
+    asked = [(method, {**request.scope, "method": method}) for method in ("DELETE", "GET", "POST", "PUT")]
     routes = request.app.routes
-    return [method for method, scope in asked if any(route.matches(scope)[0] == Match.FULL for route in routes)]
+    found = [method for method, scope in asked if any(route.matches(scope)[0] == Match.FULL for route in routes)]
+    # Whatever may be got may be asked for by its head: see the envelope.
+    return sorted([*found, "HEAD"]) if "GET" in found else found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from unicodedata import category
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import ConfigDict, Field
@@ -26,14 +25,13 @@ from suwen.service.answers import (
     json_answer,
 )
 from suwen.service.direct_route import DirectRoute
-from suwen.service.holder import Holder
 from suwen.service.keys import needs
+from suwen.service.posted_documents import Posted, check_batch
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import LONGEST_ID, Asked, Many, Metadata, Part, check_count, check_index, check_length
+from suwen.service.request_checks import LONGEST_ID, Asked, Many, check_count, check_index
 from suwen.service.request_log import note
+from suwen.service.served_index import holder_of
 
-#: A text with more characters than this for each passage that is taken is not even cut into them.
-CHARACTERS = 1000
 Id = Annotated[str, Path(description="The document's id, percent-encoded.")]
 
 _POST: list[Any] = [
@@ -50,18 +48,6 @@ _POST: list[Any] = [
 ]
 _WRITES = ("read_only", "disk_full")
 _POST_PROBLEMS = ("empty_document", "bad_document", "duplicate_id", "too_many", "text_too_long")
-
-
-class Posted(Part):
-    """One document."""
-
-    id: str = Field(min_length=1, max_length=LONGEST_ID, description="Replaces the document that has this id.")
-    text: str = Field(description="Plain text; long ones are cut into passages.")
-    title: str = Field(default="", max_length=2000)
-    metadata: Metadata = Field(
-        default_factory=dict,
-        description="Flat: a value or a list of values under each field, for filters.",
-    )
 
 
 class Post(Asked):
@@ -82,16 +68,16 @@ class Delete(Asked):
     index: str | None = None
 
 
-def routes(holder: Holder) -> APIRouter:
+def routes() -> APIRouter:
     """The document endpoints."""
     router = APIRouter(route_class=DirectRoute, tags=["documents"])
-    _add_post(router, holder)
-    _add_reading(router, holder)
-    _add_deleting(router, holder)
+    _add_post(router)
+    _add_reading(router)
+    _add_deleting(router)
     return router
 
 
-def _add_post(router: APIRouter, holder: Holder) -> None:
+def _add_post(router: APIRouter) -> None:
     @router.post(
         "/documents",
         dependencies=[Depends(needs("write"))],
@@ -104,15 +90,16 @@ def _add_post(router: APIRouter, holder: Holder) -> None:
     )
     async def post(asked: Post, request: Request) -> Response:
         """Insert or replace documents, all of them or none. They are durable and searchable on the answer."""
-        check_index(holder.settings, asked.index)
-        _check_batch(holder, asked.documents)
+        holder = holder_of(request)
+        check_index(holder, asked.index)
+        check_batch(holder.settings, asked.documents)
         step = OneStep(holder.settings.batch_passages)
         stored = await holder.write(lambda index: _store(index, asked.documents, holder.encoder(index), step))
         note(request, documents=len(asked.documents), passages=stored["passages"])
         return json_answer(stored)
 
 
-def _add_reading(router: APIRouter, holder: Holder) -> None:
+def _add_reading(router: APIRouter) -> None:
     @router.get(
         "/documents",
         dependencies=[Depends(needs("read"))],
@@ -121,11 +108,12 @@ def _add_reading(router: APIRouter, holder: Holder) -> None:
         summary="List ids",
     )
     async def list_ids(
+        request: Request,
         after: Annotated[str, Query(max_length=LONGEST_ID, description="Give the ids that come after this one.")] = "",
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
         """Ids in ascending order, a page at a time; `next` is the `after` of the next page, null on the last."""
-        page = await holder.read(lambda index: list(index.ids(after, limit + 1)), "document")
+        page = await holder_of(request).read(lambda index: list(index.ids(after, limit + 1)), "document")
         return json_answer({"ids": page[:limit], "next": page[limit - 1] if len(page) > limit else None})
 
     @router.get(
@@ -135,12 +123,12 @@ def _add_reading(router: APIRouter, holder: Holder) -> None:
         responses={**answered(DocumentAnswer, "The document.", DOCUMENT), **documented("unknown_document")},
         summary="Look at a document",
     )
-    async def get(id: Id) -> Response:
+    async def get(id: Id, request: Request) -> Response:
         """A document with its passages, and who encoded each."""
-        return json_answer(await holder.read(lambda index: _look(index, id), "document"))
+        return json_answer(await holder_of(request).read(lambda index: _look(index, id), "document"))
 
 
-def _add_deleting(router: APIRouter, holder: Holder) -> None:
+def _add_deleting(router: APIRouter) -> None:
     @router.delete(
         "/documents/{id:path}",
         dependencies=[Depends(needs("write"))],
@@ -151,9 +139,9 @@ def _add_deleting(router: APIRouter, holder: Holder) -> None:
         },
         summary="Delete a document",
     )
-    async def delete_one(id: Id) -> Response:
+    async def delete_one(id: Id, request: Request) -> Response:
         """Delete one document by its id, percent-encoded."""
-        deleted = await holder.write(lambda index: index.delete([id]))
+        deleted = await holder_of(request).write(lambda index: index.delete([id]))
         if not deleted:
             raise _unknown(id)
         return json_answer({"deleted": deleted})
@@ -170,57 +158,12 @@ def _add_deleting(router: APIRouter, holder: Holder) -> None:
     )
     async def delete(asked: Delete, request: Request) -> Response:
         """Delete documents by their ids; those that are not there are passed over."""
-        check_index(holder.settings, asked.index)
+        holder = holder_of(request)
+        check_index(holder, asked.index)
         check_count(len(asked.ids), holder.settings.batch_documents, "ids")
         deleted = await holder.write(lambda index: index.delete(asked.ids))
         note(request, documents=deleted)
         return json_answer({"deleted": deleted})
-
-
-def _check_batch(holder: Holder, documents: list[Posted]) -> None:
-    """Everything that can be wrong with a batch, before any of it is stored."""
-    check_count(len(documents), holder.settings.batch_documents, "documents")
-    longest = holder.settings.text_characters
-    seen: dict[str, int] = {}
-    for number, document in enumerate(documents):
-        check_document(document, longest, seen, number)
-    characters = sum(len(one.text) for one in documents)
-    if characters > (most := holder.settings.batch_passages * CHARACTERS):
-        raise Problem(
-            "too_many",
-            f"the texts have {characters} characters, at most {most} are taken in one request: POST them to /imports, "
-            "as 'suwen add --server' does, or send fewer at once",
-            param="documents",
-        )
-
-
-def check_document(document: Posted, longest: int, seen: dict[str, int], number: int) -> None:
-    """Raise the problem of one document of several, of which it is the one of this number.
-
-    Args:
-        document: The document.
-        longest: The most characters its text may have.
-        seen: Ids and their numbers so far; its own is added.
-        number: Its own.
-    """
-    param = f"documents.{number}"
-    if (first := seen.setdefault(document.id, number)) != number:
-        raise Problem(
-            "duplicate_id",
-            f"the id {document.id!r} is twice in this batch (documents {first} and {number}): nothing was stored",
-            param=f"{param}.id",
-        )
-    if any(category(character) == "Cc" for character in document.id):
-        raise Problem(
-            "bad_document", f"the id {document.id!r} holds a control character: leave it out", param=f"{param}.id"
-        )
-    if not document.text.strip():
-        raise Problem(
-            "empty_document",
-            f"document {document.id!r} has no text: give it some, or leave it out",
-            param=f"{param}.text",
-        )
-    check_length(document.text, longest, f"{param}.text")
 
 
 def _store(index: Index, documents: list[Posted], encoder: Encoder, step: OneStep) -> dict[str, Any]:

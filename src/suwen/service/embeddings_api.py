@@ -16,12 +16,11 @@ from suwen.encoders.space import Form
 from suwen.encoders.static import unit
 from suwen.service.answers import json_answer
 from suwen.service.direct_route import DirectRoute
-from suwen.service.encode_turns import Encoding
-from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
 from suwen.service.request_checks import ALIAS, check_length, cleaned_aside, tier_of
 from suwen.service.request_log import note
+from suwen.service.served_index import holder_of, served_of
 
 _TEXT_PROBLEMS = ("unknown_model", "no_instruction", "too_many", "text_too_long")
 
@@ -108,23 +107,23 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-def routes(holder: Holder) -> APIRouter:
+def routes() -> APIRouter:
     """The endpoints of OpenAI's protocol."""
     reading = [Depends(needs("read"))]
     router = APIRouter(prefix="/v1", tags=["openai"], dependencies=reading, route_class=DirectRoute)
-    encoding = Encoding(holder)
 
     @router.post(
         "/embeddings", summary="Vectors of texts", response_model=EmbeddingReply, responses=documented(*_TEXT_PROBLEMS)
     )
     async def embeddings(asked: EmbeddingRequest, request: Request) -> Response:
         """Encode texts by a tier of the pair: OpenAI's protocol, and ``input_type`` beside it."""
-        pair, settings = holder.index.pair, holder.settings
+        served = served_of(request)
+        pair, settings = served.holder.index.pair, served.holder.settings
         tier, width = tier_of(pair, asked.model), width_of(pair, asked.dimensions)
         texts = [asked.input] if isinstance(asked.input, str) else asked.input
         texts = await cleaned_aside(texts, "input", settings.embedding_inputs, settings.text_characters)
         check_length(asked.instruction or "", settings.query_characters, "instruction")
-        vectors, tokens = await encoding.encode(texts, tier, asked.input_type, asked.instruction)
+        vectors, tokens = await served.encoding.encode(texts, tier, asked.input_type, asked.instruction)
         note(request, texts=len(texts), tokens=tokens, tier=tier, input_type=asked.input_type)
         return json_answer(
             {
@@ -139,15 +138,15 @@ def routes(holder: Holder) -> APIRouter:
         )
 
     @router.get("/models", summary="The tiers", response_model=ModelList, responses=documented())
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
         """What can be named as ``model``: ``suwen`` for the default tier, or a tier by its name."""
-        pair = holder.index.pair
+        pair = holder_of(request).index.pair
         return json_answer({"object": "list", "data": [described(pair, name) for name in (ALIAS, *pair.tiers)]})
 
     @router.get("/models/{model:path}", summary="One tier", response_model=Model, responses=documented("unknown_model"))
-    async def model(model: str) -> Response:
+    async def model(model: str, request: Request) -> Response:
         """One of the models."""
-        return json_answer(described(holder.index.pair, model))
+        return json_answer(described(holder_of(request).index.pair, model))
 
     return router
 

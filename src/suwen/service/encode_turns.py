@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ class Encoded(NamedTuple):
 
 
 class Encoding:
-    """Encodes batches, in threads of its own: searches have theirs, and wait for no batch.
+    """Encodes batches, in threads that do nothing else: searches have theirs, and wait for no batch.
 
     A batch takes one of the server's places, like a search, and gives its thread back after each turn, so that a short
     batch does not wait for a long one.
@@ -43,10 +42,7 @@ class Encoding:
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
-        # Half of what searches: encoding is pure CPU, and a search must find a core that is not busy with it.
-        self._threads = ThreadPoolExecutor(max(1, holder.settings.threads // 2), "suwen-encode")
         self._loaded: set[str] = set()
-        holder.on_close.append(partial(self._threads.shutdown, cancel_futures=True))
 
     async def encode(self, texts: Sequence[str], tier: str, form: Form, instruction: str | None = None) -> Encoded:
         """Encode cleaned texts by a tier; queries may bring an instruction.
@@ -76,7 +72,7 @@ class Encoding:
         while len(vectors) < len(texts):
             rest = texts[len(vectors) :]
             turn = partial(_turn, pair, rest, tier, form, instruction, self._holder.metrics, time.perf_counter())
-            made, read = turn() if at_once else await loop.run_in_executor(self._threads, turn)
+            made, read = turn() if at_once else await loop.run_in_executor(self._holder.shared.encoders, turn)
             self._loaded.add(tier)
             vectors += made
             tokens += read

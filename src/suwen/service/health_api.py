@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any, get_args
 
 from fastapi import APIRouter, Depends, Request
@@ -17,9 +18,11 @@ from suwen.retrieve.retriever import Index
 from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered, json_answer
 from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
+from suwen.service.indexes import Indexes
 from suwen.service.keys import needs
 from suwen.service.problems import documented
 from suwen.service.request_checks import Asked
+from suwen.service.served_index import holder_of
 from suwen.service.service_metrics import CONTENT_TYPE
 
 _OPEN = ("forbidden_host", "internal")
@@ -33,15 +36,17 @@ class Sample(Asked):
     sample: int = Field(default=100, ge=1, le=500, description="How many passages serve as queries.")
 
 
-def routes(holder: Holder) -> APIRouter:
+def routes(indexes: Indexes) -> APIRouter:
     """The endpoints that look at the service itself."""
     router = APIRouter(route_class=DirectRoute, tags=["service"])
-    _add_health(router, holder)
-    _add_info(router, holder)
+    _add_health(router)
+    _add_metrics(router, indexes)
+    _add_ready(router, indexes)
+    _add_info(router)
     return router
 
 
-def _add_health(router: APIRouter, holder: Holder) -> None:
+def _add_health(router: APIRouter) -> None:
     @router.get(
         "/healthz",
         response_class=Response,
@@ -52,21 +57,28 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
         """Answers as long as the process does."""
         return json_answer({"status": "ok"})
 
+
+def _add_ready(router: APIRouter, indexes: Indexes) -> None:
     waiting = ("loading", "stopping", "index_locked", "damaged_index", "index_failed", "writer_stuck")
 
     @router.get(
         "/readyz",
         response_class=Response,
-        responses=answered(StatusAnswer, "Ready.", {"status": "ready"}) | documented(*waiting, common=_OPEN),
+        responses=answered(StatusAnswer, "Ready.", {"status": "ready"})
+        | documented(*waiting, common=(*_OPEN, "unauthorized", "unknown_index", "forbidden")),
         summary="Ready",
     )
-    async def readyz() -> Response:
-        """Whether all is well: the index is open and sound, its writer at work or idle, and no stop is near."""
-        if (trouble := holder.trouble()) is not None:
-            raise trouble
-        _ = holder.index  # Raises while it is not open.
+    async def readyz(request: Request) -> Response:
+        """Whether all is well with every index, or with the one of /indexes/NAME: open, sound, its writer not stuck."""
+        asked = holder_of(request)
+        for holder in [one.holder for one in indexes] if request.scope["suwen.every"] else [asked]:
+            if (trouble := holder.trouble()) is not None:
+                raise trouble
+            _ = holder.index  # Raises while it is not open.
         return json_answer({"status": "ready"})
 
+
+def _add_metrics(router: APIRouter, indexes: Indexes) -> None:
     plain = {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
     @router.get(
@@ -76,16 +88,21 @@ def _add_health(router: APIRouter, holder: Holder) -> None:
         summary="Numbers for Prometheus",
     )
     async def metrics() -> Response:
-        """Latencies (encode and search apart), queue, errors, size of the index, freshness lag."""
-        # Numbers are wanted most when the server is in trouble: those of the index are then the last known.
-        with suppress(SuwenError):
-            numbers = await holder.read(lambda index: (index.stats(), holder.freshness(index)), "info", "numbers")
-            stats, freshness = numbers
-            holder.metrics.measured(stats._asdict(), freshness)
-        return Response(holder.metrics.exposed(), media_type=CONTENT_TYPE)
+        """Latencies (encode and search apart), queue, errors, size of each index, freshness lag, process and build."""
+        told = indexes.shared.metrics
+        for holder in [one.holder for one in indexes]:
+            # Numbers are wanted most when the server is in trouble: those of the index are then the last known.
+            with suppress(SuwenError):
+                numbers = await holder.read(partial(_numbers, holder), "info", "numbers")
+                told.measured(holder.name, *numbers)
+        return Response(told.exposed(), media_type=CONTENT_TYPE)
 
 
-def _add_info(router: APIRouter, holder: Holder) -> None:
+def _numbers(holder: Holder, index: Index) -> tuple[dict[str, Any], dict[str, Any]]:
+    return index.stats()._asdict(), holder.freshness(index)
+
+
+def _add_info(router: APIRouter) -> None:
     reading = [Depends(needs("read"))]
 
     @router.get(
@@ -95,8 +112,9 @@ def _add_info(router: APIRouter, holder: Holder) -> None:
         responses=answered(InfoAnswer, "What is served.", INFO) | documented(),
         summary="What is served",
     )
-    async def info() -> Response:
+    async def info(request: Request) -> Response:
         """The index, its space, the pair, what waits for the document encoder, and the limits."""
+        holder = holder_of(request)
         return json_answer(await holder.read(lambda index: _about(holder, index), "info"))
 
     @router.post(
@@ -108,13 +126,15 @@ def _add_info(router: APIRouter, holder: Holder) -> None:
     )
     async def check_recall(asked: Sample, request: Request) -> Response:
         """Ask for passages as if they were queries, and compare with exact search. Reads every vector."""
-        measured = await holder.read(lambda index: measure_recall(index.engine, asked.sample), "recall", "recall")
+        measured = await holder_of(request).read(
+            lambda index: measure_recall(index.engine, asked.sample), "recall", "recall"
+        )
         return json_answer(measured._asdict())
 
 
 def _about(holder: Holder, index: Index) -> dict[str, Any]:
     stats, pair, settings = index.stats(), index.pair, holder.settings
-    counted = ("documents", "passages", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders")
+    counted = ("documents", "passages", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders", "format")
     limits = (
         "concurrency",
         "seconds",
@@ -131,7 +151,7 @@ def _about(holder: Holder, index: Index) -> dict[str, Any]:
     return {
         "name": "suwen",
         "version": __version__,
-        "index": {"name": settings.name, **{name: getattr(stats, name) for name in counted}},
+        "index": {"name": holder.name, **{name: getattr(stats, name) for name in counted}},
         "space": {"id": pair.space.id, "dimension": pair.space.dimension},
         "pair": {
             "name": pair.name,

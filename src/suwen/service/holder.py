@@ -1,14 +1,13 @@
-"""The one open index of the process, and who may touch it how: several threads read, one writes. Speaks no HTTP."""
+"""One open index of a server, and who may touch it how: several threads read, one writes. Speaks no HTTP."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from suwen.encoders.query import Encoder
@@ -16,33 +15,33 @@ from suwen.encoders.space import DamagedPair
 from suwen.encoders.who_encodes import tier_at_once
 from suwen.errors import SuwenError
 from suwen.index.engine import DamagedIndex
-from suwen.index.opening import search_on_one_core
 from suwen.retrieve.retriever import Index
-from suwen.service.keys import Keys
-from suwen.service.places import Kind, Places
+from suwen.service.places import Kind
 from suwen.service.problems import Problem, as_problem
 from suwen.service.serve_settings import ServeSettings
-from suwen.service.service_metrics import Metrics
+from suwen.service.shared import Shared
 from suwen.service.writer import InSteps, Writer, stopping
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")
-#: Seconds that work in the background waits for searches, and between two looks at whether there are any.
-_GIVE_WAY, _LOOK = 0.05, 0.002
 
 
 class Holder:
-    """An index being served.
+    """An index being served, alone or beside others.
 
     Args:
         settings: How it is served.
+        shared: What it has in common with the others of its server; its own, where it is the only one.
+        name: What requests call it; by default its folder's name.
     """
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServeSettings, shared: Shared | None = None, name: str | None = None) -> None:
         self.settings = settings
-        self.keys = Keys(settings.keys)
-        self.metrics = Metrics()
-        self.places = self._make_places()
+        #: Whether what is shared ends with it.
+        self.first = shared is None
+        self.shared = shared or Shared(settings)
+        self.name = name or settings.name
+        self.keys, self.metrics, self.places = self.shared.keys, self.shared.metrics, self.shared.places
         #: Why the index could not be opened, and what was found damaged since.
         self.failure: SuwenError | None = None
         self.damage: SuwenError | None = None
@@ -51,28 +50,19 @@ class Holder:
         self.on_open: list[Callable[[Index], None]] = []
         self.on_failure: list[Callable[[], None]] = []
         self.on_close: list[Callable[[], None]] = []
+        #: Every name of it: its own, and the aliases that mean it now.
+        self.called: Callable[[], Collection[str]] = lambda: {self.name}
         #: Who encodes posted documents again, and how many of them are being worked on.
         self.workers: Callable[[], Mapping[str, Any]] = lambda: {"worker": "none", "leased": 0}
+        #: Requests under way that were sent to this index: it is closed when there are none.
+        self.visitors = 0
         self._index: Index | None = None
-        # One thread a search: with several at work, a team of threads for each would only wait for one another.
-        self._readers = ThreadPoolExecutor(settings.threads, "suwen-read", search_on_one_core)
+        self._under_way: set[Future[Any]] = set()
         self._writer = Writer()
-        self._encoding = threading.Lock()
+        self.shared.on_late.append(self._writer.give_up.set)
+        self.metrics.ready.labels(self.name).set(0)
         self._opening: asyncio.Future[None] | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._ends_at: float | None = None
-
-    def _make_places(self) -> dict[Kind, Places]:
-        settings = self.settings
-        sizes: dict[Kind, int] = {
-            "read": settings.concurrency,
-            "encode": settings.encode_concurrency,
-            "write": settings.write_concurrency,
-            "recall": 1,
-            "numbers": 1,
-        }
-        gauge = self.metrics.queue
-        return {kind: Places(size, settings.share(size), gauge.labels(kind)) for kind, size in sizes.items()}
 
     # -- opening and closing ------------------------------------------------------------------------------------
 
@@ -96,7 +86,9 @@ class Holder:
         """Open the index, in whatever thread this is; a failure is kept, not raised."""
         settings = self.settings
         try:
-            index = Index.open(settings.index, pair=settings.pair, write=not settings.read_only)
+            index = Index.open(
+                settings.index, pair=settings.pair, write=not settings.read_only, load=self.shared.load_pair
+            )
             try:
                 # The first search reads the vectors and the encoder, which may take seconds: no caller should wait.
                 index.search("健康 health", k=1)
@@ -106,7 +98,7 @@ class Holder:
                 index.close()
                 raise
             self._index = index
-            self.metrics.ready.set(1)
+            self.metrics.ready.labels(self.name).set(1)
             return
         except OSError as problem:
             self.failure = DamagedIndex(
@@ -127,25 +119,22 @@ class Holder:
         self._watching = asyncio.create_task(self._watch())
 
     def end(self) -> None:
-        """Begin to stop, from any thread: half of the time is for what was accepted, the rest is left undone."""
-        if self._ends_at is None:
-            self._ends_at = time.monotonic() + self.settings.stop_seconds
-            late = threading.Timer(self.settings.stop_seconds / 2, self._writer.give_up.set)
-            late.daemon = True
-            late.start()
+        """Begin to stop, from any thread; see :meth:`Shared.end`."""
+        self.shared.end()
 
     @property
     def ending(self) -> bool:
         """Whether a stop has begun: nothing is started that nobody waits for."""
-        return self._ends_at is not None
+        return self.stopping or self.shared.ending
 
     def seconds_left(self) -> float:
         """How long a stop may still take, at the most."""
-        return 0.0 if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
+        return self.shared.seconds_left() if self.shared.ending else self.settings.stop_seconds
 
     async def stop(self) -> None:
         """Finish what was accepted, as far as there is time, then close the index."""
-        self.end()
+        if self.first:
+            self.end()
         self.stopping = True
         if self._watching is not None:
             self._watching.cancel()
@@ -157,11 +146,16 @@ class Holder:
         for end in self.on_close:
             end()
         self._writer.pool.shutdown(wait=True)
-        self._readers.shutdown(wait=True, cancel_futures=True)
+        if not self.first:
+            # The readers are the server's, and go on for others.
+            wait(list(self._under_way))
+        self.shared.on_late.remove(self._writer.give_up.set)
+        if self.first:
+            self.shared.close()
         if self._index is not None:
             self._index.close()
             self._index = None
-        self.metrics.ready.set(0)
+        self.metrics.ready.labels(self.name).set(0)
         self.closed = True
 
     async def _watch(self) -> None:
@@ -178,19 +172,28 @@ class Holder:
 
     # -- working ------------------------------------------------------------------------------------------------
 
-    async def read(self, work: Callable[[Index], T], kind: str = "read", place: Kind = "read") -> T:
+    async def read(
+        self, work: Callable[[Index], T], kind: str = "read", place: Kind = "read", *, taken: bool = False
+    ) -> T:
         """Do something that changes nothing, in one of the reader threads.
 
         Args:
             work: Gets the index.
             kind: What it is, for the metrics.
             place: Whose places it takes one of.
+            taken: Whether the caller has that place already, and may take as long as it needs.
 
         Raises:
             Shed: The server has as much work as it takes.
             Problem: It took too long, or there is no index to read.
         """
-        future = self._submit(self._readers.submit, work, kind, place)
+        if taken:
+            index = self.index
+            future = self.shared.readers.submit(lambda: self.noting(work, index))
+            self._under_way.add(future)
+            future.add_done_callback(self._under_way.discard)
+            return await asyncio.wrap_future(future)
+        future = self._submit(self.shared.readers.submit, work, kind, place)
         # Work that has not begun when the time is up never begins.
         async with self.within_time("ask for less, or try again later"):
             return await asyncio.wrap_future(future)
@@ -240,13 +243,15 @@ class Holder:
                 stop()
 
         encoder = index.pair.encoder(tier_at_once(index.pair))
-        return InSteps(encoder, self._encoding, check, give_way=self.give_way, breath=stop is not None)
+        return InSteps(encoder, self.shared.encoding, check, give_way=self.give_way, breath=stop is not None)
 
     def give_way(self) -> None:
-        """Wait a moment for searches under way to end: one that has a core to itself is done sooner."""
-        until = time.perf_counter() + _GIVE_WAY
-        while self.places["read"].taken and time.perf_counter() < until:
-            time.sleep(_LOOK)
+        """Wait a moment for searches under way to end."""
+        self.shared.give_way()
+
+    def within_time(self, fix: str) -> AbstractAsyncContextManager[None]:
+        """End the block with the problem ``timeout`` when it takes longer than a request may."""
+        return self.shared.within_time(fix)
 
     def _submit(
         self, submit: Callable[[Callable[[], T]], Future[T]], work: Callable[[Index], T], kind: str, place: Kind
@@ -264,6 +269,8 @@ class Holder:
         except BaseException:
             places.give(asker)
             raise
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
         # The place is free when the thread is, not when the caller gives up: else work would pile up behind it.
         future.add_done_callback(lambda _: places.give(asker))
         return future
@@ -277,19 +284,6 @@ class Holder:
                 log.error("the index is damaged, which /readyz tells until a restart: %s", problem)
             self.damage = problem
             raise
-
-    @asynccontextmanager
-    async def within_time(self, fix: str) -> AsyncIterator[None]:
-        """End the block with the problem ``timeout`` when it takes longer than a request may."""
-        try:
-            async with asyncio.timeout(self.settings.seconds):
-                yield
-        except TimeoutError:
-            raise Problem(
-                "timeout",
-                f"the request took longer than {self.settings.seconds:g} seconds: {fix}",
-                headers={"Retry-After": "1"},
-            ) from None
 
     # -- telling ------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from suwen.corpora.records import Document
 from suwen.retrieve.ingest import Duplicates, IngestError, SeenIds
 from suwen.service.direct_route import read_body
-from suwen.service.documents_api import Posted, check_document
 from suwen.service.json_bounds import Bounds, Count, clearly_within
+from suwen.service.posted_documents import Posted, check_document
 from suwen.service.problems import Problem, invalid_request
 
 #: Characters and documents stored in one step: some seconds of a transformer on one core, and what a kill may cost.

@@ -14,13 +14,13 @@ from starlette.responses import Response
 from suwen.index.engine import IndexProblem
 from suwen.retrieve.ingest import Duplicates
 from suwen.service.answers import answered, json_answer
-from suwen.service.holder import Holder
-from suwen.service.import_jobs import Imports, Job, State
+from suwen.service.import_jobs import Job, State
 from suwen.service.keys import needs
 from suwen.service.places import ASKER
 from suwen.service.problems import Problem, documented
 from suwen.service.request_intake import Patience
 from suwen.service.request_log import note
+from suwen.service.served_index import ServedIndex, served_of
 
 #: Bytes written at once: the way to another thread and back costs as much as writing a tenth of them.
 _PART = 2**20
@@ -83,18 +83,15 @@ class ImportsAnswer(BaseModel):
     imports: list[ImportAnswer]
 
 
-def routes(holder: Holder) -> APIRouter:
+def routes() -> APIRouter:
     """The import endpoints."""
-    imports = Imports(holder)
-    holder.on_open.append(imports.start)
-    holder.on_close.append(imports.stop)
     router = APIRouter(prefix="/imports", tags=["imports"], dependencies=[Depends(needs("write"))])
-    _add_post(router, holder, imports)
-    _add_looking(router, holder, imports)
+    _add_post(router)
+    _add_looking(router)
     return router
 
 
-def _add_post(router: APIRouter, holder: Holder, imports: Imports) -> None:
+def _add_post(router: APIRouter) -> None:
     @router.post(
         "",
         response_class=Response,
@@ -115,25 +112,26 @@ def _add_post(router: APIRouter, holder: Holder, imports: Imports) -> None:
         duplicates: Annotated[Duplicates, Query(description="What to do with an id that comes twice.")] = "error",
     ) -> Response:
         """Take documents in as a job: a line of JSON for each, as `POST /documents` takes them. No kill loses it."""
-        holder.check_writable()
-        _ = holder.index
+        served = served_of(request)
+        served.holder.check_writable()
+        _ = served.holder.index
         kind = request.headers.get("content-type", "").lower()
         if not any(one in kind for one in _KINDS):
             raise Problem(
                 "invalid_request",
                 "an import is lines of JSON: send them with the header 'Content-Type: application/x-ndjson'",
             )
-        job = await _received(request, holder, imports, duplicates)
+        job = await _received(request, served, duplicates)
         note(request, bytes=job.bytes)
         return json_answer(asdict(job))
 
 
-async def _received(request: Request, holder: Holder, imports: Imports, duplicates: Duplicates) -> Job:
-    key = ASKER.get()
+async def _received(request: Request, served: ServedIndex, duplicates: Duplicates) -> Job:
+    key, imports, settings = ASKER.get(), served.imports, served.holder.settings
     file = imports.coming(key)
     try:
         with await asyncio.to_thread(file.open, "wb") as stream:
-            length = await _body_to(stream, request, holder)
+            length = await receive_to(stream, request, settings.import_bytes, settings.slow_seconds)
             await asyncio.to_thread(os.fsync, stream.fileno())
         if not length:
             raise Problem("invalid_request", "the import is empty: send a line of JSON for each document")
@@ -145,18 +143,20 @@ async def _received(request: Request, holder: Holder, imports: Imports, duplicat
         imports.gone(file, key)
 
 
-async def _body_to(stream: Any, request: Request, holder: Holder) -> int:
-    """Write the body to a file as it comes; how long it is."""
-    most, patience = holder.settings.import_bytes, Patience(holder.settings.slow_seconds)
+async def receive_to(stream: Any, request: Request, most: int, slow_seconds: float) -> int:
+    """Write the body of a request to a file as it comes; how long it is."""
+    patience = Patience(slow_seconds)
     length, part, more = 0, bytearray(), True
     while more:
         message = await patience.next(request.receive, length)
         if message["type"] == "http.disconnect":
-            raise Problem("slow_client", "the import did not come whole: nothing of it was kept")
+            raise Problem("slow_client", "the body did not come whole: nothing of it was kept")
         part += message.get("body", b"")
         length, more = length + len(message.get("body", b"")), message.get("more_body", False)
         if length > most:
-            raise Problem("too_large", f"the import is longer than {most} bytes: send it in several")
+            raise Problem(
+                "too_large", f"the body is longer than {most} bytes: send it in several, or let the server take more"
+            )
         if len(part) >= _PART or not more:
             await asyncio.to_thread(stream.write, bytes(part))
             part.clear()
@@ -164,16 +164,16 @@ async def _body_to(stream: Any, request: Request, holder: Holder) -> int:
     return length
 
 
-def _add_looking(router: APIRouter, holder: Holder, imports: Imports) -> None:
+def _add_looking(router: APIRouter) -> None:
     @router.get(
         "",
         response_class=Response,
         responses={**answered(ImportsAnswer, "The imports.", {"imports": [_EXAMPLE]}), **documented()},
         summary="List imports",
     )
-    async def list_imports() -> Response:
+    async def list_imports(request: Request) -> Response:
         """The imports that wait or are at work, and the last hundred that ended."""
-        return json_answer({"imports": [asdict(job) for job in imports.known()]})
+        return json_answer({"imports": [asdict(job) for job in served_of(request).imports.known()]})
 
     @router.get(
         "/{id}",
@@ -181,9 +181,9 @@ def _add_looking(router: APIRouter, holder: Holder, imports: Imports) -> None:
         responses={**answered(ImportAnswer, "How it stands.", _EXAMPLE), **documented("unknown_import")},
         summary="Look at an import",
     )
-    async def look(id: str) -> Response:
+    async def look(id: str, request: Request) -> Response:
         """How far an import has come."""
-        return json_answer(asdict(imports.find(id)))
+        return json_answer(asdict(served_of(request).imports.find(id)))
 
     @router.delete(
         "/{id}",
@@ -194,8 +194,9 @@ def _add_looking(router: APIRouter, holder: Holder, imports: Imports) -> None:
         },
         summary="Cancel an import",
     )
-    async def cancel(id: str) -> Response:
+    async def cancel(id: str, request: Request) -> Response:
         """End an import between two steps. What it has stored stays; one that has ended is not changed."""
+        holder, imports = served_of(request).holder, served_of(request).imports
         holder.check_writable()
         job = await asyncio.to_thread(imports.cancel, id)
         async with holder.within_time("it ends at its next step; look at it again"):

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 import tomllib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -50,6 +50,7 @@ class Key(NamedTuple):
         hash: Of the key.
         shown: How the key begins; empty for a key that an older suwen made.
         expires: The moment it ends, in UTC and as ISO 8601; empty for never.
+        indexes: The names or aliases of the indexes it is for; empty for all.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Key(NamedTuple):
     hash: str
     shown: str = ""
     expires: str = ""
+    indexes: tuple[str, ...] = ()
 
     def matches(self, presented: bytes) -> bool:
         """Whether this is the key, in the same time whatever was presented."""
@@ -149,10 +151,10 @@ def read_keys(file: Path) -> tuple[Key, ...]:
     """
     try:
         records = tomllib.loads(file.read_text(encoding="utf-8")).get("keys", [])
-        keys = tuple(Key(**record) for record in records)
+        keys = tuple(Key(**{**record, "indexes": tuple(record.get("indexes", ()))}) for record in records)
     except FileNotFoundError:
         raise SettingsProblem(f"there is no {file}: make a key with 'suwen key new --file {file}'") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError) as problem:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError, AttributeError) as problem:
         raise SettingsProblem(
             f"{file} is not a file of keys ({problem}): make one with 'suwen key new --file {file}'"
         ) from None
@@ -167,7 +169,7 @@ def _sound(key: Key) -> bool:
         key.expired()
     except (ValueError, TypeError):
         return False
-    texts = all(isinstance(value, str) for value in key)
+    texts = all(isinstance(value, str) for value in (*key[:-1], *key.indexes))
     return texts and key.role in get_args(Role) and bool(re.fullmatch("[0-9a-f]{64}", key.hash))
 
 
@@ -179,7 +181,7 @@ def _hashed(salt: str, key: bytes) -> str:
 # -- making and withdrawing -----------------------------------------------------------------------------------------
 
 
-def new_key(file: Path, name: str, role: Role, expires: str | None = None) -> str:
+def new_key(file: Path, name: str, role: Role, expires: str | None = None, indexes: Sequence[str] = ()) -> str:
     """Make a key and add it to a file of keys; the key itself is given back and kept nowhere.
 
     Args:
@@ -187,6 +189,7 @@ def new_key(file: Path, name: str, role: Role, expires: str | None = None) -> st
         name: Who will have it.
         role: What it may do.
         expires: When it ends: ``90d`` for so many days from now, or a date or moment in ISO 8601; never by default.
+        indexes: The names or aliases of the indexes it is for; all by default.
     """
     if not _NAME.fullmatch(name):
         raise SettingsProblem(f"{name!r} cannot name a key: use letters, digits, '.', '@', '_' and '-', at most 64")
@@ -197,7 +200,7 @@ def new_key(file: Path, name: str, role: Role, expires: str | None = None) -> st
             raise SettingsProblem(
                 f"{file} has a key named {name!r}: choose another name, or withdraw that one with 'suwen key revoke'"
             )
-        keys.append(Key(name, role, salt, _hashed(salt, key.encode()), key[:_SHOWN], ends))
+        keys.append(Key(name, role, salt, _hashed(salt, key.encode()), key[:_SHOWN], ends, tuple(indexes)))
     return key
 
 
@@ -257,7 +260,9 @@ def _changing(file: Path) -> Iterator[list[Key]]:
 
 
 def _written(key: Key) -> str:
-    fields = {name: value for name, value in key._asdict().items() if value or name not in ("shown", "expires")}
+    fields = {
+        name: value for name, value in key._asdict().items() if value or name not in ("shown", "expires", "indexes")
+    }
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields.items()]
     return "\n".join(["[[keys]]", *lines, ""])
 
@@ -276,16 +281,23 @@ def presented_key(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     return other
 
 
-def needs(role: Role) -> Callable[[Request], Awaitable[None]]:
+def needs(role: Role, *, everywhere: bool = False) -> Callable[[Request], Awaitable[None]]:
     """A dependency that lets a request through only with a key of a role that may do this.
 
-    ``Depends(needs("read"))``. Who asks was found out on the way in, see :class:`suwen.service.request_intake.Intake`.
+    ``Depends(needs("read"))``; ``everywhere``, with a key for all indexes. Who asks was found out on the way in,
+    see :class:`suwen.service.request_intake.Intake`.
     """
 
     async def check(request: Request) -> None:
         keys: Keys = request.scope["suwen.keys"]
         if keys.needed:
-            allowed(request.scope["suwen.key"], role)
+            key: Key | None = request.scope["suwen.key"]
+            allowed(key, role)
+            if everywhere and key is not None and key.indexes:
+                raise Problem(
+                    "forbidden",
+                    f"the key {key.name!r} is only for some indexes: this needs one that is for all of them",
+                )
 
     return check
 

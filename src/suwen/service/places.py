@@ -11,9 +11,9 @@ from prometheus_client import Gauge
 
 from suwen.service.problems import Problem
 
-#: Searches and other short reads; batches of texts to encode; changes of the index; looks at every vector of it; the
-#: numbers that anybody may ask for, with a key or without.
-Kind = Literal["read", "encode", "write", "recall", "numbers"]
+#: Searches and other short reads; batches of texts to encode; changes of the index; looks at every vector of it; copies
+#: of a whole index; the numbers that anybody may ask for, with a key or without.
+Kind = Literal["read", "encode", "write", "recall", "copy", "numbers"]
 #: The name of the key of the request under way; empty where a server needs none.
 ASKER: ContextVar[str] = ContextVar("suwen_asker", default="")
 

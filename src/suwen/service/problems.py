@@ -15,6 +15,7 @@ from suwen.encoders.space import DamagedPair, InstructionRefused
 from suwen.errors import SuwenError
 from suwen.index.engine import DamagedIndex, DiskFull, IndexLocked, IndexProblem
 from suwen.index.filters import FilterError, UnknownField
+from suwen.retrieve.deep_ranking import RankingChanged
 from suwen.retrieve.ingest import IngestError, TooManyPassages
 from suwen.retrieve.ranking import EmptyQuery, SearchError
 
@@ -37,13 +38,18 @@ CODES: dict[str, Code] = {
     "barred_worker": Code(403, "The worker's encoder failed the probe: it gets nothing to encode for a while."),
     "read_only": Code(403, "The server was started read-only: nothing can be posted or deleted."),
     "not_found": Code(404, "There is no such address."),
-    "unknown_index": Code(404, "The request names another index than the one served."),
+    "unknown_index": Code(404, "The server has no index of this name, or the request was sent to another one."),
     "unknown_document": Code(404, "No document has this id."),
+    "unknown_cursor": Code(404, "The cursor has ended, or was never given: begin again."),
     "unknown_import": Code(404, "No import has this id."),
     "unknown_model": Code(404, "The request names a model that is not served."),
     "method_not_allowed": Code(405, "The address is there, but not for this method."),
     "slow_client": Code(408, "The request's body did not arrive in time."),
     "stale_version": Code(409, "The document was changed meanwhile."),
+    "cursor_changed": Code(409, "Hits of this page were changed or deleted since the cursor began: begin again."),
+    "index_exists": Code(409, "The name is taken by another index or alias."),
+    "index_in_use": Code(409, "The index or alias is needed: the settings name it, or an alias means it."),
+    "fixed_indexes": Code(409, "The server has no folder for further indexes."),
     "unknown_lease": Code(409, "The lease has expired or was never given."),
     "too_large": Code(413, "The body is longer, or holds more values, than the server takes."),
     "packed_body": Code(415, "The body is packed (`Content-Encoding`)."),
@@ -58,6 +64,7 @@ CODES: dict[str, Code] = {
     "empty_document": Code(422, "A document has no text."),
     "bad_document": Code(422, "A document cannot be stored as it is."),
     "duplicate_id": Code(422, "An id is twice in one batch; nothing was stored."),
+    "bad_snapshot": Code(422, "The body is not a whole snapshot of an index; nothing of it was kept."),
     "wrong_vectors": Code(422, "The vectors of a worker are not those of the documents, or not of the space."),
     "too_many": Code(422, "The batch is larger than the server takes."),
     "text_too_long": Code(422, "A text is longer than the server takes."),
@@ -198,6 +205,7 @@ _KINDS: tuple[tuple[type[SuwenError], str, str | None], ...] = (
     (FilterError, "bad_filter", "where"),
     (EmptyQuery, "empty_query", "query"),
     (SearchError, "bad_search", None),
+    (RankingChanged, "cursor_changed", None),
     (InstructionRefused, "no_instruction", "instruction"),
     (TooManyPassages, "too_many", "documents"),
     (IngestError, "bad_document", "documents"),

@@ -12,8 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, WithJsonS
 from pydantic_core import PydanticCustomError
 
 from suwen.encoders.pair import Pair
+from suwen.service.holder import Holder
 from suwen.service.problems import Problem
-from suwen.service.serve_settings import ServeSettings
 from suwen.text.clean import clean
 
 T = TypeVar("T")
@@ -98,10 +98,14 @@ Metadata = Annotated[
 Filter = Annotated[dict[str, Any], BeforeValidator(partial(checked_values, most=64, ranges=True)), _described(64, True)]
 
 
-def check_index(settings: ServeSettings, name: str | None) -> None:
-    """Raise ``unknown_index`` for the name of another index."""
-    if name is not None and name != settings.name:
-        raise Problem("unknown_index", f"this server has no index {name!r}: it serves {settings.name!r}", param="index")
+def check_index(holder: Holder, name: str | None) -> None:
+    """Raise ``unknown_index`` for the name of another index than the one that was asked."""
+    if name is not None and name not in holder.called():
+        raise Problem(
+            "unknown_index",
+            f"this is not the index {name!r} but {holder.name!r}: where the server has it, ask /indexes/{name}/…",
+            param="index",
+        )
 
 
 def check_tier(pair: Pair, tier: str | None) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suwen.service.holder import Holder
+from suwen.service.indexes import Indexes
 from suwen.service.json_bounds import Bounds, Count, clearly_within
 from suwen.service.keys import Role, allowed, presented_key
 from suwen.service.places import ASKER, Kind, Shed
 from suwen.service.problems import Problem, error_response
+from suwen.service.serve_settings import DEFAULT
 
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 #: Bodies held at once for the places of one kind, in units of the longest one, and by one key: bounds memory whatever
@@ -37,18 +40,26 @@ _SORTS = {
     "/documents/delete": Sort("write", "write", "long"),
     "/worker/results": Sort("worker", "write", "long"),
     "/v1/embeddings": Sort("read", "encode", "long"),
-    "/v1/rerank": Sort("read", "encode", "long"),
+    "/embed": Sort("read", "encode", "long"),
+    "/rerank": Sort("read", "encode", "long"),
+    "/restore": Sort("write", "copy", "streamed"),
     "/imports": Sort("write", "write", "streamed"),
 }
 
 
-class Intake:
-    """The inner layer: who asks, from where, and with what body. What it lets through is whole and in bounds."""
+#: How addresses begin that are of one index: of the default one, or behind ``/indexes/NAME`` of another.
+OF_AN_INDEX = frozenset(
+    {"search", "cursors", "documents", "imports", "info", "readyz", "snapshot", "worker", "v1", "v2", "embed", "rerank"}
+)
 
-    def __init__(self, app: ASGIApp, holder: Holder) -> None:
-        self._app, self._holder = app, holder
+
+class Intake:
+    """The inner layer: who asks, for which index, and with what body. What it lets through is whole and in bounds."""
+
+    def __init__(self, app: ASGIApp, indexes: Indexes) -> None:
+        self._app, self._indexes, self._shared = app, indexes, indexes.shared
         self._held: Counter[tuple[str, str]] = Counter()
-        settings = holder.settings
+        settings = indexes.settings
         short = min(settings.query_bytes, settings.body_bytes)
         self._bounds = {
             "long": Bounds(settings.body_bytes, settings.body_elements, settings.depth),
@@ -60,8 +71,13 @@ class Intake:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sort = _sort(scope)
+        holder = None
         try:
+            self._check_host(scope["headers"])
+            self._find_key(scope)
+            holder = self._send_to(scope)
+            holder.visitors += 1
+            sort = _sort(scope)
             self._admit(scope, sort)
             if scope["method"] not in _BODIES or sort.body == "streamed":
                 await self._app(scope, receive, send)
@@ -75,6 +91,9 @@ class Intake:
         except Problem as problem:
             scope["suwen.noted"]["code"] = problem.code
             await error_response(problem, scope["suwen.id"])(scope, receive, send)
+        finally:
+            if holder is not None:
+                holder.visitors -= 1
 
     def _let_go(self, body: _Body) -> None:
         for one in body.whose:
@@ -82,17 +101,36 @@ class Intake:
             if not self._held[one]:
                 del self._held[one]
 
-    def _admit(self, scope: Scope, sort: Sort) -> None:
-        """Everything that the head shows."""
-        holder = self._holder
-        headers = scope["headers"]
-        self._check_host(headers)
-        if holder.keys.needed:
-            key = scope["suwen.key"] = holder.keys.find(presented_key(headers))
+    def _find_key(self, scope: Scope) -> None:
+        if self._shared.keys.needed:
+            key = scope["suwen.key"] = self._shared.keys.find(presented_key(scope["headers"]))
             ASKER.set(key.name if key else "")
+
+    def _send_to(self, scope: Scope) -> Holder:
+        """Find the index that a request is for, and send it there: its address becomes that of the only index."""
+        name, rest = addressed(scope["path"])
+        keys, key = self._shared.keys, scope["suwen.key"]
+        if name != DEFAULT and keys.needed and key is None:
+            # Nobody without a key finds out which indexes there are.
+            allowed(None, None)
+        limited = key is not None and key.indexes and rest.partition("/")[2].partition("/")[0] in OF_AN_INDEX
+        if limited and name not in key.indexes and not set(key.indexes) & self._indexes.names(name):
+            only = ", ".join(key.indexes)
+            raise Problem("forbidden", f"the key {key.name!r} is only for the indexes {only}: ask /indexes/NAME/…")
+        served = scope["suwen.served"] = self._indexes.find(name)
+        scope["suwen.every"] = rest == scope["path"]
+        if rest != scope["path"]:
+            scope["path"], scope["raw_path"] = rest, quote(rest).encode()
+        if len(self._indexes) > 1:
+            scope["suwen.noted"]["index"] = served.holder.name
+        return served.holder
+
+    def _admit(self, scope: Scope, sort: Sort) -> None:
+        """Everything else that the head shows."""
+        headers = scope["headers"]
         if scope["method"] not in _BODIES:
             return
-        if holder.keys.needed:
+        if self._shared.keys.needed:
             # Each route says which role it needs; nobody gets to send a body who may not, nor a long one in vain.
             allowed(scope["suwen.key"], sort.role)
         if (_header(headers, b"content-encoding") or b"identity").lower() != b"identity":
@@ -102,7 +140,7 @@ class Intake:
 
     def _check_room(self, sort: Sort, length: bytes | None) -> None:
         """Whether there is a place for it, and for its body."""
-        self._holder.places[sort.place].check()
+        self._shared.places[sort.place].check()
         most, asker = self._bounds[sort.body].bytes, ASKER.get()
         if self._held[sort.place, ""] > _BODIES_HELD * most:
             raise Shed
@@ -112,7 +150,7 @@ class Intake:
             raise _too_large(most)
 
     def _check_host(self, headers: Any) -> None:
-        hosts = self._holder.settings.hosts
+        hosts = self._shared.settings.hosts
         if not hosts:
             return
         asked = (_header(headers, b"host") or b"").decode("latin-1").lower()
@@ -126,7 +164,7 @@ class Intake:
     async def _read(self, scope: Scope, receive: Receive, body: _Body, bounds: Bounds) -> bool:
         """Read the body; whether all of it came. It is counted on the way, where it says it is JSON."""
         count: Count | None = None
-        patience = Patience(self._holder.settings.slow_seconds)
+        patience = Patience(self._shared.settings.slow_seconds)
         while True:
             message = await patience.next(receive, body.length)
             if message["type"] == "http.disconnect":
@@ -195,6 +233,19 @@ def _too_large(most: int) -> Problem:
     return Problem(
         "too_large", f"the body is longer than {most} bytes: send fewer documents at once, or POST them to /imports"
     )
+
+
+def addressed(path: str) -> tuple[str, str]:
+    """The name of the index that an address is of, and the rest of it.
+
+    >>> addressed("/indexes/drugs/search"), addressed("/search"), addressed("/indexes/drugs")
+    (('drugs', '/search'), ('default', '/search'), ('default', '/indexes/drugs'))
+    """
+    if path.startswith("/indexes/"):
+        name, _, rest = path.removeprefix("/indexes/").partition("/")
+        if rest.partition("/")[0] in OF_AN_INDEX:
+            return name, f"/{rest}"
+    return DEFAULT, path
 
 
 def _sort(scope: Scope) -> Sort:

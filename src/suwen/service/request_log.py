@@ -14,8 +14,9 @@ import orjson
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from suwen.service.holder import Holder
 from suwen.service.problems import Problem, error_response
+from suwen.service.shared import Shared
+from suwen.service.trace_context import Tracing, trace_of
 
 log = logging.getLogger("suwen.service")
 
@@ -47,8 +48,9 @@ def request_id(request: Request) -> str:
 class Envelope:
     """The outermost layer: gives a request its id, and sees to it that it is answered, counted and logged."""
 
-    def __init__(self, app: ASGIApp, holder: Holder) -> None:
-        self._app, self._holder = app, holder
+    def __init__(self, app: ASGIApp, shared: Shared) -> None:
+        self._app, self._shared = app, shared
+        self._tracing = Tracing(shared.settings.traces)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -58,7 +60,12 @@ class Envelope:
         started = time.perf_counter()
         id_ = scope["suwen.id"] = _id_of(scope)
         scope["suwen.noted"] = {}
-        scope["suwen.key"], scope["suwen.keys"] = None, self._holder.keys
+        scope["suwen.key"], scope["suwen.keys"] = None, self._shared.keys
+        trace = trace_of(scope["headers"])
+        if trace is not None:
+            scope["suwen.noted"] |= trace._asdict()
+        # The head of what may be got: uvicorn leaves the body out, by what its own record of the request says.
+        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         status = 0
 
         async def sending(message: Message) -> None:
@@ -68,30 +75,33 @@ class Envelope:
                 message["headers"] = _with_headers(message.get("headers", []), id_)
             await send(message)
 
-        try:
-            await self._app(scope, receive, sending)
-        except Exception:
-            log.exception("request %s failed", id_, extra={"request_id": id_})
-            scope["suwen.noted"]["code"] = "internal"
-            if not status:
-                problem = Problem("internal", f"the server failed on this request: its log has it under {id_}")
-                await error_response(problem, id_)(scope, receive, sending)
-        finally:
-            self._tell(scope, status, time.perf_counter() - started)
+        with self._tracing.span(scope) as span:
+            try:
+                await self._app(inner, receive, sending)
+            except Exception:
+                log.exception("request %s failed", id_, extra={"request_id": id_})
+                scope["suwen.noted"]["code"] = "internal"
+                if not status:
+                    problem = Problem("internal", f"the server failed on this request: its log has it under {id_}")
+                    await error_response(problem, id_)(inner, receive, sending)
+            finally:
+                inner["method"] = scope["method"]
+                self._tell(inner, status, time.perf_counter() - started)
+                self._tracing.end(span, _route(inner), status or 499, inner)
 
     def _tell(self, scope: Scope, status: int, seconds: float) -> None:
         # 499 is what proxies write for a caller that left before it was answered.
         status = status or 499
-        route = getattr(scope.get("route"), "path", "unmatched")
+        route = _route(scope)
         noted: dict[str, Any] = scope["suwen.noted"]
-        metrics = self._holder.metrics
+        metrics = self._shared.metrics
         metrics.answered(scope["method"], route, status, seconds)
         if code := noted.get("code"):
             metrics.failed(code)
         if not log.isEnabledFor(logging.INFO):
             return
         key, client = scope["suwen.key"], scope.get("client")
-        where = {"client": client[0]} if self._holder.settings.log_addresses and client else {}
+        where = {"client": client[0]} if self._shared.settings.log_addresses and client else {}
         line = {
             "request_id": scope["suwen.id"],
             "method": scope["method"],
@@ -103,6 +113,10 @@ class Envelope:
             **noted,
         }
         log.info("request", extra={"line": line})
+
+
+def _route(scope: Scope) -> str:
+    return str(getattr(scope.get("route"), "path", "unmatched"))
 
 
 def _id_of(scope: Scope) -> str:

@@ -1,10 +1,11 @@
-"""``/v1/rerank`` in the shape Cohere and Jina share. Scored by the pair, no cross-encoder, and saying so."""
+"""``/v1/rerank`` in the shape Cohere and Jina share, ``/v2/rerank`` in Cohere's newer one. Scored by the pair alone."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from fastapi import APIRouter, Depends, Request
@@ -17,17 +18,18 @@ from suwen.encoders.static import unit
 from suwen.service.answers import json_answer
 from suwen.service.direct_route import DirectRoute
 from suwen.service.embeddings_api import Usage
-from suwen.service.encode_turns import Encoding
-from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
 from suwen.service.request_checks import ALIAS, Many, check_length, cleaned_aside, tier_of
 from suwen.service.request_log import note
+from suwen.service.served_index import served_of
 from suwen.text.clean import clean
 
 #: Digits of a score. Documents are ordered by what is left after rounding: equal texts must keep their order, and a
 #: matrix product may give equal rows scores that differ in the last bit.
 _DIGITS = 6
+#: What any of the rerank endpoints may be answered with.
+PROBLEMS = ("unknown_model", "empty_query", "too_many", "text_too_long")
 
 
 class RerankDocument(BaseModel):
@@ -93,44 +95,124 @@ class RerankReply(BaseModel):
     meta: RerankMeta
 
 
-def routes(holder: Holder) -> APIRouter:
-    """The rerank endpoint."""
-    reading = [Depends(needs("read"))]
-    router = APIRouter(prefix="/v1", tags=["rerank"], dependencies=reading, route_class=DirectRoute)
-    encoding = Encoding(holder)
+class RerankV2Request(BaseModel):
+    """The same by Cohere's second version: texts alone, and no way to have them back."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "suwen",
+                    "query": "肾结石要多喝水吗",
+                    "documents": ["布洛芬饭后服用可减轻胃部不适。", "肾结石患者每天应饮水两升以上。"],
+                    "top_n": 1,
+                }
+            ]
+        }
+    )
+
+    model: str = Field(default=ALIAS, description="A tier; `suwen` or the pair's name for the default one.")
+    query: str
+    documents: Many[str]
+    top_n: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The most results; all by default.")
+
+
+class RerankV2Result(BaseModel):
+    """One document's place."""
+
+    index: int = Field(description="Its place in the request.")
+    relevance_score: float
+
+
+class RerankV2Reply(BaseModel):
+    """The documents, best first."""
+
+    id: str
+    results: list[RerankV2Result]
+    meta: dict[str, Any] = Field(description="Cohere's `api_version` and `billed_units`, and how scores were made.")
+
+
+class Scored(NamedTuple):
+    """Documents in their order: scores by place, and what it took."""
+
+    scores: list[float]
+    tokens: int
+    tier: str
+    pair: Pair
+
+
+def routes() -> APIRouter:
+    """The rerank endpoints."""
+    router = APIRouter(tags=["rerank"], dependencies=[Depends(needs("read"))], route_class=DirectRoute)
+    _add_v1(router)
+    _add_v2(router)
+    return router
+
+
+def _add_v1(router: APIRouter) -> None:
     @router.post(
-        "/rerank",
+        "/v1/rerank",
         summary="Order documents by a query",
         response_model=RerankReply,
         response_model_exclude_none=True,
-        responses=documented("unknown_model", "empty_query", "no_instruction", "too_many", "text_too_long"),
+        responses=documented(*PROBLEMS, "no_instruction"),
     )
     async def rerank(asked: RerankRequest, request: Request) -> Response:
         """Order documents by how near the pair puts each to the query: the cosine of their vectors."""
-        pair, settings = holder.index.pair, holder.settings
-        tier = tier_of(pair, asked.model)
-        if not any(character.isalnum() for character in asked.query):
-            raise Problem("empty_query", "the query holds no letter or digit: type a word or a question", param="query")
-        check_length(asked.query, settings.query_characters, "query")
-        check_length(asked.instruction or "", settings.query_characters, "instruction")
         texts = [document if isinstance(document, str) else document.text for document in asked.documents]
-        texts = await cleaned_aside(texts, "documents", settings.rerank_documents, settings.text_characters)
-        documents, tokens = await encoding.encode(texts, tier, "document")
-        vector, query_tokens = await encoding.encode([clean(asked.query)], tier, "query", asked.instruction)
-        tokens += query_tokens
-        note(request, texts=len(texts), tokens=tokens, tier=tier)
-        best = ordered(similarities(vector[0], documents, pair.space.similarity), asked.top_n)
+        scored = await score(request, asked.query, texts, "documents", asked.model, asked.instruction)
         about = {
             "id": str(uuid.uuid4()),
-            "model": tier,
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            "meta": meta(pair, tier),
+            "model": scored.tier,
+            "usage": {"prompt_tokens": scored.tokens, "total_tokens": scored.tokens},
+            "meta": meta(scored.pair, scored.tier),
         }
         # Documents that are given back may hold thousands of values.
-        return await asyncio.to_thread(_answer, asked, about, best)
+        return await asyncio.to_thread(_answer, asked, about, ordered(scored.scores, asked.top_n))
 
-    return router
+
+def _add_v2(router: APIRouter) -> None:
+    @router.post(
+        "/v2/rerank",
+        summary="Order documents by a query (Cohere's v2)",
+        response_model=RerankV2Reply,
+        responses=documented(*PROBLEMS),
+    )
+    async def rerank_v2(asked: RerankV2Request, request: Request) -> Response:
+        """As /v1/rerank, in the shape of Cohere's second version."""
+        scored = await score(request, asked.query, asked.documents, "documents", asked.model)
+        best = [{"index": index, "relevance_score": value} for index, value in ordered(scored.scores, asked.top_n)]
+        about = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
+        told = about | meta(scored.pair, scored.tier)
+        return json_answer({"id": str(uuid.uuid4()), "results": best, "meta": told})
+
+
+async def score(
+    request: Request, query: str, texts: Sequence[str], param: str, model: str = ALIAS, instruction: str | None = None
+) -> Scored:
+    """How near the pair puts each text to a query, whatever shape it was asked in.
+
+    Args:
+        request: Whose index names the pair, and which gets a note.
+        query: What they are held against.
+        texts: The texts.
+        param: The field they came in.
+        model: Who encodes both.
+        instruction: For the query.
+    """
+    served = served_of(request)
+    pair, settings = served.holder.index.pair, served.holder.settings
+    tier = tier_of(pair, model)
+    if not any(character.isalnum() for character in query):
+        raise Problem("empty_query", "the query holds no letter or digit: type a word or a question", param="query")
+    check_length(query, settings.query_characters, "query")
+    check_length(instruction or "", settings.query_characters, "instruction")
+    cleaned = await cleaned_aside(texts, param, settings.rerank_documents, settings.text_characters)
+    documents, tokens = await served.encoding.encode(cleaned, tier, "document")
+    vector, query_tokens = await served.encoding.encode([clean(query)], tier, "query", instruction)
+    tokens += query_tokens
+    note(request, texts=len(texts), tokens=tokens, tier=tier)
+    return Scored(similarities(vector[0], documents, pair.space.similarity), tokens, tier, pair)
 
 
 def _answer(asked: RerankRequest, about: dict[str, Any], best: list[tuple[int, float]]) -> Response:

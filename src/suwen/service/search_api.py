@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.encoders.who_encodes import state
-from suwen.retrieve.ranking import Mode
+from suwen.retrieve.ranking import DEEPEST, Mode
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
 from suwen.service.direct_route import DirectRoute
@@ -18,6 +18,7 @@ from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
 from suwen.service.request_checks import Asked, Filter, check_index, check_length, check_tier
 from suwen.service.request_log import note, request_id
+from suwen.service.served_index import holder_of
 
 _EXAMPLES: list[Any] = [
     {"query": "肾结石怎么判断酸性还是碱性", "k": 5},
@@ -54,7 +55,7 @@ class Search(Asked):
     index: str | None = Field(default=None, description="The index's name, to be sure it is this one.")
 
 
-def routes(holder: Holder) -> APIRouter:
+def routes() -> APIRouter:
     """The search endpoint."""
     router = APIRouter(route_class=DirectRoute, tags=["search"], dependencies=[Depends(needs("read"))])
     answers = answered(SearchAnswer, "The hits, best first.", SEARCHED) | documented(
@@ -71,14 +72,15 @@ def routes(holder: Holder) -> APIRouter:
     @router.post("/search", response_class=Response, responses=answers, summary="Search the index")
     async def search(asked: Search, request: Request) -> Response:
         """Find the passages that answer a query; `relevant` is false when nothing in the index seems to."""
-        check_index(holder.settings, asked.index)
+        holder = holder_of(request)
+        check_index(holder, asked.index)
         _check(holder, asked)
         answer = await holder.read(lambda index: _search(index, asked), "search")
         holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
         note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
         if holder.settings.log_queries:
             note(request, query=asked.query)
-        return json_answer({**answer, "index": holder.settings.name, "request_id": request_id(request)})
+        return json_answer({**answer, "index": holder.name, "request_id": request_id(request)})
 
     return router
 
@@ -91,6 +93,12 @@ def _check(holder: Holder, asked: Search) -> None:
             "too_many",
             f"k is {asked.k}, and this server gives at most {settings.most_hits} hits at once: page with offset",
             param="k",
+        )
+    if asked.offset + asked.k > DEEPEST:
+        raise Problem(
+            "bad_search",
+            f"offset and k are {asked.offset + asked.k} together, at most {DEEPEST}: read deeper with POST /cursors",
+            param="offset",
         )
     check_length(asked.query, settings.query_characters, "query")
     check_length(asked.instruction or "", settings.query_characters, "instruction")

@@ -8,25 +8,44 @@ import tomllib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from suwen.errors import SuwenError
 
 PREFIX = "SUWEN_SERVE_"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+#: The alias of the index that addresses without a name mean.
+DEFAULT = "default"
+#: What an index or an alias may be called: a part of an address, and of a path.
+NAMES = r"\w[\w.-]{0,63}"
+Name = Annotated[str, Field(pattern=f"^{NAMES}$")]
 
 
 class SettingsProblem(SuwenError):
     """The service cannot be run as it is configured."""
 
 
+class IndexEntry(BaseModel):
+    """One of several indexes: its folder, and what is different for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    index: Path
+    pair: Path | None = None
+    read_only: bool | None = None
+
+
 class ServeSettings(BaseModel):
-    """How one index is served.
+    """How one index is served, and others beside it.
 
     Attributes:
-        index: The index folder.
+        index: The index folder; today's addresses (``/search`` and so on) mean this one.
+        indexes: Further indexes by their names: ``/indexes/NAME/search`` and so on.
+        aliases: Other names of indexes. ``default`` is the one that addresses without a name mean.
+        folder: A folder of further indexes, each served by its folder's name. Here indexes are restored, and aliases
+            that were switched are kept.
         pair: The pair to use; else ``SUWEN_PAIR``, the index's own, the default pair.
         read_only: Serve without the writer's lock: nothing can be posted or deleted.
         host: The address to listen on; one that others can reach needs keys.
@@ -66,11 +85,20 @@ class ServeSettings(BaseModel):
         most_hits: The largest ``k``.
         lease_seconds: How long a worker may keep a batch before it is given to another.
         lease_documents: The most documents of one lease.
+        cursor_hits: The most hits of a cursor.
+        cursor_seconds: How long a cursor is kept after it was last used.
+        cursors: The most cursors kept at once; a further one ends the one that was not used for longest.
+        snapshot_bytes: The longest snapshot that is restored.
+        check_seconds: The time between two checks of every file of an index, in the background; 0 for none.
+        traces: Tell OpenTelemetry of each request, by what its own settings say; needs the extra ``otel``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     index: Path
+    indexes: dict[Name, IndexEntry] = Field(default_factory=dict)
+    aliases: dict[Name, Name] = Field(default_factory=dict)
+    folder: Path | None = None
     pair: Path | None = None
     read_only: bool = False
     host: str = "127.0.0.1"
@@ -110,6 +138,38 @@ class ServeSettings(BaseModel):
     most_hits: int = Field(default=1000, ge=1, le=10_000)
     lease_seconds: float = Field(default=120.0, gt=0)
     lease_documents: int = Field(default=64, ge=1)
+    cursor_hits: int = Field(default=100_000, ge=1, le=1_000_000)
+    cursor_seconds: float = Field(default=300.0, gt=0)
+    cursors: int = Field(default=16, ge=1, le=1000)
+    snapshot_bytes: int = Field(default=16 * 2**30, ge=1024)
+    check_seconds: float = Field(default=86_400.0, ge=0)
+    traces: bool = False
+
+    @field_validator("indexes", mode="before")
+    @classmethod
+    def _are_entries(cls, value: Any) -> Any:
+        """A name may have a folder, or a table with its folder as ``index``."""
+        if not isinstance(value, Mapping):
+            return value
+        return {name: {"index": one} if isinstance(one, str | Path) else one for name, one in value.items()}
+
+    @model_validator(mode="after")
+    def _are_apart(self) -> ServeSettings:
+        names = {self.name, *self.indexes}
+        if self.name in self.indexes:
+            raise ValueError(f"indexes has {self.name!r}, which is the name of the folder of index: give it another")
+        for alias, meant in self.aliases.items():
+            if alias in names and alias != DEFAULT:
+                raise ValueError(f"the alias {alias!r} is the name of an index: choose another")
+            if meant not in names and self.folder is None:
+                raise ValueError(f"the alias {alias!r} means {meant!r}, which is no index: there are {sorted(names)}")
+        return self
+
+    def of(self, entry: IndexEntry) -> ServeSettings:
+        """The settings of another index: as these, but for what its entry says."""
+        own = {"index": entry.index, "pair": entry.pair}
+        own["read_only"] = self.read_only if entry.read_only is None else entry.read_only
+        return self.model_copy(update=own | {"indexes": {}, "aliases": {}, "folder": None})
 
     @field_validator("cors_origins")
     @classmethod
@@ -181,8 +241,18 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         raise SettingsProblem(f"{file} cannot be read as TOML: {problem}") from None
     if not isinstance(section, dict):
         raise SettingsProblem(f"{file}: serve is not a section: write [serve] and its settings under it")
-    paths = {name for name in ("index", "pair", "keys", "reviews") if isinstance(section.get(name), str)}
-    return section | {name: file.parent / section[name] for name in paths}
+    section = _with_paths(section, file.parent)
+    if isinstance(section.get("indexes"), dict):
+        entries = {name: {"index": one} if isinstance(one, str) else one for name, one in section["indexes"].items()}
+        section["indexes"] = {
+            name: _with_paths(one, file.parent) if isinstance(one, dict) else one for name, one in entries.items()
+        }
+    return section
+
+
+def _with_paths(section: dict[str, Any], start: Path) -> dict[str, Any]:
+    names = {name for name in ("index", "pair", "keys", "reviews", "folder") if isinstance(section.get(name), str)}
+    return section | {name: start / section[name] for name in names}
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -194,13 +264,23 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         field = ServeSettings.model_fields.get(name)
         if field is None:
             raise SettingsProblem(f"{variable} is no setting; {_nearest(name, upper=True)}")
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if name in ("indexes", "aliases"):
+            values[name] = _named(variable, parts)
+            continue
         lists = field.annotation == tuple[str, ...]
         try:
-            parts = [part.strip() for part in text.split(",") if part.strip()]
             values[name] = TypeAdapter[Any](field.annotation or str).validate_python(parts if lists else text)
         except ValidationError as problem:
             raise SettingsProblem(f"{variable} is {text!r}: {problem.errors()[0]['msg']}") from None
     return values
+
+
+def _named(variable: str, parts: list[str]) -> dict[str, str]:
+    pairs = [part.partition("=") for part in parts]
+    if not all(equals and value for _, equals, value in pairs):
+        raise SettingsProblem(f"{variable} is {', '.join(parts)!r}: write NAME=VALUE, separated by commas")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _nearest(name: str, upper: bool = False) -> str:
@@ -215,4 +295,5 @@ def _described(problem: ValidationError) -> str:
     name = str(first["loc"][0]) if first["loc"] else "serve"
     if first["type"] == "extra_forbidden":
         return f"[serve] has no setting {name!r}; {_nearest(name)}"
-    return f"the setting {name} is {first['input']!r}: {first['msg'].removeprefix('Value error, ')}"
+    said = first["msg"].removeprefix("Value error, ")
+    return f"[serve] {said}" if not first["loc"] else f"the setting {name} is {first['input']!r}: {said}"

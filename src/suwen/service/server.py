@@ -16,6 +16,7 @@ import uvicorn
 from suwen.service.app import create_app
 from suwen.service.connections import Crowd, PatientProtocol
 from suwen.service.holder import Holder
+from suwen.service.indexes import Indexes
 from suwen.service.serve_settings import LOOPBACK, ServeSettings, SettingsProblem
 
 log = logging.getLogger("suwen.service")
@@ -34,13 +35,14 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
         SuwenError: The index cannot be opened.
     """
     settings = _guarded(settings)
-    holder = Holder(settings)
+    indexes = Indexes(Holder(settings))
+    holder = indexes.first
     crowd = Crowd(settings.connections, settings.address_connections or max(1, settings.connections // 2))
     patience = type("Patience", (PatientProtocol,), {"slow_seconds": settings.slow_seconds, "crowd": crowd})
     with _bound(settings) as opened:
         server = _Server(
             uvicorn.Config(
-                create_app(holder),
+                create_app(indexes),
                 http=patience,
                 ws="none",
                 lifespan="on",
@@ -54,14 +56,17 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
             ),
             holder,
         )
-        holder.on_failure.append(server.stop)
+        named = [indexes.find(name).holder for name in sorted(indexes.named)]
+        for one in named:
+            one.on_failure.append(server.stop)
         if listening:
             listening(_address(opened))
         server.run(sockets=[opened])
     if holder.closed:
         server.ended.set()
-    if holder.failure is not None:
-        raise holder.failure
+    for one in named:
+        if one.failure is not None:
+            raise one.failure
 
 
 def _guarded(settings: ServeSettings) -> ServeSettings:

@@ -133,6 +133,7 @@ def patiently(
     *,
     tries: int | None,
     stop: threading.Event | None = None,
+    when: Callable[[ServerAway], bool] = lambda away: True,
     on_refusal: Callable[[ServerAway, float], None] | None = None,
 ) -> dict[str, Any]:
     """Call until the server has time, waiting longer each time.
@@ -141,6 +142,7 @@ def patiently(
         call: The request; sent again it must do no harm.
         tries: After so many the last refusal is raised; None for never.
         stop: Ends the waiting, with the last refusal.
+        when: Whether it is worth waiting after a refusal; else that is raised.
         on_refusal: Called with each refusal and the seconds that are waited.
     """
     ending, wait = stop or threading.Event(), 0.5
@@ -151,7 +153,7 @@ def patiently(
         except ServerAway as away:
             count += 1
             pause = min(max(wait, away.wait or 0.0), _LONGEST_WAIT)
-            if count == tries:
+            if count == tries or not when(away):
                 raise
             if on_refusal:
                 on_refusal(away, pause)

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
+
+from suwen import __version__
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
@@ -19,6 +32,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        # Memory, CPU, open files and the start of the process, and its Python.
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        Info("suwen_build", "What is running.", registry=registry).info(_build())
 
         def histogram(name: str, text: str, *labels: str) -> Histogram:
             return Histogram(name, text, labels, registry=registry, buckets=_BUCKETS)
@@ -36,19 +53,22 @@ class Metrics:
         self._search = histogram("suwen_search_seconds", "Time to search with an encoded query.", "mode")
         self._waited = histogram("suwen_queue_seconds", "Time accepted work waited for a thread.", "kind")
         self.queue = gauge("suwen_queue_length", "Accepted requests, in work or waiting.", "kind")
-        self.ready = gauge("suwen_ready", "1 once the index is open.")
+        self.ready = gauge("suwen_ready", "1 once the index is open.", "index")
         self._index = {
-            "documents": gauge("suwen_index_documents", "Documents in the index."),
-            "passages": gauge("suwen_index_passages", "Passages in the index."),
-            "deleted": gauge("suwen_index_deleted_passages", "Deleted passages not yet folded away."),
+            "documents": gauge("suwen_index_documents", "Documents in the index.", "index"),
+            "passages": gauge("suwen_index_passages", "Passages in the index.", "index"),
+            "deleted": gauge("suwen_index_deleted_passages", "Deleted passages not yet folded away.", "index"),
         }
-        self._bytes = gauge("suwen_index_bytes", "Size of the index on disk.", "part")
-        self._encoders = gauge("suwen_index_passages_by_encoder", "Passages by who encoded them.", "encoder")
+        self._bytes = gauge("suwen_index_bytes", "Size of the index on disk.", "index", "part")
+        self._encoders = gauge("suwen_index_passages_by_encoder", "Passages by who encoded them.", "index", "encoder")
+        self._encoded_by: dict[str, set[str]] = {}
         self._fresh = {
-            "fresh_passages": gauge("suwen_fresh_passages", "Passages that wait for the document encoder."),
-            "waiting_documents": gauge("suwen_fresh_documents", "Documents that wait for the document encoder."),
-            "oldest_seconds": gauge("suwen_freshness_lag_seconds", "How long the oldest of them has waited."),
-            "leased": gauge("suwen_leased_documents", "Documents that a worker has now."),
+            "fresh_passages": gauge("suwen_fresh_passages", "Passages that wait for the document encoder.", "index"),
+            "waiting_documents": gauge(
+                "suwen_fresh_documents", "Documents that wait for the document encoder.", "index"
+            ),
+            "oldest_seconds": gauge("suwen_freshness_lag_seconds", "How long the oldest of them has waited.", "index"),
+            "leased": gauge("suwen_leased_documents", "Documents that a worker has now.", "index"),
         }
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -74,18 +94,40 @@ class Metrics:
         """Note the time an encoder took."""
         self._encode.labels(tier).observe(seconds)
 
-    def measured(self, index: Mapping[str, Any], freshness: Mapping[str, Any]) -> None:
-        """Take over the state of the index, as ``/info`` tells it."""
-        for name, gauge in self._index.items():
-            gauge.set(index[name])
-        self._bytes.labels("truth").set(index["bytes_truth"])
-        self._bytes.labels("derived").set(index["bytes_derived"])
-        self._encoders.clear()
+    def measured(self, name: str, index: Mapping[str, Any], freshness: Mapping[str, Any]) -> None:
+        """Take over the state of an index, as ``/info`` tells it."""
+        for kind, gauge in self._index.items():
+            gauge.labels(name).set(index[kind])
+        for part in ("truth", "derived"):
+            self._bytes.labels(name, part).set(index[f"bytes_{part}"])
+        for encoder in self._encoded_by.get(name, set()) - set(index["encoders"]):
+            self._encoders.remove(name, encoder)
+        self._encoded_by[name] = set(index["encoders"])
         for encoder, count in index["encoders"].items():
-            self._encoders.labels(encoder).set(count)
-        for name, gauge in self._fresh.items():
-            gauge.set(freshness.get(name) or 0)
+            self._encoders.labels(name, encoder).set(count)
+        for kind, gauge in self._fresh.items():
+            gauge.labels(name).set(freshness.get(kind) or 0)
+
+    def forget(self, name: str) -> None:
+        """Show an index no more that is no longer served."""
+        for gauge in (self.ready, *self._index.values(), *self._fresh.values()):
+            with suppress(KeyError):
+                gauge.remove(name)
+        for part in ("truth", "derived"):
+            with suppress(KeyError):
+                self._bytes.remove(name, part)
+        for encoder in self._encoded_by.pop(name, set()):
+            self._encoders.remove(name, encoder)
 
     def exposed(self) -> bytes:
         """Everything, as Prometheus reads it."""
         return generate_latest(self.registry)
+
+
+def _build() -> dict[str, str]:
+    """The versions that decide how the service behaves."""
+    found = {"version": __version__}
+    for name in ("faiss-cpu", "onnxruntime", "tantivy", "uvicorn"):
+        with suppress(PackageNotFoundError):
+            found[name.partition("-")[0]] = version(name)
+    return found

@@ -63,7 +63,7 @@ def routes(holder: Holder) -> APIRouter:
     async def web(name: str, request: Request) -> Response:
         if name not in files or name.endswith(".html"):
             raise Problem("not_found", "the pages have no such file: they begin at /")
-        return _sent(files[name], request)
+        return sent(files[name], request)
 
     if holder.settings.reviews is not None:
         _add_reviews(router, holder, JuryFolder(holder.settings.reviews))
@@ -85,10 +85,11 @@ def _page(frame: File, main: File, script: str) -> File:
 def _add_page(router: APIRouter, path: str, page: File) -> None:
     @router.api_route(path, methods=["GET", "HEAD"])
     async def send(request: Request) -> Response:
-        return _sent(page, request)
+        return sent(page, request)
 
 
-def _sent(file: File, request: Request) -> Response:
+def sent(file: File, request: Request) -> Response:
+    """A file, or word that the browser has it already."""
     # Asked for every time and sent only when it has changed: after an upgrade no page runs with yesterday's script.
     headers = {"ETag": file.mark, "Cache-Control": "no-cache"}
     known = request.headers.get("if-none-match", "")

@@ -23,14 +23,13 @@ from suwen.index.engine import Outcome, Reencoded, Vectors, Waiting
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import answered, json_answer
 from suwen.service.direct_route import DirectRoute
-from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.leases import Lease, Leases
 from suwen.service.places import ASKER
 from suwen.service.problems import Problem, documented
-from suwen.service.reencoding import Reencoder
 from suwen.service.request_checks import Asked, Many
 from suwen.service.request_log import note
+from suwen.service.served_index import ServedIndex, holder_of, served_of
 from suwen.service.worker_vectors import Proof, Result, check_proof, decoded
 
 #: Characters in one lease: a worker should have something to send back well before its lease ends.
@@ -117,27 +116,17 @@ class ProbeAnswer(BaseModel):
     vectors: str
 
 
-def routes(holder: Holder) -> APIRouter:
-    """The endpoints for workers, and the background thread of the server itself."""
-    leases = Leases(holder.settings.lease_seconds)
-    background = Reencoder(holder)
-    holder.on_open.append(background.start)
-    holder.on_close.append(background.stop)
-
-    def workers() -> dict[str, Any]:
-        there = "in process" if background.works else "remote" if leases.asked_lately() else "none"
-        return {"worker": there, "leased": leases.held()}
-
-    holder.workers = workers
+def routes() -> APIRouter:
+    """The endpoints for workers."""
     router = APIRouter(
         prefix="/worker", tags=["worker"], dependencies=[Depends(needs("worker"))], route_class=DirectRoute
     )
-    _add_lease(router, holder, leases)
-    _add_results(router, holder, leases)
+    _add_lease(router)
+    _add_results(router)
     return router
 
 
-def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
+def _add_lease(router: APIRouter) -> None:
     @router.post(
         "/lease",
         response_class=Response,
@@ -149,9 +138,10 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
     )
     async def lease(asked: LeaseAsked, request: Request) -> Response:
         """The oldest documents that wait and are not leased. Send vectors back before the lease ends."""
-        if holder.settings.read_only:
+        served = served_of(request)
+        if served.holder.settings.read_only:
             raise Problem("read_only", "this server only reads: ask the one that writes")
-        leased = await holder.read(lambda index: _lease(holder, leases, index, asked), "worker")
+        leased = await served.holder.read(lambda index: _lease(served, index, asked), "worker")
         note(request, documents=len(leased["documents"]))
         return json_answer(leased)
 
@@ -166,7 +156,7 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
     )
     async def release(asked: Released, request: Request) -> Response:
         """End a lease before its time, so that others need not wait for it."""
-        released = leases.release(asked.lease)
+        released = served_of(request).leases.release(asked.lease)
         if released is None:
             raise Problem(
                 "unknown_lease",
@@ -184,12 +174,12 @@ def _add_lease(router: APIRouter, holder: Holder, leases: Leases) -> None:
         },
         summary="What the document encoder must reproduce",
     )
-    async def probe() -> Response:
+    async def probe(request: Request) -> Response:
         """Texts with the vectors the space's document encoder gives them: a worker checks itself before it starts."""
-        return json_answer(await holder.read(_probe, "worker"))
+        return json_answer(await holder_of(request).read(_probe, "worker"))
 
 
-def _add_results(router: APIRouter, holder: Holder, leases: Leases) -> None:
+def _add_results(router: APIRouter) -> None:
     @router.post(
         "/results",
         response_class=Response,
@@ -201,6 +191,7 @@ def _add_results(router: APIRouter, holder: Holder, leases: Leases) -> None:
     )
     async def results(given: ResultsGiven, request: Request) -> Response:
         """Replace vectors of documents that still have the version they were made of; 409 when none has."""
+        holder, leases = served_of(request).holder, served_of(request).leases
         index, lease = holder.index, leases.find(given.lease)
         _check_space(index, given.space)
         who = ASKER.get() or (lease.worker if lease else "")
@@ -249,7 +240,8 @@ def _unfit(outcomes: Mapping[str, Outcome]) -> Problem:
     )
 
 
-def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> dict[str, Any]:
+def _lease(served: ServedIndex, index: Index, asked: LeaseAsked) -> dict[str, Any]:
+    leases = served.leases
     _check_space(index, asked.space)
     who = ASKER.get() or asked.worker
     if leases.barred(who):
@@ -259,7 +251,7 @@ def _lease(holder: Holder, leases: Leases, index: Index, asked: LeaseAsked) -> d
             "ten minutes or use another key",
         )
     texts = _probe_texts(index)
-    most = min(asked.most, holder.settings.lease_documents)
+    most = min(asked.most, served.holder.settings.lease_documents)
 
     def find(held: Collection[str]) -> list[Waiting]:
         waiting = index.waiting(most, {*held, *asked.skip})

@@ -6,6 +6,7 @@ Segmentation serves matching only: offsets are not kept, and stop words are left
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -17,6 +18,7 @@ from suwen.text.fold import fold
 if TYPE_CHECKING:
     from rjieba import Jieba
 
+_LOADING = threading.Lock()
 _MEDICAL = Path(__file__).with_name("medical.txt")
 _HAN = "々〇ぁ-ゖァ-ヺー-ヿ\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _LETTER = rf"[^\W_{_HAN}]"
@@ -92,6 +94,13 @@ def _singular(word: str) -> str:
 
 @cache
 def _jieba() -> Jieba:
+    # Threads that come here at once, as when a server opens several indexes, must not add words at once.
+    with _LOADING:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Jieba:
     import rjieba  # loading its dictionary takes a good part of a second: only for who needs it
 
     # The one that comes with the import: another would read the dictionary a second time.
