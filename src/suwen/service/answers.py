@@ -57,6 +57,7 @@ class HitShape(PassageShape):
     title: str
     metadata: dict[str, Any]
     highlights: list[Highlight]
+    title_terms: list[tuple[int, int]] = Field(description="Stretches of the title that match, with `highlights`.")
     explanation: Explanation | None
 
 
@@ -155,6 +156,7 @@ SEARCHED = {
             "end": 13,
             "metadata": {"department": "泌尿外科"},
             "highlights": [],
+            "title_terms": [],
             "explanation": None,
             "encoder": "document",
             "state": "encoded",
