@@ -141,6 +141,13 @@ class InfoAnswer(BaseModel):
     limits: dict[str, float]
     read_only: bool
     reviews: bool
+    role: str | None = Field(description="The role of the key that asks; null where the server needs none.")
+
+
+class ExamplesAnswer(BaseModel):
+    """Things to ask, drawn from the documents."""
+
+    examples: list[str]
 
 
 SEARCHED = {
@@ -222,4 +229,5 @@ INFO = {
     "limits": {"concurrency": 32, "seconds": 30.0, "body_bytes": 16777216},
     "read_only": False,
     "reviews": False,
+    "role": "read",
 }
