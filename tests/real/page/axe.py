@@ -20,7 +20,10 @@ def serious(tab: Tab) -> list[dict[str, Any]]:
     tab.see(f"void (() => {{ {_rules()} }})()")
     found = tab.see("axe.run(document).then((told) => JSON.parse(JSON.stringify(told.violations)))")
     return [
-        {"rule": one["id"], "where": [node["html"][:200] + " | " + node.get("failureSummary", "") for node in one["nodes"]]}
+        {
+            "rule": one["id"],
+            "where": [node["html"][:200] + " | " + node.get("failureSummary", "") for node in one["nodes"]],
+        }
         for one in found
         if one["impact"] in ("serious", "critical")
     ]

@@ -85,8 +85,10 @@ def test_a_link_shows_at_once_that_a_search_is_on_its_way(tab, folder, pair):
 
 def test_a_hit_is_explained_when_that_is_asked_for_and_not_before(tab, address):
     visit(tab, address, q="头痛")
-    tab.see("window.asked = []; const plain = window.fetch; "
-            "window.fetch = (to, how) => { window.asked.push(JSON.parse(how.body)); return plain(to, how); }; 0")
+    tab.see(
+        "window.asked = []; const plain = window.fetch; "
+        "window.fetch = (to, how) => { window.asked.push(JSON.parse(how.body)); return plain(to, how); }; 0"
+    )
     tab.click(".hit .why summary")
     tab.until("document.querySelector('.why table')")
     tab.click("li:nth-child(2) .why summary")
@@ -161,12 +163,22 @@ def test_a_citation_is_copied(tab, own):
     tab.until("document.querySelectorAll('.hit').length === 2")
     # The old way too: a page without https has no clipboard of the new kind.
     tab.see("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    tab.see("document.addEventListener('copy', () => { window.copied = String(document.getSelection()) "
-            "|| document.activeElement.value; })")
+    tab.see(
+        "document.addEventListener('copy', () => { window.copied = String(document.getSelection()) "
+        "|| document.activeElement.value; })"
+    )
     tab.click("[data-document='guide-3'] .cite")
     tab.until("document.getElementById('status').textContent === 'Citation copied'")
     told = tab.see("window.copied")
-    for part in (_GUIDE.text, _GUIDE.title, "国家指南", "p. 12", "guide-3, characters 0–10", "guides", "guide.pdf#page=12"):
+    for part in (
+        _GUIDE.text,
+        _GUIDE.title,
+        "国家指南",
+        "p. 12",
+        "guide-3, characters 0–10",
+        "guides",
+        "guide.pdf#page=12",
+    ):
         assert part in told, told
 
 
