@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suwen.encoders.pair import Pair
-from suwen.retrieve.highlight import highlight, matching_terms
+from suwen.retrieve.highlight import Marker, highlight, matching_terms
 
 TEXT = "尿酸结石多见于酸性尿液。碱化尿液可溶解尿酸结石！An inhaler opens the airways. 复查HbA1c和血脂。"
 
@@ -81,3 +81,18 @@ def test_offsets_are_exact(text: str, query: str) -> None:
             assert one.start <= start < end <= one.end
         assert list(one.terms) == sorted(one.terms)
         assert one.terms, "without an encoder only words can match"
+
+
+def test_a_title_has_the_words_of_the_query_marked_whole() -> None:
+    marker = Marker("酸性尿液与AF")
+    title = "After AF：酸性尿液 与尿酸"
+    assert [title[start:end] for start, end in marker.terms(title)] == ["AF", "酸性尿液"]
+    assert marker.terms("无关") == () == marker.terms("")
+
+
+def test_a_single_sentence_is_the_nearest_without_asking_an_encoder(pair: Pair) -> None:
+    encoder = pair.encoder()
+    asked: list[object] = []
+    encoder.encode_documents = lambda texts: asked.append(texts)  # type: ignore[method-assign]
+    (found,) = highlight("肢患", "骨折后应固定。", encoder)
+    assert found.text == "骨折后应固定。" and not asked

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from suwen import __version__
-from suwen.service.answers import InfoAnswer
+from suwen.service.answers import ExamplesAnswer, InfoAnswer
+from suwen.service.keys import new_key
 
 
 def test_info_tells_what_is_served(served) -> None:
@@ -26,7 +27,23 @@ def test_info_tells_what_is_served(served) -> None:
     assert told["modes"] == ["hybrid", "dense", "lexical"]
     assert told["freshness"]["fresh_passages"] == 0
     assert told["limits"]["concurrency"] == 7
-    assert (told["read_only"], told["reviews"]) == (False, False)
+    assert (told["read_only"], told["reviews"], told["role"]) == (False, False, None)
+
+
+def test_info_tells_the_role_of_the_key_that_asks(served, tmp_path) -> None:
+    file = tmp_path / "keys.toml"
+    keys = {role: new_key(file, role, role) for role in ("read", "write")}
+    client, _ = served(keys=file)
+    for role, key in keys.items():
+        assert client.get("/info", headers={"Authorization": f"Bearer {key}"}).json()["role"] == role
+
+
+def test_examples_are_drawn_from_the_index(client) -> None:
+    found = client.get("/examples").json()
+    ExamplesAnswer.model_validate(found)
+    assert found["examples"] and found == client.get("/examples").json()
+    for text in found["examples"]:
+        assert client.post("/search", json={"query": text, "k": 1}).json()["relevant"] is True
 
 
 def test_info_follows_what_is_posted_and_deleted(served) -> None:

@@ -29,6 +29,9 @@ def serve(
     read_only: Annotated[
         bool | None, typer.Option("--read-only", help="Only read: another process may write the index.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes that answer searches [1]; one of them writes.")
+    ] = None,
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", min=1, help="The most requests in work or waiting [32].")
     ] = None,
@@ -62,6 +65,7 @@ def serve(
         "keys": keys,
         "pair": pair,
         "read_only": read_only,
+        "workers": workers,
         "concurrency": concurrency,
         "document_encoder": document_encoder,
         "reviews": reviews,

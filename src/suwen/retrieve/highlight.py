@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -45,8 +45,8 @@ class Marker:
         self._query, self._encoder, self._most = query, encoder, most
 
     @cached_property
-    def _terms(self) -> list[tuple[int, re.Pattern[str]]]:
-        return [(len(term), _pattern(term)) for term in matching_terms(self._query)]
+    def _terms(self) -> list[str]:
+        return matching_terms(self._query)
 
     @cached_property
     def _vector(self) -> Vectors:
@@ -57,20 +57,25 @@ class Marker:
     def marks(self, text: str) -> tuple[Highlight, ...]:
         """The sentences of a text that match best, in reading order."""
         spans, folded = sentences(text), fold(text)
-        scored = [(self._weight(folded[span.start : span.end]), span) for span in spans]
+        # Few of a query's terms are in any one text: only they are looked for in each of its sentences.
+        terms = [term for term in self._terms if term in folded]
+        scored = [(_weight(terms, folded[span.start : span.end]), span) for span in spans] if terms else []
         chosen = sorted((item for item in scored if item[0]), key=lambda item: -item[0])[: self._most]
         if chosen:
             # A sentence with a small part of the best one's matches is noise.
             kept = sorted(span for weight, span in chosen if weight >= chosen[0][0] / 3)
-            patterns = [pattern for _, pattern in self._terms]
-            return tuple(_highlight(text, folded, span, patterns) for span in kept)
+            return tuple(_highlight(text, span, _stretches(terms, folded[span.start : span.end])) for span in kept)
         if self._encoder is None or not spans:
             return ()
-        vectors = self._encoder.encode_documents([text[span.start : span.end] for span in spans])
-        return (_highlight(text, folded, spans[int(np.argmax(vectors @ self._vector))], []),)
+        nearest = 0
+        if len(spans) > 1:
+            vectors = self._encoder.encode_documents([text[span.start : span.end] for span in spans])
+            nearest = int(np.argmax(vectors @ self._vector))
+        return (_highlight(text, spans[nearest], ()),)
 
-    def _weight(self, sentence: str) -> int:
-        return sum(length for length, pattern in self._terms if pattern.search(sentence))
+    def terms(self, text: str) -> tuple[tuple[int, int], ...]:
+        """Where the query's words stand in a text that is not cut into sentences, such as a title."""
+        return tuple(_stretches(self._terms, fold(text)))
 
 
 def matching_terms(query: str) -> list[str]:
@@ -82,20 +87,46 @@ def matching_terms(query: str) -> list[str]:
     return [term for term in terms if len(term) > 1 and term not in _JOINING] or terms
 
 
-def _pattern(term: str) -> re.Pattern[str]:
+def _weight(terms: Sequence[str], folded: str) -> int:
+    return sum(len(term) for term in terms if term in folded and next(_places(term, folded), None) is not None)
+
+
+def _stretches(terms: Sequence[str], folded: str) -> list[tuple[int, int]]:
+    """Where terms stand, those that touch or overlap as one."""
+    found = sorted((at, at + len(term)) for term in terms if term in folded for at in _places(term, folded))
+    joined: list[tuple[int, int]] = []
+    for start, end in found:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _places(term: str, folded: str) -> Iterator[int]:
+    """Where a term stands. Looked for as it is: compiling patterns for a query cost more than finding its hits."""
+    at = folded.find(term)
+    while at >= 0:
+        if _stands_alone(term, folded, at):
+            yield at
+        at = folded.find(term, at + 1)
+
+
+def _stands_alone(term: str, folded: str, at: int) -> bool:
     # A Latin term must stand at the start of a word: "ph" is not in "morphine", but "stone" is in "stones", and
     # "hba1c" in 复查HbA1c, where no space parts the words. A short one must be the whole word: "af" is not in "after".
     if not (term[0].isascii() and term[0].isalnum()):
-        return re.compile(re.escape(term))
-    return re.compile("(?<![a-z0-9])" + re.escape(term) + ("(?![a-z0-9])" if len(term) < 4 else ""))
+        return True
+    end = at + len(term)
+    if at and _is_latin(folded[at - 1]):
+        return False
+    return len(term) >= 4 or end == len(folded) or not _is_latin(folded[end])
 
 
-def _highlight(text: str, folded: str, span: Span, patterns: Sequence[re.Pattern[str]]) -> Highlight:
-    marked = np.zeros(span.end - span.start, dtype=bool)
-    sentence = folded[span.start : span.end]
-    for pattern in patterns:
-        for match in pattern.finditer(sentence):
-            marked[match.start() : match.end()] = True
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], marked, [False]]).astype(np.int8)))
-    stretches = tuple((span.start + int(a), span.start + int(b)) for a, b in edges.reshape(-1, 2))
+def _is_latin(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+def _highlight(text: str, span: Span, terms: Iterable[tuple[int, int]]) -> Highlight:
+    stretches = tuple((span.start + start, span.start + end) for start, end in terms)
     return Highlight(span.start, span.end, text[span.start : span.end], stretches)

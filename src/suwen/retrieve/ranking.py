@@ -14,7 +14,8 @@ from suwen.index.engine import Ranking, Snapshot, StoredPassage
 from suwen.index.filters import Where
 from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, Fusion, fuse_hybrid, relative
-from suwen.retrieve.results import Explanation, Highlight, Hit, Leg
+from suwen.retrieve.highlight import Marker
+from suwen.retrieve.results import Explanation, Hit, Leg
 from suwen.text.clean import clean
 
 #: The deepest position that can be asked for: ``offset + k``.
@@ -123,8 +124,8 @@ def cut_page(
     return list(kept.values())[offset : offset + k]
 
 
-def as_hit(item: StoredPassage, score: float, highlights: tuple[Highlight, ...]) -> Hit:
-    """A passage as callers see it."""
+def as_hit(item: StoredPassage, score: float, marker: Marker | None = None) -> Hit:
+    """A passage as callers see it, with what a marker finds in it."""
     passage = item.passage
     return Hit(
         id=passage.id,
@@ -135,8 +136,9 @@ def as_hit(item: StoredPassage, score: float, highlights: tuple[Highlight, ...])
         start=passage.start,
         end=passage.end,
         metadata=item.metadata,
-        highlights=highlights,
+        highlights=marker.marks(passage.text) if marker else (),
         encoder=item.encoder,
+        title_terms=marker.terms(passage.title) if marker else (),
     )
 
 

@@ -68,6 +68,8 @@ class Hit:
     explanation: Explanation | None = None
     #: Who encoded the passage: ``document`` or a tier's name.
     encoder: str = ""
+    #: With highlights: the stretches of the title that match the query's words, as offsets into it.
+    title_terms: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

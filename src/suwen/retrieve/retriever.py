@@ -285,10 +285,8 @@ class Index(AbstractContextManager["Index"]):
             null = self._null(snapshot, tier or self.pair.default_tier)
             relevant, evidence = judge(read(STEPS[0]), null, query_length(vector, self.pair.space))
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
-        marker = Marker(text, reader)
-        hits = tuple(
-            as_hit(item, place.score, marker.marks(item.passage.text) if highlights else ()) for item, place in page
-        )
+        marker = Marker(text, reader) if highlights else None
+        hits = tuple(as_hit(item, place.score, marker) for item, place in page)
         if explain:
             tier_name = encoder.name if encoder else None
             hits = tuple(

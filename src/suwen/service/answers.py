@@ -57,6 +57,7 @@ class HitShape(PassageShape):
     title: str
     metadata: dict[str, Any]
     highlights: list[Highlight]
+    title_terms: list[tuple[int, int]] = Field(description="Stretches of the title that match, with `highlights`.")
     explanation: Explanation | None
 
 
@@ -140,6 +141,13 @@ class InfoAnswer(BaseModel):
     limits: dict[str, float]
     read_only: bool
     reviews: bool
+    role: str | None = Field(description="The role of the key that asks; null where the server needs none.")
+
+
+class ExamplesAnswer(BaseModel):
+    """Things to ask, drawn from the documents."""
+
+    examples: list[str]
 
 
 SEARCHED = {
@@ -155,6 +163,7 @@ SEARCHED = {
             "end": 13,
             "metadata": {"department": "泌尿外科"},
             "highlights": [],
+            "title_terms": [],
             "explanation": None,
             "encoder": "document",
             "state": "encoded",
@@ -221,4 +230,5 @@ INFO = {
     "limits": {"concurrency": 32, "seconds": 30.0, "body_bytes": 16777216},
     "read_only": False,
     "reviews": False,
+    "role": "read",
 }

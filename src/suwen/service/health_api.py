@@ -13,9 +13,18 @@ from starlette.responses import Response
 from suwen import __version__
 from suwen.errors import SuwenError
 from suwen.index.recall import measure_recall
+from suwen.retrieve.examples import drawn_examples
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
-from suwen.service.answers import INFO, InfoAnswer, RecallAnswer, StatusAnswer, answered, json_answer
+from suwen.service.answers import (
+    INFO,
+    ExamplesAnswer,
+    InfoAnswer,
+    RecallAnswer,
+    StatusAnswer,
+    answered,
+    json_answer,
+)
 from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.indexes import Indexes
@@ -113,9 +122,22 @@ def _add_info(router: APIRouter) -> None:
         summary="What is served",
     )
     async def info(request: Request) -> Response:
-        """The index, its space, the pair, what waits for the document encoder, and the limits."""
+        """The index, its space, the pair, what waits for the document encoder, the limits, and who asks."""
         holder = holder_of(request)
-        return json_answer(await holder.read(lambda index: _about(holder, index), "info"))
+        told = await holder.read(lambda index: _about(holder, index), "info")
+        key = request.scope["suwen.key"]
+        return json_answer({**told, "role": key.role if key else None})
+
+    @router.get(
+        "/examples",
+        dependencies=reading,
+        response_class=Response,
+        responses=answered(ExamplesAnswer, "The examples.", {"examples": ["高血压可有哪些不适"]}) | documented(),
+        summary="Things to ask",
+    )
+    async def examples(request: Request) -> Response:
+        """Titles and first sentences drawn from all over the index, for a search page to propose."""
+        return json_answer({"examples": await holder_of(request).read(drawn_examples, "info")})
 
     @router.post(
         "/info/recall",

@@ -115,7 +115,8 @@ class Holder:
 
     async def start(self) -> None:
         """Begin to open the index; answers are given meanwhile."""
-        self._opening = asyncio.get_running_loop().run_in_executor(self._writer.pool, self.open)
+        if self._index is None:
+            self._opening = asyncio.get_running_loop().run_in_executor(self._writer.pool, self.open)
         self._watching = asyncio.create_task(self._watch())
 
     def end(self) -> None:

@@ -58,7 +58,8 @@ class ServeSettings(BaseModel):
         base: The base of the document encoder's adapter; ``SUWEN_BASE`` by default.
         log_queries: Write the text of queries to the log.
         log_addresses: Write the addresses of clients to the log.
-        readers: Threads that search; as many as the machine has cores when 0.
+        workers: Processes that answer: one that writes and reads, the others only read.
+        readers: Threads of each that search; as many as the machine has cores when 0.
         concurrency: The most searches and other reads in work or waiting; the next one is turned away with 429.
         encode_concurrency: The same for batches of texts to encode or to rerank.
         write_concurrency: The same for changes of the index.
@@ -111,6 +112,7 @@ class ServeSettings(BaseModel):
     base: str | None = None
     log_queries: bool = False
     log_addresses: bool = False
+    workers: int = Field(default=1, ge=1, le=64)
     readers: int = Field(default=0, ge=0, le=256)
     concurrency: int = Field(default=32, ge=1, le=10_000)
     encode_concurrency: int = Field(default=16, ge=1, le=10_000)

@@ -7,20 +7,26 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from suwen.service.app import create_app
 from suwen.service.connections import Crowd, PatientProtocol
 from suwen.service.holder import Holder
 from suwen.service.indexes import Indexes
 from suwen.service.serve_settings import LOOPBACK, ServeSettings, SettingsProblem
+from suwen.service.worker_processes import ReadingProcesses
 
 log = logging.getLogger("suwen.service")
 _BACKLOG = 1024
+#: Seconds a thread that computes may keep the others waiting.
+_SWITCH = 0.0005
 
 
 def serve(settings: ServeSettings, listening: Callable[[str], None] | None = None) -> None:
@@ -37,31 +43,23 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
     settings = _guarded(settings)
     indexes = Indexes(Holder(settings))
     holder = indexes.first
-    crowd = Crowd(settings.connections, settings.address_connections or max(1, settings.connections // 2))
-    patience = type("Patience", (PatientProtocol,), {"slow_seconds": settings.slow_seconds, "crowd": crowd})
-    with _bound(settings) as opened:
-        server = _Server(
-            uvicorn.Config(
-                create_app(indexes),
-                http=patience,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                backlog=_BACKLOG,
-                # Half of it is for what was accepted; then it is told to end, which takes a moment.
-                timeout_graceful_shutdown=max(1, int(0.8 * settings.stop_seconds)),
-            ),
-            holder,
-        )
-        named = [indexes.find(name).holder for name in sorted(indexes.named)]
+    server = make_server(create_app(indexes), holder)
+    named = [indexes.find(name).holder for name in sorted(indexes.named)]
+    with ExitStack() as open_ones:
+        opened = open_ones.enter_context(_bound(settings))
+        sockets = [opened]
+        if settings.workers > 1:
+            sockets.append(open_ones.enter_context(socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)))
+            readers = ReadingProcesses(settings, *sockets)
+            open_ones.callback(lambda: readers.join(holder.seconds_left()))
+            # Not before: opening for writing may repair what they would read.
+            holder.on_open.append(lambda _: readers.start())
+            server.on_exit.append(readers.end)
         for one in named:
             one.on_failure.append(server.stop)
         if listening:
             listening(_address(opened))
-        server.run(sockets=[opened])
+        server.run(sockets=sockets)
     if holder.closed:
         server.ended.set()
     for one in named:
@@ -69,8 +67,37 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
             raise one.failure
 
 
+def make_server(app: ASGIApp, holder: Holder) -> Server:
+    """The server of an application, as its holder's settings have it."""
+    settings = holder.settings
+    crowd = Crowd(settings.connections, settings.address_connections or max(1, settings.connections // 2))
+    patience = type("Patience", (PatientProtocol,), {"slow_seconds": settings.slow_seconds, "crowd": crowd})
+    # The loop has little to do for a request, but several times: by default a search that computes keeps it waiting for
+    # 5 ms each time, and with it everybody.
+    sys.setswitchinterval(_SWITCH)
+    config = uvicorn.Config(
+        app,
+        http=patience,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        # Half of it is for what was accepted; then it is told to end, which takes a moment.
+        timeout_graceful_shutdown=max(1, int(0.8 * settings.stop_seconds)),
+    )
+    return Server(config, holder)
+
+
 def _guarded(settings: ServeSettings) -> ServeSettings:
-    """The settings, unless they would open the index to strangers."""
+    """The settings, unless they would open the index to strangers, or share out what cannot be shared."""
+    if settings.workers > 1 and (settings.indexes or settings.folder or settings.aliases):
+        raise SettingsProblem(
+            "several processes (--workers) serve one index, and several indexes are served by one process: leave out "
+            "--workers, or give each index a server of its own"
+        )
     if settings.keys is not None:
         return settings
     if settings.public:
@@ -86,7 +113,7 @@ def _bound(settings: ServeSettings) -> socket.socket:
     host, port = settings.host, settings.port
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=settings.workers > 1)
     except socket.gaierror as problem:
         raise SettingsProblem(f"the host {host!r} is not an address of this machine: give one with --host") from problem
     except OSError as problem:
@@ -104,18 +131,22 @@ def _address(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """The server of uvicorn, which a signal ends as it ends any command: quietly, in time and with exit code 0."""
 
     def __init__(self, config: uvicorn.Config, holder: Holder) -> None:
         super().__init__(config)
         self._holder = holder
         self.ended = threading.Event()
+        #: Called when a signal says to stop, in its handler.
+        self.on_exit: list[Callable[[], None]] = []
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; a second interrupt does not wait for what is under way."""
         if not self.should_exit:
             self._holder.end()
+            for end in self.on_exit:
+                end()
             threading.Thread(target=self._see_to_the_end, daemon=True, name="suwen-end").start()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True

@@ -46,7 +46,7 @@ def test_what_the_library_marked_is_what_is_marked(tab, address):
     assert any(ord(character) > 0xFFFF for character in hit["text"][: hit["highlights"][-1]["start"]])
     visit(tab, address, q=query)
     inside = "[...document.querySelectorAll('.hit')].find((one) => one.dataset.document.startsWith('药/'))"
-    marked = tab.see(f"[...{inside}.querySelectorAll('mark')].map((one) => one.textContent)")
+    marked = tab.see(f"[...{inside}.querySelectorAll('.text mark')].map((one) => one.textContent)")
     sentences = tab.see(f"[...{inside}.querySelectorAll('.sentence')].map((one) => one.textContent)")
     assert marked == [hit["text"][a:b] for light in hit["highlights"] for a, b in light["terms"]]
     assert "".join(sentences) == "".join(light["text"] for light in hit["highlights"])
@@ -95,6 +95,7 @@ def test_why_a_hit_is_there(tab, address):
     visit(tab, address, q="肾结石怎么判断酸性还是碱性")
     told = api(address, query="肾结石怎么判断酸性还是碱性", explain=True)["hits"][0]
     tab.click(".hit .why summary")
+    tab.until("document.querySelector('.why table')")
     cells = tab.texts(".why[open] tbody tr:first-child td")
     dense = told["explanation"]["dense"]
     assert cells[:4] == [str(dense["rank"]), f"{dense['score']:.3f}", f"{dense['value']:.3f}", "2.0"]
@@ -144,7 +145,7 @@ def test_a_document_is_added_found_at_once_and_taken_back(tab, address):
     assert stored["metadata"] == {"department": "急诊科", "year": 2025} and stored["state"] == "fresh"
     tab.click(".notice.good button")
     tab.until("document.querySelector('.notice.good')?.textContent.startsWith('Deleted')")
-    tab.until("document.querySelector('.hit h2').textContent !== '误吞纽扣电池 🔋'")
+    tab.until("(document.querySelector('.hit h2')?.textContent ?? '误吞纽扣电池 🔋') !== '误吞纽扣电池 🔋'")
     assert httpx.get(f"{address}/documents/{stored['id']}", timeout=120).status_code == 404
 
 

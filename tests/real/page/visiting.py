@@ -67,7 +67,7 @@ def visit(tab: Tab, address: str, **asked: Any) -> None:
     # The same page with another # is not loaded anew.
     tab.go("about:blank")
     tab.go(f"{address}/#{urlencode(asked, doseq=True)}" if asked else address)
-    tab.until("document.querySelector('.hit, #results .notice') || document.querySelector('#home-lead')?.textContent")
+    tab.until("document.querySelector('.hit, #results .notice, #home[data-ready]:not([hidden])')")
 
 
 def search(tab: Tab, query: str) -> None:

@@ -34,7 +34,7 @@ async function once(work) {
     await work();
     complain("");
   } catch (problem) {
-    complain(`${problem.message}. Nothing was lost: try again.`);
+    complain(`${problem.message}. Nothing was lost: try again. 没有丢失，请重试。`);
   } finally {
     busy = false;
   }
@@ -161,7 +161,10 @@ for (const button of document.querySelectorAll("[data-label]")) {
   button.addEventListener("click", () => once(() => label(button.dataset.label)));
 }
 byId("settle").addEventListener("click", () => once(() => change(mode === "label" ? "settle" : "label")));
-byId("far").addEventListener("toggle", () => byId("far").open && once(showProgress));
+byId("far").addEventListener("toggle", () => {
+  // Changes nothing, so it need not wait its turn: while another request is on its way it would never be shown.
+  if (byId("far").open) showProgress().catch((problem) => complain(problem.message));
+});
 addEventListener("keydown", (event) => {
   if (!state || event.ctrlKey || event.metaKey || event.altKey) return;
   const writing = event.target === byId("note");

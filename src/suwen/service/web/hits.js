@@ -1,7 +1,8 @@
 // One hit on the page: its place, title, marked text, metadata, score, state, and why it is there.
 
-import { marked } from "./marks.js";
-import { languageOf, node } from "./nodes.js";
+import { marked, markedTitle } from "./marks.js";
+import { fill, languageOf, node } from "./nodes.js";
+import { SOURCE, origin as sourceOf } from "./taking.js";
 import { find, number, say } from "./words.js";
 
 const LEGS = ["dense", "lexical"];
@@ -9,7 +10,7 @@ const LEGS = ["dense", "lexical"];
 /** How a score is written: cosines and fused scores lie near 1, BM25 does not. */
 export const score = (value, mode) => number(value, mode === "lexical" ? 2 : 3);
 
-/** A hit as an item of the list. `options`: mode, added (the id of a document just added), onfilter, onopen. */
+/** A hit as an item of the list. `options`: mode, added (the id just added), onfilter, onopen, onwhy, oncite. */
 export function full(hit, rank, options) {
   const heading = `hit-${rank}`;
   const title = hit.title || hit.document_id;
@@ -23,7 +24,7 @@ export function full(hit, rank, options) {
       node(
         "header",
         {},
-        node("h2", { id: heading, lang: languageOf(title) }, title),
+        node("h2", { id: heading, lang: languageOf(title) }, titled(hit)),
         hit.document_id === options.added ? node("span.badge.new", {}, say("hit.added")) : null,
         node(
           "span.score",
@@ -34,11 +35,13 @@ export function full(hit, rank, options) {
       ),
       node("p.text", { lang: languageOf(hit.text) }, marked(hit.text, hit.highlights)),
       facts(hit, options),
-      hit.explanation ? why(hit) : null,
+      why(hit, options),
     ),
   );
   return node("li", {}, article);
 }
+
+const titled = (hit) => (hit.title ? markedTitle(hit.title, hit.title_terms) : hit.document_id);
 
 // Of Latin letters it takes twice as many for the same lines.
 const briefly = (text) => (languageOf(text) === "zh" ? 110 : 240);
@@ -64,28 +67,30 @@ export function brief(hit, rank, options) {
       node(
         "header",
         {},
-        node("h3", { id: heading, lang: languageOf(title) }, title),
+        node("h3", { id: heading, lang: languageOf(title) }, titled(hit)),
         hit.document_id === options.added ? node("span.badge.new", {}, say("hit.added")) : null,
         node("span.score", {}, node("b", {}, score(hit.score, options.mode))),
       ),
       node("p.text", { lang: languageOf(hit.text) }, marked(hit.text, hit.highlights, briefly(hit.text))),
       node("p.places", {}, state(hit), ...elsewhere),
-      hit.explanation ? why(hit) : null,
+      why(hit, options),
     ),
   );
   return node("li", {}, article);
 }
 
 function facts(hit, options) {
-  const metadata = Object.entries(hit.metadata || {}).flatMap(([field, value]) =>
-    [value].flat().map((one) => meta(field, one, options)),
-  );
+  const others = Object.entries(hit.metadata || {}).filter(([field]) => !SOURCE.has(field) || !sourceOf(hit));
+  const metadata = others.flatMap(([field, value]) => [value].flat().map((one) => meta(field, one, options)));
+  const cite = { type: "button", onclick: () => options.oncite(hit), "aria-label": `${say("hit.cite")} ${hit.id}` };
   const open = { type: "button", title: say("hit.document"), onclick: () => options.onopen(hit.document_id) };
   return node(
     "div.facts",
     {},
     state(hit),
     node("button.link.id", { ...open, "aria-label": `${say("hit.document")} ${hit.document_id}` }, hit.document_id),
+    sourceOf(hit),
+    node("button.link.cite", cite, say("hit.cite")),
     metadata.length ? node("ul.meta", {}, metadata) : null,
   );
 }
@@ -109,15 +114,24 @@ export function state(hit) {
   return node(`span.badge.${hit.state === "fresh" ? "fresh" : "encoded"}`, { title: what }, say(`hit.${hit.state}`));
 }
 
-function why(hit) {
+// Explained when it is asked for: for ten hits that nobody asks about it would cost a fifth of the search.
+function why(hit, options) {
+  const told = node("div", { role: "status" });
+  const box = node("details.why", {}, node("summary", {}, say("hit.why")), told);
+  box.addEventListener("toggle", async () => {
+    if (!box.open || told.childNodes.length) return;
+    fill(told, node("p.soft", {}, say("why.loading")));
+    fill(told, await options.onwhy(hit, explained));
+  });
+  return box;
+}
+
+function explained(hit) {
   const told = hit.explanation;
   const alone = told.mode !== "hybrid";
   const rows = LEGS.filter((leg) => !alone || told[leg]).map((leg) => row(leg, told, alone));
   const heads = ["why.leg", "why.rank", "why.raw", ...(alone ? [] : ["why.value", "why.weight", "why.share"])];
-  return node(
-    "details.why",
-    {},
-    node("summary", {}, say("hit.why")),
+  return [
     node(
       "table",
       {},
@@ -126,7 +140,7 @@ function why(hit) {
     ),
     node("p.soft", {}, alone ? say("why.alone") : find(`why.formula.${told.fusion}`)),
     origin(hit, told),
-  );
+  ];
 }
 
 function row(leg, told, alone) {

@@ -64,3 +64,9 @@ export function marked(text, highlights, length = null) {
   }
   return [from > 0 ? "… " : null, ...nodes, to < text.length ? " …" : null];
 }
+
+/** The nodes of a title with the stretches that match. */
+export function markedTitle(title, terms) {
+  const whole = terms?.length ? [{ start: 0, end: title.length, terms }] : [];
+  return stretches(title, whole).map((part) => (part.term ? node("mark", {}, part.text) : part.text));
+}

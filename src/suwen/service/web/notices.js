@@ -1,8 +1,9 @@
 // Things the person should know: what went wrong, what to do about it, what has just been done.
 
 import { askForKey, keepKey } from "./api.js";
+import { clear as clearPast } from "./past.js";
 import { languageOf, node } from "./nodes.js";
-import { find, say } from "./words.js";
+import { find, language, say } from "./words.js";
 
 /** A box with a title, a text and perhaps buttons: `notice("warn", title, text, button, …)`. */
 export function notice(kind, title, text, ...more) {
@@ -11,19 +12,26 @@ export function notice(kind, title, text, ...more) {
   return node(`div.notice.${kind}`, { role }, ...parts, ...more);
 }
 
-/** An error of the service, in the reader's language where its code is known, with the service's own words below. */
+// What passes by itself, or may: asking for anything else again would be answered the same.
+const PASSING = new Set(["unreachable", "unreadable", "overloaded", "timeout", "loading", "stopping", "internal",
+  "slow_client", "index_locked", "writer_stuck"]);
+
+/** An error of the service in the reader's language, with the service's own words where that is theirs, or below. */
 export function trouble(problem, retry = null) {
   const title = find(`error.${problem.code}`) || say("error.title");
-  const text = problem.message || find(`error.${problem.code}.text`) || "";
+  const fix = find(`error.${problem.code}.text`);
+  const own = problem.message && languageOf(problem.message) !== language() ? problem.message : null;
+  const text = own && fix ? fix : problem.message || fix || "";
   const facts = [problem.code, problem.requestId && say("error.request", { id: problem.requestId })];
   const buttons = [];
-  if (retry && problem.status !== 401) buttons.push(node("button", { type: "button", onclick: retry }, say("retry")));
+  if (retry && PASSING.has(problem.code)) buttons.push(node("button", { type: "button", onclick: retry }, say("retry")));
   if (problem.status === 401) buttons.push(otherKey("key.enter", retry));
   if (problem.code === "forbidden") buttons.push(otherKey("key.other", retry));
   return notice(
     "bad",
     title,
     text,
+    own && fix ? node("details.own", {}, node("summary", {}, say("error.own")), node("p", { lang: "en" }, own)) : null,
     node("p.facts", {}, facts.filter(Boolean).join(" · ")),
     buttons.length ? node("div.buttons", {}, buttons) : null,
   );
@@ -37,8 +45,9 @@ function otherKey(label, retry) {
   return node("button", { type: "button", onclick: change }, say(label));
 }
 
-/** Forget the key of this tab and begin again. */
+/** Forget the key of this tab, and with it what was searched, and begin again. */
 export function forgetKey() {
+  clearPast();
   keepKey(null);
   location.reload();
 }

@@ -1,7 +1,7 @@
 // The answer to a search as it stands on the page: a list with its times, or three columns side by side.
 
 import { brief, full } from "./hits.js";
-import { node } from "./nodes.js";
+import { languageOf, node } from "./nodes.js";
 import { notice } from "./notices.js";
 import { milliseconds, number, say } from "./words.js";
 
@@ -21,6 +21,23 @@ export function latency(timings, trip) {
     piece("total", say("ms")));
 }
 
+/** What stands in place of the hits while they are looked for: the question, and that something is happening. */
+export function pending(query) {
+  const bars = [1, 2, 3].map(() => node("li.ghost", { "aria-hidden": "true" }));
+  const told = node("p", {}, node("i.spinner", { "aria-hidden": "true" }), say("results.pending", { query }));
+  return [node("div.summary", {}, told), node("ol.hits", { "aria-hidden": "true" }, bars)];
+}
+
+function asked(query, counted) {
+  return node("p.asked", {}, node("b", { lang: languageOf(query) }, say("results.for", { query })), " ", counted);
+}
+
+function exporting(actions) {
+  const one = (kind) => node("button.link", { type: "button", onclick: () => actions.onexport(kind),
+    "aria-label": say("export.as", { kind: kind.toUpperCase() }) }, kind.toUpperCase());
+  return node("p.export", {}, say("export"), " ", one("csv"), " ", one("json"));
+}
+
 /** The list of one way of searching, with what precedes and follows it. */
 export function list(answer, state, size, actions) {
   const hits = answer.hits.slice(0, size);
@@ -28,7 +45,8 @@ export function list(answer, state, size, actions) {
   const options = { mode: answer.mode, ...actions };
   const counted = hits.length ? say("results.count", { from: from + 1, to: from + hits.length }) : "";
   return [
-    node("div.summary", {}, node("p", {}, counted), latency(answer.timings, answer.trip)),
+    node("div.summary", {}, asked(state.q, counted), hits.length ? exporting(actions) : null,
+      latency(answer.timings, answer.trip)),
     ...warnings(answer, state, hits.length),
     node("ol.hits", { start: from + 1 }, hits.map((hit, at) => full(hit, from + at + 1, options))),
     pager(state.page, answer.hits.length > size, actions),
@@ -36,7 +54,7 @@ export function list(answer, state, size, actions) {
 }
 
 function warnings(answer, state, shown) {
-  const found = (answer.notes || []).map((text) => notice("calm", say("note"), text));
+  const found = (answer.notes || []).map((text) => notice("calm", say("note"), inOurWords(text)));
   if (!shown) {
     const why = state.page > 1 ? "results.none.more" : state.filters.length ? "results.none.filters" : "results.none";
     found.push(notice("calm", say(why), ""));
@@ -44,6 +62,12 @@ function warnings(answer, state, shown) {
     found.push(unanswered(answer.evidence));
   }
   return found;
+}
+
+// The library's notes are in English.
+function inOurWords(text) {
+  const cut = /^the query was cut to its first (\d+) characters$/.exec(text);
+  return cut ? say("note.cut", { count: number(Number(cut[1])) }) : text;
 }
 
 function unanswered(evidence) {
@@ -58,7 +82,7 @@ function pager(page, more, actions) {
     node("button", { type: "button", id: `page-${name}`, disabled: !shown, onclick: () => actions.onpage(to) },
       say(`pager.${name}`));
   return node("nav.pager", { "aria-label": say("pager") }, button("previous", page - 1, page > 1),
-    node("span.soft", {}, say("results.page", { page: number(page) })), button("next", page + 1, more));
+    node("span", {}, say("results.page", { page: number(page) })), button("next", page + 1, more));
 }
 
 /** Dense, lexical and hybrid beside one another; on a narrow screen one of them, with a switch. */
@@ -68,14 +92,14 @@ export function columns(answers, size, actions) {
   );
   const board = node("div.columns", { "data-shown": actions.shown || "hybrid" });
   board.append(...WAYS.map((way) => column(way, answers[way], ranks, size, actions)));
-  return [switcher(board, actions), board];
+  return [node("div.summary", {}, asked(actions.query, ""), exporting(actions)), switcher(board, actions), board];
 }
 
 function column(way, answer, ranks, size, actions) {
   const others = WAYS.filter((other) => other !== way);
   const hits = answer.hits.slice(0, size).map((hit, at) => {
     const places = others.map((other) => [other, ranks[other].get(hit.id) ?? null]);
-    return brief(hit, at + 1, { mode: way, places, ...actions });
+    return brief(hit, at + 1, { ...actions, mode: way, places, onwhy: (one, make) => actions.onwhy(one, make, way) });
   });
   return node(
     "section.column",

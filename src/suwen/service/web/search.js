@@ -2,26 +2,20 @@
 
 import * as adding from "./adding.js";
 import { fromAddress, keepAddress } from "./address.js";
-import { call } from "./api.js";
+import { ApiError, call } from "./api.js";
 import { toWhere } from "./filters.js";
-import { byId, fill, node } from "./nodes.js";
+import { byId, fill, languageOf, node } from "./nodes.js";
 import { trouble } from "./notices.js";
+import * as past from "./past.js";
 import * as picking from "./picking.js";
 import * as reading from "./reading.js";
-import { WAYS, columns, list, markTwins } from "./results.js";
-import { about, begin, help, keys, sizes, toggleTheme } from "./shell.js";
+import { WAYS, columns, list, markTwins, pending } from "./results.js";
+import { about, begin, help, keys, mayWrite, sizes, toggleTheme } from "./shell.js";
+import { citation, copy, csv, download, rows } from "./taking.js";
 import { language, milliseconds, number, say } from "./words.js";
 
 const SIZE = 10;
-const EXAMPLES = {
-  zh: ["肾结石怎么判断酸性还是碱性", "房颤能不能只吃阿司匹林，不吃利伐沙班", "晚上睡不着能一直吃安眠药吗", "孩子发烧抽筋怎么办"],
-  en: [
-    "should stone formers cut out calcium",
-    "can aspirin replace an anticoagulant in AF",
-    "what should I do when I forget my metformin",
-    "HbA1c threshold for diabetes",
-  ],
-};
+const EXPORTED = 100;
 const results = byId("results");
 let state = fromAddress();
 let info = null;
@@ -29,8 +23,11 @@ let answer = null;
 let added = null;
 let shownColumn = "hybrid";
 let running = null;
+let examples = [];
+// Why the hits of a page are there, by mode: asked for once, when somebody wants to know of one.
+let reasons = new Map();
 
-async function ask(mode, signal) {
+async function ask(mode, { signal, ...more } = {}) {
   const compare = state.mode === "compare";
   const began = performance.now();
   const body = {
@@ -43,7 +40,7 @@ async function ask(mode, signal) {
     offset: compare ? 0 : (state.page - 1) * SIZE,
     per_document: state.perDocument,
     highlights: true,
-    explain: true,
+    ...more,
   };
   const found = await call("/search", { method: "POST", body, signal });
   return { ...found, trip: performance.now() - began };
@@ -55,21 +52,64 @@ async function run() {
   picking.show(state, removeFilter);
   document.title = state.q ? `${state.q} · 素问 suwen` : "素问 suwen";
   if (!state.q) return home();
-  byId("home").hidden = true;
-  results.hidden = false;
-  results.setAttribute("aria-busy", "true");
+  wait();
+  past.remember(state.q, location.hash);
   try {
-    if (state.mode === "compare") {
-      const found = await Promise.all(WAYS.map((way) => ask(way, mine.signal)));
-      answer = Object.fromEntries(WAYS.map((way, at) => [way, found[at]]));
-    } else {
-      answer = await ask(state.mode, mine.signal);
-    }
-    if (running === mine) show();
+    const found = await Promise.all(ways().map((way) => ask(way, { signal: mine.signal })));
+    if (running !== mine) return;
+    answer = state.mode === "compare" ? Object.fromEntries(WAYS.map((way, at) => [way, found[at]])) : found[0];
+    show();
   } catch (problem) {
     if (problem.name !== "AbortError" && running === mine) fail(problem);
   } finally {
     if (running === mine) results.removeAttribute("aria-busy");
+  }
+}
+
+const ways = () => (state.mode === "compare" ? WAYS : [state.mode]);
+
+// The hits of the last question are gone before the next is asked: nobody may take them for its answer.
+function wait() {
+  answer = null;
+  reasons = new Map();
+  byId("home").hidden = true;
+  results.hidden = false;
+  results.setAttribute("aria-busy", "true");
+  fill(results, ...pending(state.q));
+  byId("status").textContent = say("results.pending", { query: state.q });
+}
+
+/** Why one hit is there, made by `explained` of the hit with its explanation. */
+async function reason(mode, hit, explained) {
+  if (!reasons.has(mode)) reasons.set(mode, ask(mode, { highlights: false, explain: true }));
+  try {
+    const found = (await reasons.get(mode)).hits.find((one) => one.id === hit.id);
+    return found ? explained(found) : node("p.soft", {}, say("why.gone"));
+  } catch (problem) {
+    reasons.delete(mode);
+    if (!(problem instanceof ApiError)) throw problem;
+    return trouble(problem);
+  }
+}
+
+async function cite(hit) {
+  const done = await copy(citation(hit, info?.index.name ?? ""));
+  byId("status").textContent = say(done ? "cite.done" : "cite.failed");
+  fill(byId("toast"), say(done ? "cite.done" : "cite.failed"));
+  setTimeout(() => fill(byId("toast")), 2500);
+}
+
+async function exportHits(kind) {
+  const most = Math.min(EXPORTED, info?.limits?.most_hits ?? EXPORTED);
+  try {
+    const found = rows(await Promise.all(ways().map((way) => ask(way, { k: most, offset: 0, highlights: false }))));
+    const name = `${state.q.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 40) || "hits"}.${kind}`;
+    if (kind === "csv") download(name, "text/csv;charset=utf-8", csv(found));
+    else download(name, "application/json", JSON.stringify(found, null, 1));
+    byId("status").textContent = say("export.done", { count: number(found.length), name });
+  } catch (problem) {
+    if (!(problem instanceof ApiError)) throw problem;
+    fill(byId("notices"), trouble(problem));
   }
 }
 
@@ -81,7 +121,8 @@ function fail(problem) {
 }
 
 function show() {
-  const actions = { added, onfilter: addFilter, onopen: reading.open, onpage: turn, shown: shownColumn };
+  const actions = { added, onfilter: addFilter, onopen: reading.open, onpage: turn, shown: shownColumn, query: state.q,
+    oncite: cite, onexport: exportHits, onwhy: (hit, make, mode = state.mode) => reason(mode, hit, make) };
   if (state.mode === "compare") {
     fill(results, ...columns(answer, SIZE, { ...actions, onshow: (way) => (shownColumn = way) }));
     picking.learn(WAYS.flatMap((way) => answer[way].hits));
@@ -118,10 +159,21 @@ function home() {
   const parts = say("home.hint").split(/(\{search\}|\{help\})/);
   const key = { "{search}": "/", "{help}": "?" };
   fill(byId("home-hint"), parts.map((part) => (key[part] ? node("kbd", {}, key[part]) : part)));
-  for (const [tag, texts] of Object.entries(EXAMPLES)) {
+  for (const tag of ["zh", "en"]) {
     const one = (text) => node("li", {}, node("button.example", { type: "button", onclick: () => search(text) }, text));
+    const texts = examples.filter((text) => languageOf(text) === tag);
+    byId(`examples-${tag}`).parentElement.hidden = !texts.length;
     fill(byId(`examples-${tag}`), texts.map(one));
   }
+  showPast();
+}
+
+function showPast() {
+  const list = past.entries();
+  byId("past-keep").checked = past.kept();
+  byId("past-clear").hidden = !list.length;
+  const one = ({ q, address }) => node("li", {}, node("a", { href: address, lang: languageOf(q) }, q));
+  fill(byId("past"), list.map(one));
 }
 
 function go(next) {
@@ -255,6 +307,16 @@ function listen() {
     run();
   });
   addEventListener("suwen:changed", run);
+  byId("past-keep").addEventListener("change", () => {
+    past.keep(byId("past-keep").checked);
+    showPast();
+  });
+  byId("past-clear").addEventListener("click", () => {
+    past.clear();
+    showPast();
+    byId("past-keep").focus();
+    byId("status").textContent = say("past.cleared");
+  });
   addEventListener("suwen:language", () => {
     state = { ...state, lang: language() };
     keepAddress(state, true);
@@ -272,7 +334,7 @@ async function start() {
   begin(state.lang);
   picking.begin(addFilter);
   adding.begin(findAdded);
-  reading.begin(() => !info?.read_only);
+  reading.begin(() => Boolean(info) && !info.read_only && mayWrite(info));
   listen();
   bindKeys();
   keepAddress(state, true);
@@ -280,14 +342,21 @@ async function start() {
   byId("q").value = state.q;
   // A phone's keyboard would cover half of the page.
   if (!state.q && !matchMedia("(pointer: coarse)").matches) byId("q").focus();
-  if (!state.q) home();
+  if (state.q) wait();
+  else home();
   try {
     info = await about();
     picking.offer(info);
-    byId("open-add").hidden = Boolean(info.read_only);
+    byId("open-add").hidden = info.read_only || !mayWrite(info);
+    // Nobody waits for examples, and a page without them is one too.
+    const drawn = info.index.documents ? call("/examples").then((told) => told.examples, () => []) : [];
     await run();
+    examples = await drawn;
+    if (!state.q) home();
+    byId("home").dataset.ready = "yes";
   } catch (problem) {
     if (problem.status === undefined) throw problem;
+    results.hidden = true;
     fill(byId("notices"), trouble(problem, () => location.reload()));
   }
 }

@@ -48,7 +48,8 @@ export async function about() {
     try {
       const info = await call("/info");
       if (waited) fill(byId("notices"));
-      byId("to-review").hidden = !info.reviews;
+      // Labels are writes.
+      byId("to-review").hidden = !info.reviews || !mayWrite(info);
       byId("foot-index").textContent = [info.index?.name, `suwen ${info.version ?? ""}`].filter(Boolean).join(" · ");
       return info;
     } catch (problem) {
@@ -59,6 +60,9 @@ export async function about() {
     }
   }
 }
+
+/** Whether who asks may write, as far as the key goes: without keys everybody may. */
+export const mayWrite = ({ role }) => role === null || role === undefined || role === "write";
 
 /** How large the index is, for a sentence. */
 export function sizes({ index }) {

@@ -1,0 +1,100 @@
+"""Several processes behind one address: what is acknowledged each finds, and none outlives the one that writes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from live_server import LiveServer, live_server, mark
+
+_PATIENCE = 120.0
+
+
+def until(what, why: str) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not what():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.05)
+
+
+def readers(server: LiveServer) -> list[psutil.Process]:
+    """The processes that read beside the writer and take connections already."""
+    found = psutil.Process(server.process.pid).children()
+    port = server.place[1]
+    return [
+        one for one in found if any(c.laddr.port == port for c in one.net_connections("tcp") if c.status == "LISTEN")
+    ]
+
+
+def answers_alone(server: LiveServer) -> bool:
+    """Whether searches are answered while the writer stands still: only a reading process can have."""
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        for _ in range(30):
+            with suppress(httpx.TimeoutException):
+                found = server.ask("POST", "/search", json={"query": mark(3), "mode": "lexical"}, timeout=2)
+                return found.json()["hits"][0]["document_id"] == "note-3"
+        return False
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+def test_a_document_is_found_by_every_process_the_moment_it_is_acknowledged():
+    with live_server(workers=3) as server:
+        until(lambda: len(readers(server)) == 2, "the reading processes do not begin to listen")
+        for number in range(30):
+            word = f"xk{number:03}q"
+            document = {"id": f"new-{number}", "text": f"新记录 {word}。"}
+            # Each request is a connection of its own, which the kernel gives to any of the three.
+            assert server.ask("POST", "/documents", json={"documents": [document]}).status_code == 200
+            for _ in range(4):
+                hits = server.ask("POST", "/search", json={"query": word, "k": 1, "mode": "lexical"}).json()["hits"]
+                assert [hit["document_id"] for hit in hits] == [f"new-{number}"]
+            assert server.ask("DELETE", f"/documents/new-{number}").json() == {"deleted": 1}
+            for _ in range(4):
+                found = server.ask("POST", "/search", json={"query": word, "mode": "lexical"}).json()["hits"]
+                assert all(hit["document_id"] != f"new-{number}" for hit in found)
+        assert server.failures == []
+
+
+def test_what_is_passed_on_comes_through_as_it_is():
+    with live_server(workers=2) as server:
+        until(lambda: len(readers(server)) == 1, "the reading process does not begin to listen")
+        for _ in range(8):
+            assert server.ask("GET", "/readyz").json() == {"status": "ready"}
+            assert server.ask("GET", "/info").json()["read_only"] is False
+            missing = server.ask("GET", "/documents/nothing", headers={"X-Request-Id": "mine-1"})
+            assert (missing.status_code, missing.headers["x-request-id"]) == (404, "mine-1")
+            # Of no stated length, in pieces.
+            lines = (b'{"id": "p%d", "text": "piece"}\n' % number for number in range(3))
+            made = server.ask("POST", "/imports", content=lines, headers={"Content-Type": "application/x-ndjson"})
+            assert made.status_code in (200, 202), made.text
+        assert server.failures == []
+
+
+def test_a_reading_process_answers_alone_is_replaced_when_it_falls_and_ends_with_the_writer():
+    with live_server(workers=2) as server:
+        until(lambda: len(readers(server)) == 1, "the reading process does not begin to listen")
+        assert answers_alone(server)
+        (first,) = readers(server)
+        first.kill()
+        until(lambda: readers(server) and readers(server)[0].pid != first.pid, "it is not started again")
+        assert answers_alone(server)
+        (second,) = readers(server)
+        server.kill()
+        until(lambda: not psutil.pid_exists(second.pid) or second.status() == "zombie", "it outlives the writer")
+
+
+def test_a_stop_ends_all_of_them():
+    with live_server(workers=3) as server:
+        until(lambda: len(readers(server)) == 2, "the reading processes do not begin to listen")
+        pids = [one.pid for one in readers(server)]
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
