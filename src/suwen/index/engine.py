@@ -6,7 +6,6 @@ in ``tests/index/contract`` holds every one of them to this page. Where what is 
 * Several vectors of a passage: :class:`EncodedDocument` gets the passage of each vector. Rows number passages, not
   vectors, so a passage stays one hit of a :class:`Ranking`, by its best vector.
 * Page and position: fields of :class:`~suwen.corpora.records.Passage`, which engines store and give back whole.
-* Facets and sorting: questions to a :class:`Snapshot`, under the same ``where`` as a search.
 """
 
 from __future__ import annotations
@@ -197,6 +196,9 @@ class Snapshot(Protocol):
     @property
     def encoders(self) -> Sequence[str]:
         """Who encoded anything that is there."""
+
+    def fields(self) -> list[str]:
+        """The fields of metadata that any document has, ascending."""
 
     def dense(
         self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from suwen.index import lookup
+from suwen.index.counts import fields
 from suwen.index.engine import Progress, Ranking, Rows, Scale, Snapshot, StoredDocument, StoredPassage, Vectors
 from suwen.index.filters import Where
 from suwen.index.truth import Truth
@@ -33,6 +34,9 @@ class EmbeddedSnapshot(Snapshot):
     @property
     def encoders(self) -> list[str]:
         return self._view.groups.names
+
+    def fields(self) -> list[str]:
+        return fields(self._connection)
 
     def dense(
         self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None

@@ -34,7 +34,7 @@ from suwen.index.engine import (
     StoredPassage,
     Vectors,
 )
-from suwen.index.filters_sql import storable
+from suwen.index.filters_sql import storable, teach
 
 #: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; all others stay 1.
 FORMAT = 2
@@ -168,6 +168,7 @@ class Truth:
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
         # In WAL mode only FULL syncs the log at every commit: with NORMAL an acknowledged write may be lost.
         connection.execute("PRAGMA synchronous = FULL")
+        teach(connection)
         own = _Own(connection)
         with self._guard:
             self._connections.add(own)

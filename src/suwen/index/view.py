@@ -15,8 +15,8 @@ import tantivy
 from suwen.index.counts import fields
 from suwen.index.derive import generation_name
 from suwen.index.engine import DamagedIndex, Rows, Vectors
-from suwen.index.filters import Where, unknown_field
-from suwen.index.filters_sql import compile_where
+from suwen.index.filters import Where, read_where
+from suwen.index.filters_sql import check_fields, compile_filter
 from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
 from suwen.index.truth import Truth, rows_of
@@ -51,11 +51,9 @@ class View:
         known = repr(where)
         rows = self._admitted.get(known)
         if rows is None:
-            sql, parameters = compile_where(where)
-            for key in where:
-                if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
-                    raise unknown_field(key, fields(connection))
-            rows = rows_of(connection.execute(sql, parameters))
+            found = read_where(where)
+            check_fields(connection, found, lambda: fields(connection))
+            rows = rows_of(connection.execute(*compile_filter(found)))
             if len(self._admitted) >= 16:
                 self._admitted.clear()
             self._admitted[known] = rows
