@@ -20,7 +20,7 @@ from suwen.index.filters_sql import check_fields, compile_filter
 from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
 from suwen.index.truth import Truth, rows_of
-from suwen.index.vectors import VectorFiles
+from suwen.index.vectors import VectorFiles, among
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Views:
         if same is None:
             return Truth.vectors(connection, sealed_row, self._dimension)
         rows, vectors = Truth.vectors(connection, max(same.last_row, sealed_row), self._dimension)
-        kept = ~np.isin(same.tail_rows, hidden)
+        kept = ~among(same.tail_rows, hidden)
         return np.concatenate([same.tail_rows[kept], rows]), np.concatenate([same.tail[kept], vectors])
 
 
