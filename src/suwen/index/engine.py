@@ -298,7 +298,10 @@ class Engine(Protocol):
         """Read everything and compare; the problems in words, none when all is well."""
 
     def compact(self, progress: Progress | None = None) -> bool:
-        """Give the space of deleted passages back; whether there was anything to do."""
+        """Give the space of deleted passages back; whether there was anything to do.
+
+        An engine may keep a few of them, hidden, where being rid of them would mean to write everything anew.
+        """
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Derive again whatever searches need, while searches go on."""
