@@ -41,7 +41,9 @@ def rebuild(index: IndexFolder, json: Json = False) -> None:
 
 
 def compact(index: IndexFolder, json: Json = False) -> None:
-    """Fold deleted passages away and give their space back.
+    """Give the space of deleted passages back.
+
+    In a large index they stay in the derived files, hidden, until they are a twentieth; `suwen rebuild` folds any away.
 
     Example: `suwen compact my-index`
     """
@@ -49,12 +51,11 @@ def compact(index: IndexFolder, json: Json = False) -> None:
     with _engine(index, write=True) as engine, measuring("compacting") as progress:
         before, worked, after = engine.stats(), engine.compact(progress), engine.stats()
     freed = before.bytes_truth + before.bytes_derived - after.bytes_truth - after.bytes_derived
-    said = (
-        f"{index}: {plural(before.deleted, 'deleted passage')} folded away"
-        if worked
-        else f"{index}: nothing to compact"
-    )
-    _tell(json, said, {"worked": worked, "folded": before.deleted, "bytes_freed": freed}, started)
+    folded = before.deleted - after.deleted
+    said = f"{index}: {plural(folded, 'deleted passage')} folded away" if worked else f"{index}: nothing to compact"
+    if after.deleted:
+        said += f"; {plural(after.deleted, 'deleted passage')} left until there are more (suwen rebuild folds any away)"
+    _tell(json, said, {"worked": worked, "folded": folded, "left": after.deleted, "bytes_freed": freed}, started)
 
 
 def backup(

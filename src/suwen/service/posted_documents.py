@@ -6,8 +6,9 @@ from unicodedata import category
 
 from pydantic import Field
 
+from suwen.service.filter_checks import Metadata
 from suwen.service.problems import Problem
-from suwen.service.request_checks import LONGEST_ID, Metadata, Part, check_count, check_length
+from suwen.service.request_checks import LONGEST_ID, Part, check_count, check_length
 from suwen.service.serve_settings import ServeSettings
 
 #: A text with more characters than this for each passage that is taken is not even cut into them.
@@ -22,7 +23,7 @@ class Posted(Part):
     title: str = Field(default="", max_length=2000)
     metadata: Metadata = Field(
         default_factory=dict,
-        description="Flat: a value or a list of values under each field, for filters.",
+        description="Flat: a value or a list of values under each field, for filters; null is no value.",
     )
 
 

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from suwen.encoders.pair import Pair
-from suwen.index.opening import search_on_one_core
 from suwen.service.keys import Keys
 from suwen.service.places import Kind, Places
 from suwen.service.problems import Problem
@@ -34,8 +33,7 @@ class Shared:
         self.keys = Keys(settings.keys)
         self.metrics = Metrics()
         self.places = self._make_places()
-        # One thread a search: with several at work, a team of threads for each would only wait for one another.
-        self.readers = ThreadPoolExecutor(settings.threads, "suwen-read", search_on_one_core)
+        self.readers = ThreadPoolExecutor(settings.threads, "suwen-read")
         # Half of what searches: encoding is pure CPU, and a search must find a core that is not busy with it.
         self.encoders = ThreadPoolExecutor(max(1, settings.threads // 2), "suwen-encode")
         #: Held for each step in which documents are encoded: one at a time in all.

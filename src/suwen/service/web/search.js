@@ -3,6 +3,7 @@
 import * as adding from "./adding.js";
 import { fromAddress, keepAddress } from "./address.js";
 import { ApiError, call } from "./api.js";
+import { MOST_FIELDS } from "./facets.js";
 import { toWhere } from "./filters.js";
 import { byId, fill, languageOf, node } from "./nodes.js";
 import { trouble } from "./notices.js";
@@ -37,6 +38,8 @@ async function ask(mode, { signal, ...more } = {}) {
     mode,
     tier: mode === "lexical" ? null : state.tier || null,
     where: toWhere(state.filters),
+    sort: state.sort || null,
+    facets: compare ? [] : picking.known().slice(0, MOST_FIELDS),
     offset: compare ? 0 : (state.page - 1) * SIZE,
     per_document: state.perDocument,
     highlights: true,
@@ -122,6 +125,7 @@ function fail(problem) {
 
 function show() {
   const actions = { added, onfilter: addFilter, onopen: reading.open, onpage: turn, shown: shownColumn, query: state.q,
+    onunfilter: removeFilter, onsort: (sort) => go({ ...picking.taken(state), sort }), fields: picking.known(),
     oncite: cite, onexport: exportHits, onwhy: (hit, make, mode = state.mode) => reason(mode, hit, make) };
   if (state.mode === "compare") {
     fill(results, ...columns(answer, SIZE, { ...actions, onshow: (way) => (shownColumn = way) }));
