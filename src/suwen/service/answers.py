@@ -54,6 +54,8 @@ class HitShape(PassageShape):
 
     document_id: str
     score: float
+    confidence: float = Field(description="How likely the passage is to help, from 0 to 1.")
+    same: list[str] = Field(description="Passages that say the same, which this hit stands for.")
     title: str
     metadata: dict[str, Any]
     highlights: list[Highlight]
@@ -71,6 +73,7 @@ class SearchAnswer(BaseModel):
     evidence: dict[str, float]
     timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`.")
     notes: list[str]
+    also_searched: list[str] = Field(description="Other names and corrected words that were searched for too.")
     index: str
     request_id: str
 
@@ -149,6 +152,8 @@ SEARCHED = {
             "id": "note-7#0",
             "document_id": "note-7",
             "score": 0.731,
+            "confidence": 0.86,
+            "same": [],
             "title": "肾结石",
             "text": "尿液pH值可以提示结石成分。",
             "start": 0,
@@ -166,6 +171,7 @@ SEARCHED = {
     "evidence": {"dense": 3.1, "lexical": 2.2},
     "timings": {"encode": 7.1, "search": 0.9, "total": 8.2},
     "notes": [],
+    "also_searched": ["kidney stone"],
     "index": "notes",
     "request_id": "5d1c0f3e9a7b2468",
 }
