@@ -1,5 +1,8 @@
 """How hybrid search should fuse its two legs: nDCG@10 of every fusion and weight, one setting for all tasks.
 
+Beside the shipped fusion stands the one of 0.1 (each leg on the query's own range, two to one, no phrase counted less),
+with the paired difference and its interval: old and new over the same vectors, in one run.
+
     python benchmarks/hybrid_fusion.py DEV [--vectors FOLDER] [--pair PAIR --tier TIER] [--every-weight]
 
 DEV is a folder that tools/make_dev_collections.py wrote. The dense leg is exact search over the vectors of a pair (the
@@ -15,10 +18,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -29,14 +34,16 @@ from suwen.bench.retrieval_metrics import evaluate
 from suwen.bench.suite_tasks import load_suite
 from suwen.bench.task_data import Ranked
 from suwen.bench.task_loading import load_data
+from suwen.index import lexical_query
 from suwen.index.engine import Ranking
 from suwen.index.lexical import Lexical
-from suwen.retrieve.fuse import DEPTH, WEIGHTS, Leg, fuse_hybrid, reciprocal_rank_fusion, score_fusion
+from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid, reciprocal_rank_fusion
 
 TASKS = ("consultation", "cmedir", "cmedqa", "nfcorpus")
 GRID = tuple(round(0.05 * step, 2) for step in range(2, 19))
 TOLERANCE = 0.3
-SHIPPED = ("scores, each list's own range", WEIGHTS["dense"] / sum(WEIGHTS.values()))
+SHIPPED = ("scores in absolute terms", WEIGHTS["dense"] / sum(WEIGHTS.values()))
+OLD = ("scores, each list's own range (0.1)", 2 / 3)
 NOBODY = np.empty(0, dtype=np.int64)
 Values = np.ndarray[Any, Any]
 
@@ -46,6 +53,8 @@ class Query(NamedTuple):
 
     dense: Ranking
     lexical: Ranking
+    #: The lexical list as 0.1 read it, with every word at its full weight.
+    plain: Ranking
     rows: Values
     cosines: Values
     bm25: Values
@@ -81,14 +90,27 @@ def shipped(query: Query, weight: float) -> Values:
     return fuse_hybrid(legs, len(query.rows), {"dense": weight, "lexical": 1 - weight}).rows
 
 
-def at_depth(depth: int) -> Fuse:
-    """The shipped fusion with the zero elsewhere: what another size of collection amounts to."""
+def relative(ranking: Ranking, floor: float | None) -> tuple[Values, float]:
+    """The fusion of 0.1: the query's best is 1, its 200th is 0, or the floor where the list ends before."""
+    scores = ranking.scores.astype(np.float64)
+    if not len(scores):
+        return scores, 0.0
+    best, last = scores[0], scores[min(DEPTH, len(scores)) - 1]
+    zero = floor if floor is not None and len(scores) < DEPTH else last
+    found = (scores - zero) / (best - zero) if best > zero else (scores >= best).astype(np.float64)
+    return np.round(found, 5), min(float(found[-1]), 0.0)
 
-    def fuse(query: Query, weight: float) -> Values:
-        cut = [Ranking(leg.rows[:depth], leg.scores[:depth]) for leg in (query.dense, query.lexical)]
-        return score_fusion([Leg(cut[0], weight), Leg(cut[1], 1 - weight, 0.0)], len(query.rows), depth).rows
 
-    return fuse
+def of_0_1(query: Query, weight: float) -> Values:
+    rows = np.union1d(query.dense.rows, query.plain.rows)
+    scores = np.zeros(len(rows))
+    for leg, share, floor in ((query.dense, weight, None), (query.plain, 1 - weight, 0.0)):
+        found, missing = relative(leg, floor)
+        column = np.full(len(rows), missing)
+        column[np.searchsorted(rows, leg.rows)] = found
+        scores += share * column
+    best: Values = rows[np.lexsort((rows, -scores))]
+    return best
 
 
 def apply(fuse: Fuse, weight: float, query: Query) -> Values:
@@ -108,11 +130,6 @@ def true_range(query: Query) -> Values:
     return between(query.cosines, query.dense.scores[-1], query.dense.scores[0])
 
 
-def true_lexical_range(query: Query) -> Values:
-    full = len(query.lexical.scores) >= DEPTH
-    return between(query.bm25, query.lexical.scores[-1] if full else 0.0, max(query.bm25.max(), 1e-9))
-
-
 def of_top(query: Query) -> Values:
     return between(query.bm25, 0.0, float(query.bm25.max()))
 
@@ -125,33 +142,11 @@ def from_mean(query: Query) -> Values:
     return between(query.cosines, query.mean, query.cosines.max())
 
 
-def standard(query: Query, leg: Ranking) -> Values:
-    """Deviations from the list's mean; what the list does not hold is as low as its last."""
-    if not len(leg.scores):
-        return np.zeros(len(query.rows))
-    values = (leg.scores - leg.scores.mean()) / max(float(leg.scores.std()), 1e-9)
-    found = np.full(len(query.rows), values[-1])
-    found[np.searchsorted(query.rows, leg.rows)] = values
-    return found
-
-
-def prominent(query: Query, weight: float) -> Values:
-    """A weight for each query: a leg counts by how far its best stands out of its own list."""
-    dense, lexical = standard(query, query.dense), standard(query, query.lexical)
-    share = weight * dense.max() / max(weight * dense.max() + (1 - weight) * lexical.max(), 1e-9)
-    return shipped(query, float(np.clip(share, 0.01, 0.99)))
-
-
 FUSIONS: dict[str, Fuse] = {
     "reciprocal rank, 60": by_rank(60),
     "reciprocal rank, 20": by_rank(20),
-    "reciprocal rank, 5": by_rank(5),
+    OLD[0]: of_0_1,
     SHIPPED[0]: shipped,
-    "the same, zero at place 50": at_depth(50),
-    "the same, zero at place 20": at_depth(20),
-    "the same, true scores of both": convex(true_range, true_lexical_range),
-    "the same, weight by prominence": prominent,
-    "z-scores of the lists": convex(lambda q: standard(q, q.dense), lambda q: standard(q, q.lexical)),
     "cosine in its range, BM25 / top": convex(true_range, of_top),
     "cosine from mean to top, BM25 / top": convex(from_mean, of_top),
     "(cosine + 1) / (top + 1), BM25 / top": convex(theoretical, of_top),
@@ -176,6 +171,13 @@ def vectors_of(name: str, data: Ranked, folder: Path | None, system: PairSystem 
     return found[0], found[1]
 
 
+@contextmanager
+def plain_words() -> Iterator[None]:
+    """Every word of a query at its full weight, as in 0.1."""
+    with patch.object(lexical_query, "QUESTION_WEIGHT", 1.0):
+        yield
+
+
 def read_legs(data: Ranked, queries: Values, documents: Values) -> Task:
     rows, scores = scan(queries, [documents], tie_order(data.document_ids), similarity="cosine", depth=DEPTH)
     middle = documents.mean(axis=0)
@@ -187,13 +189,15 @@ def read_legs(data: Ranked, queries: Values, documents: Values) -> Task:
         last = len(documents)
         for number, text in enumerate(data.queries):
             hits = index.search(searcher, text, DEPTH, None, NOBODY, last)
-            dense, lexical = Ranking(rows[number], scores[number]), Ranking(hits.rows - 1, hits.scores)
+            dense, lexical = Ranking(rows[number], scores[number]), hits._replace(rows=hits.rows - 1)
+            with plain_words():
+                every = index.search(searcher, text, DEPTH, None, NOBODY, last)
             either = np.union1d(dense.rows, lexical.rows)
             bm25 = np.zeros(len(either))
             true = index.search(searcher, text, len(either), either + 1, NOBODY, last)
             bm25[np.searchsorted(either, true.rows - 1)] = true.scores
-            query = queries[number]
-            found.append(Query(dense, lexical, either, documents[either] @ query, bm25, float(middle @ query)))
+            query, plain = queries[number], every._replace(rows=every.rows - 1)
+            found.append(Query(dense, lexical, plain, either, documents[either] @ query, bm25, float(middle @ query)))
         index.close()
     return Task(data, found)
 
@@ -267,12 +271,17 @@ def tell(tasks: Mapping[str, Task], every_weight: bool) -> None:
         every |= grid
     best = choose(every, better)
     print(f"\nBest: {best[0]}, weight {best[1]:g}: mean {every[best].mean():.2f}. Shipped: weight {SHIPPED[1]:g}.\n")
-    against = {**legs, "reciprocal rank, 60": [ndcg(task, lambda q: by_rank(60)(q, 0.5)) for task in tasks.values()]}
+    against = {**legs, OLD[0]: [ndcg(task, lambda q: of_0_1(q, OLD[1])) for task in tasks.values()]}
+    against |= {"reciprocal rank, 60": [ndcg(task, lambda q: by_rank(60)(q, 0.5)) for task in tasks.values()]}
     ours = [ndcg(task, lambda query: shipped(query, SHIPPED[1])) for task in tasks.values()]
-    print(f"| shipped setting minus | {' | '.join(tasks)} | mean |\n|---|" + "---|" * (len(tasks) + 1))
+    print(
+        f"| shipped setting minus | {' | '.join(tasks)} | mean | even queries | odd queries |\n|---|"
+        + "---|" * (len(tasks) + 3)
+    )
     for name, theirs in against.items():
         cells = [paired_bootstrap(one, other)[:3] for one, other in zip(ours, theirs, strict=True)]
         cells.append(mean_interval(ours, theirs))
+        cells += [mean_interval([one[start::2] for one in ours], [one[start::2] for one in theirs]) for start in (0, 1)]
         print(f"| {name} | " + " | ".join(f"{gap:+.2f} ({low:+.2f} to {high:+.2f})" for gap, low, high in cells) + " |")
 
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from suwen.bench.retrieval_metrics import evaluate
 from suwen.corpora.collection import Collection
-from suwen.index import lexical
+from suwen.index import lexical, lexical_query
+from suwen.text.segment import bigrams, words
 
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 1e6)
 NOBODY = np.empty(0, dtype=np.int64)
@@ -32,11 +33,13 @@ def measure(folder: Path) -> list[float]:
         searcher = index.reload()
         found = []
         for weight in WEIGHTS:
-            lexical.WORD_WEIGHT = weight
+            lexical_query._FIELDS = (("words", words, weight), ("bigrams", bigrams, 1.0))
             run = {}
             for query in collection.queries():
                 hits = index.search(searcher, query.text, 10, None, NOBODY, len(documents))
-                run[query.id] = {documents[row - 1].id: float(score) for row, score in zip(*hits, strict=True)}
+                run[query.id] = {
+                    documents[row - 1].id: float(score) for row, score in zip(hits.rows, hits.scores, strict=True)
+                }
             found.append(100 * float(evaluate(run, qrels, ["ndcg@10"])["ndcg@10"].mean()))
         index.close()
     return found

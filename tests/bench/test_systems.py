@@ -253,7 +253,8 @@ def test_hybrid_is_the_fusion_of_its_legs(bert_folder: Path):
     data = ranked()
     # Deeper than the context: the fusion is the retriever's whatever depth is asked for.
     deep = CONTEXT._replace(depth=200)
-    legs = [rank_densely(dense, data, SETTING, deep), BM25("bm25:bigrams", "bigrams").rank(data, SETTING, deep)]
+    words = BM25("bm25:bigrams", "bigrams")
+    legs = [rank_densely(dense, data, SETTING, deep), words.rank(data, SETTING, deep)]
     found = hybrid.rank(data, SETTING, CONTEXT)
     for number in range(len(QUERIES)):
         there = [leg.rows[number] >= 0 for leg in legs]
@@ -261,6 +262,8 @@ def test_hybrid_is_the_fusion_of_its_legs(bert_folder: Path):
             Ranking(leg.rows[number][kept], leg.scores[number][kept].astype(np.float32))
             for leg, kept in zip(legs, there, strict=True)
         ]
+        assert float(rankings[1].scores.max(initial=0.0)) <= words.most[number], "no passage has more than all of it"
+        rankings[1] = rankings[1]._replace(most=words.most[number])
         fused = fuse_hybrid(dict(zip(("dense", "lexical"), rankings, strict=True)), 99)
         expected = dict(zip(fused.rows.tolist(), fused.scores.tolist(), strict=True))
         order = sorted(expected, key=lambda row: (expected[row], f"d{row}"), reverse=True)[: CONTEXT.depth]

@@ -16,6 +16,7 @@ import numpy as np
 from suwen.corpora.records import Document, Passage
 from suwen.index.engine import (
     Abilities,
+    Alternatives,
     Backlog,
     EncodedDocument,
     Engine,
@@ -37,6 +38,7 @@ from suwen.index.engine import (
     check_documents,
 )
 from suwen.index.filters import Where, read_where, unknown_field, wrong_kind
+from suwen.text.question import QUESTION_WEIGHT, subject
 from suwen.text.segment import bigrams, words
 
 SPACE = "sp-0123456789abcdef0123"
@@ -138,10 +140,11 @@ class NaiveSnapshot(Snapshot):
         for cut, weight in FIELDS:
             bags = [Counter(cut(content)) for content in contents]
             lengths = np.array([sum(bag.values()) for bag in bags], dtype=float)
+            telling = set(cut(subject(query)))
             for term in dict.fromkeys(cut(query)):
                 counts = np.array([bag[term] for bag in bags], dtype=float)
                 matched |= counts > 0
-                totals += weight * bm25(counts, lengths)
+                totals += weight * (1.0 if term in telling else QUESTION_WEIGHT) * bm25(counts, lengths)
         chosen = {one.row for one in self.admitted(where)}
         scored = zip(self._passages, matched, totals, strict=False)
         return {one.key: float(total) for one, hit, total in scored if hit and one.row in chosen}
@@ -162,8 +165,15 @@ class NaiveSnapshot(Snapshot):
                 scores[one.key] = scale.slope * scores[one.key] + scale.offset
         return self._best(scores, k)
 
-    def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
+    def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
         return self._best(self.lexical_scores(text, where), k)
+
+    def vocabulary(self, terms: Sequence[str]) -> list[int]:
+        return [sum(term in bigrams(one.passage.content) for one in self._passages) for term in terms]
+
+    def terms(self, prefix: str) -> list[tuple[str, int]]:
+        words = {word for one in self._passages for word in bigrams(one.passage.content) if word.startswith(prefix)}
+        return [(word, *self.vocabulary([word])) for word in sorted(words)]
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         return [self.dense(vector, k) for vector in vectors]

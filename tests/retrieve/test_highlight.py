@@ -90,9 +90,11 @@ def test_a_title_has_the_words_of_the_query_marked_whole() -> None:
     assert marker.terms("无关") == () == marker.terms("")
 
 
-def test_a_single_sentence_is_the_nearest_without_asking_an_encoder(pair: Pair) -> None:
+def test_a_single_sentence_is_the_nearest_without_asking_an_encoder(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder = pair.encoder()
     asked: list[object] = []
-    encoder.encode_documents = lambda texts: asked.append(texts)  # type: ignore[method-assign]
+    monkeypatch.setattr(encoder, "encode_documents", asked.append)
     (found,) = highlight("肢患", "骨折后应固定。", encoder)
     assert found.text == "骨折后应固定。" and not asked

@@ -13,7 +13,7 @@ from suwen.corpora.collection import Collection
 from suwen.corpora.sample_collection import sample_path
 from suwen.encoders.pair import default_pair_path
 from suwen.index.engine import Ranking
-from suwen.retrieve.relevance import MIXED, Null, judge, off_topic
+from suwen.retrieve.relevance import ANSWERS, MIXED, Null, judge, off_topic
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
 
@@ -73,18 +73,31 @@ def test_the_evidence_is_said(sample: Index) -> None:
 
 
 def test_heights_are_deviations_above_the_off_topic_median() -> None:
-    null = Null(dense=(0.3, 0.05), lexical=(4.0, 2.0), rows=100)
+    null = Null(dense=(0.3, 0.05), lexical=(0.4, 0.2), hybrid=(0.3, 0.1), rows=100)
     assert null.height("dense", 0.4) == pytest.approx(2.0)
-    assert null.height("lexical", 3.0) == pytest.approx(-0.5)
+    assert null.height("lexical", 0.3) == pytest.approx(-0.5)
+    assert null.height("hybrid", 0.8) == pytest.approx(5.0)
     assert Null.from_json(null.to_json()) == null
     assert null.fits(150) and not null.fits(151)
     by_tier = replace(null, scale="l6")
     assert by_tier.fits(150, "l6") and by_tier.fits(150, MIXED) and not by_tier.fits(150, "document")
-    assert Null.from_json('{"dense": [0.3, 0.05], "lexical": [4.0, 2.0], "rows": 100}') == null
+    of_0_1 = Null.from_json('{"dense": [0.3, 0.05], "lexical": [4.0, 2.0], "rows": 100}')
+    assert not of_0_1.fits(100), "measured in scores that say nothing here"
+
+
+def test_confidence_rises_with_the_value_and_never_contradicts(sample: Index) -> None:
+    null = Null(dense=(0.3, 0.05), lexical=(0.4, 0.2), hybrid=(0.3, 0.1), rows=100)
+    sure = [null.confidence("hybrid", value / 10) for value in range(11)]
+    assert sure == sorted(sure) and 0 < sure[0] < 0.3 and 0.8 < sure[-1] < 1
+    for query in (*OFF_TOPIC, "BRAF", "高血压吃什么药", "血红蛋白", "qwxz"):
+        for mode in ("hybrid", "dense", "lexical"):
+            found = sample.search(query, 5, mode=mode)  # type: ignore[arg-type]
+            best = max((hit.confidence for hit in found), default=0.0)
+            assert found.relevant == (best >= ANSWERS), (query, mode)
 
 
 def test_judging_nothing_is_negative() -> None:
-    null = Null(dense=(0.0, 0.0), lexical=(0.0, 0.0), rows=1)
+    null = Null(dense=(0.0, 0.0), lexical=(0.0, 0.0), hybrid=(0.0, 0.0), rows=1)
     nothing = Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
     assert judge({"dense": nothing, "lexical": nothing}, null)[0] is False
     something = Ranking(np.array([1]), np.array([0.9], np.float32))

@@ -18,6 +18,7 @@ from suwen.encoders.query import EncoderError
 from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
 from suwen.index.filters import FilterError
+from suwen.retrieve.fuse import POWER
 from suwen.retrieve.ranking import DEEPEST, LONGEST_QUERY, Mode, SearchError
 from suwen.retrieve.results import Hit
 from suwen.retrieve.retriever import Index
@@ -66,17 +67,19 @@ WEIGHED = pytest.mark.parametrize("weights", [{"dense": 1.0, "lexical": 1.0}, {"
 
 
 @WEIGHED
-def test_hybrid_is_the_mean_of_the_two_on_the_scale_of_the_query(index: Index, weights: dict[str, float]) -> None:
-    # Fewer passages than the depth of the scale: a dense zero is the farthest passage, a lexical one no shared term.
-    values: dict[str, dict[str, float]] = {}
-    for mode, zero in (("dense", None), ("lexical", 0.0)):
-        scores = {hit.id: hit.score for hit in index.search(QUERY, 100, mode=mode)}  # type: ignore[arg-type]
-        low, high = min(scores.values()) if zero is None else zero, max(scores.values())
-        values[mode] = {id_: (score - low) / (high - low) for id_, score in scores.items()}
-    found = index.search(QUERY, 100, weights=weights)
-    assert set(ids(found)) == set(values["dense"]) | set(values["lexical"])
+def test_hybrid_is_the_mean_of_what_the_two_are_worth(index: Index, weights: dict[str, float]) -> None:
+    # Fewer passages than are read: every one has a cosine, and those without a word of the query no BM25 score.
+    with index.engine.snapshot() as snapshot:
+        most = snapshot.lexical(QUERY, 100).most
+    assert most is not None
+    cosines = {hit.id: hit.score for hit in index.search(QUERY, 100, mode="dense", fold=False, synonyms=False)}
+    found_words = index.search(QUERY, 100, mode="lexical", fold=False, synonyms=False)
+    shares = {hit.id: (hit.score / most) ** POWER for hit in found_words}
+    found = index.search(QUERY, 100, weights=weights, fold=False, synonyms=False)
+    assert set(ids(found)) == set(cosines)
     for hit in found:
-        wanted = sum(weights[leg] * values[leg].get(hit.id, 0.0) for leg in weights) / sum(weights.values())
+        worth = {"dense": cosines[hit.id], "lexical": shares.get(hit.id, 0.0)}
+        wanted = sum(weights[leg] * worth[leg] for leg in weights) / sum(weights.values())
         assert hit.score == pytest.approx(wanted, abs=5e-5)
 
 

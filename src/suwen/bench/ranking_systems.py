@@ -20,7 +20,7 @@ from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
 from suwen.encoders.space import sha256_of
 from suwen.index.engine import Ranking
-from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid
+from suwen.retrieve.fuse import DEPTH, POWER, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, pairs_and_words, words
 
 #: The release that last changed what an analyser makes of a text: stored results stay valid until it changes again.
@@ -57,6 +57,8 @@ class BM25(Ranker):
             raise SystemProblem(f"{spec!r}: BM25 has no analyser {analyser!r}; choose one of {', '.join(ANALYSERS)}")
         self.spec = self.name = spec
         self._analyser = analyser
+        #: Of the last ranking: what a passage would score that had all of a query.
+        self.most: list[float] = []
 
     def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """The analyser and the constants."""
@@ -66,6 +68,7 @@ class BM25(Ranker):
         """The passages that share a term with the query, or each query's candidates."""
         cut, ties = ANALYSERS[self._analyser], tie_order(data.document_ids)
         index = _index([cut(text) for text in data.documents])
+        self.most = _most(index, [cut(text) for text in data.queries], len(data.documents))
         lists, spent = [], []
         for number, text in enumerate(data.queries):
             before = time.perf_counter()
@@ -100,6 +103,20 @@ def _scores(index: Any, tokens: list[str], count: int) -> Any:
     return index.get_scores(known) if known else np.zeros(count, np.float32)
 
 
+def _most(index: Any, queries: list[list[str]], count: int) -> list[float]:
+    """What each query's terms come to where a passage is full of them: the sum of their idf."""
+    if index is None:
+        return [0.0] * len(queries)
+    scores = index.scores
+    # bm25s keeps its matrix by columns, one for each term: their lengths are the document frequencies.
+    found = np.diff(scores["indptr"])
+    heights = []
+    for tokens in queries:
+        held = [int(found[index.vocab_dict[token]]) if token in index.vocab_dict else 0 for token in tokens]
+        heights.append(float(sum(np.log(1 + (count - one + 0.5) / (one + 0.5)) for one in held)))
+    return heights
+
+
 def _top(scores: Any, depth: int) -> Any:
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
@@ -123,9 +140,9 @@ class Hybrid(Ranker):
         self.name = f"hybrid:{lexical.name.removeprefix('bm25:')}:{dense.name}"
 
     def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
-        """Both legs' contracts, their weights, and the depth that their scores are scaled by."""
+        """Both legs' contracts, their weights, and how their scores are put on one scale."""
         legs = [self._dense.contract(setting, side), self._lexical.contract(setting, side)]
-        return {"scores": DEPTH, "weights": dict(WEIGHTS), "legs": legs}
+        return {"scores": "absolute", "power": POWER, "depth": DEPTH, "weights": dict(WEIGHTS), "legs": legs}
 
     def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
@@ -134,10 +151,13 @@ class Hybrid(Ranker):
             "dense": rank_densely(self._dense, data, setting, deep),
             "lexical": self._lexical.rank(data, setting, deep),
         }
-        fused = [
-            fuse_hybrid({name: _ranking(leg, number) for name, leg in legs.items()}, len(data.documents))
-            for number in range(len(data.queries))
-        ]
+        fused = []
+        for number in range(len(data.queries)):
+            each = {name: _ranking(leg, number) for name, leg in legs.items()}
+            each["lexical"] = each["lexical"]._replace(most=self._lexical.most[number])
+            # Products of vectors that keep their lengths are counted in the query's best; cosines in themselves.
+            unit = max(1.0, abs(float(each["dense"].scores[0]))) if len(each["dense"].scores) else 1.0
+            fused.append(fuse_hybrid(each, len(data.documents), unit=unit))
         depth = context.depth if data.candidates is None else None
         rows, scores = ragged([(one.rows, one.scores) for one in fused], tie_order(data.document_ids), depth)
         return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in legs.values()))

@@ -48,6 +48,10 @@ def search(
     ] = None,
     per_document: Annotated[bool, typer.Option("--per-document", help="One hit of each document.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say where each hit comes from.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show passages that say the same one by one.")] = False,
+    synonyms: Annotated[
+        bool, typer.Option("--synonyms/--as-typed", help="Search for other names too, and set the spelling right.")
+    ] = True,
     dense_weight: Annotated[float | None, typer.Option("--dense-weight", help="Weight of meaning in hybrid.")] = None,
     lexical_weight: Annotated[float | None, typer.Option("--lexical-weight", help="Weight of words.")] = None,
     pair: PairFolder = None,
@@ -77,6 +81,8 @@ def search(
             highlights=True,
             explain=explain,
             weights=weights,
+            fold=not every,
+            synonyms=synonyms,
         )
     if json:
         print_json(results.as_dict())
@@ -141,7 +147,9 @@ def _show(results: Results, offset: int) -> None:
         err.print(f"nothing relevant was found; the nearest passages follow ({why})", markup=False)
     for number, hit in enumerate(results, start=offset + 1):
         title = f"{hit.title}  " if hit.title else ""
-        out.print(Text.assemble((f"{number:>3}. {title}", "bold"), f"{hit.id}  {hit.score:.4f}"))
+        out.print(
+            Text.assemble((f"{number:>3}. {title}", "bold"), f"{hit.id}  confidence {hit.confidence:.2f}{_more(hit)}")
+        )
         out.print(_marked(hit))
         if hit.explanation:
             out.print(_because(hit), markup=False, style="dim")
@@ -151,6 +159,8 @@ def _show(results: Results, offset: int) -> None:
     tier = f", tier {results.tier}" if results.tier else ""
     took = f"encode {spent['encode']:.1f} ms, search {spent['search']:.1f} ms"
     err.print(f"{plural(len(results), 'hit')}, {results.mode}{tier}; {took}", markup=False)
+    if results.also_searched:
+        err.print(f"also searched for {', '.join(results.also_searched)}", markup=False)
     for note in results.notes:
         err.print(note, markup=False)
 
@@ -159,6 +169,10 @@ def _counted(field: str, facet: Facet) -> str:
     """For example ``year: 2024 (12), 2023 (3), 8 more; none (1)``."""
     named = [f"{one.value} ({one.count})" for one in facet.values] + ([f"{facet.more} more"] if facet.more else [])
     return f"{field}: {', '.join(named)}" + (f"; none ({facet.missing})" if facet.missing else "")
+
+
+def _more(hit: Hit) -> str:
+    return f"  and {len(hit.same)} more that say the same" if hit.same else ""
 
 
 def _marked(hit: Hit) -> Text:
@@ -241,4 +255,32 @@ def _about_tier(pair: Pair, name: str) -> str:
     return f"{' '.join([name, *marks])}: {tier.kind} {tier.precision}, {size / 2**20:.1f} MiB"
 
 
-VERBS = (search, info, recall)
+def synonyms(
+    index: IndexFolder,
+    file: Annotated[
+        Path | None, typer.Argument(help="The index's own list from now on; without it, the list is shown.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Give an index names of its own: one group a line, separated by commas. Searches read it at once.
+
+    It is searched for beside the list of the package. Where a name means several things, add what else a query must
+    hold for it to mean this one: `AF[stroke warfarin]`.
+
+    Example: `suwen synonyms my-index names.txt`
+    """
+    from suwen.index.opening import open_engine
+    from suwen.retrieve.wording import FILE
+    from suwen.text.synonyms import Synonyms
+
+    with closing(open_engine(index)) as engine:
+        if file is not None:
+            text = file.read_text(encoding="utf-8")
+            Synonyms.parse(text, str(file))
+            engine.put_blob(FILE, text.encode())
+        kept = (engine.get_blob(FILE) or b"").decode()
+    groups = len(Synonyms.parse(kept, FILE))
+    show({"groups": groups, "synonyms": kept.splitlines()}, f"{plural(groups, 'group')}\n{kept}".rstrip(), json=json)
+
+
+VERBS = (search, info, recall, synonyms)

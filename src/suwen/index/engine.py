@@ -78,6 +78,12 @@ class Ranking(NamedTuple):
 
     rows: Rows
     scores: Vectors
+    #: What a passage would score that had all of the query, where the engine knows it: of BM25, never of vectors.
+    most: float | None = None
+
+
+#: What else a query's wording is called: a stretch of the query as typed, and the names to search for beside it.
+Alternatives = Mapping[str, Sequence[str]]
 
 
 class EncodedDocument(NamedTuple):
@@ -212,8 +218,17 @@ class Snapshot(Protocol):
         Scores of passages whose encoder is in ``scales`` are mapped by it before the best are chosen.
         """
 
-    def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
-        """The ``k`` live passages with the best BM25 score, among those ``where`` admits."""
+    def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
+        """The ``k`` live passages with the best BM25 score, among those ``where`` admits.
+
+        A passage with one of the names in ``also`` counts nearly as if it had the wording they stand beside.
+        """
+
+    def vocabulary(self, terms: Sequence[str]) -> list[int]:
+        """In how many passages each of these words or character pairs stands, deleted ones perhaps among them."""
+
+    def terms(self, prefix: str) -> list[tuple[str, int]]:
+        """The words that begin with these letters, and in how many passages each stands."""
 
     def fetch(self, rows: Sequence[int]) -> list[StoredPassage]:
         """The passages of these rows, in this order."""

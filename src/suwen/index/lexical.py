@@ -10,15 +10,11 @@ import numpy as np
 import tantivy
 
 from suwen.durable import sync
-from suwen.index.engine import DamagedIndex, Ranking, Rows
+from suwen.index.engine import Alternatives, DamagedIndex, Ranking, Rows
+from suwen.index.lexical_query import LexicalQuery
 from suwen.index.vectors import among
 from suwen.text.segment import bigrams, words
 
-#: How much a matching word weighs beside a matching bigram. nDCG@10 on query-title and consultation search: bigrams
-#: alone 76.4 and 24.4, words alone 77.7 and 23.2, both 78.7 and 25.2 (benchmarks/lexical_weights.py).
-WORD_WEIGHT = 1.0
-#: Distinct terms of a query that are looked up; a pasted page of text would otherwise cost seconds.
-MOST_TERMS = 256
 #: Up to this many admitted rows a filter becomes part of the tantivy query; past it, the ranking is widened.
 _TERM_SET = 2000
 
@@ -112,7 +108,14 @@ class Lexical:
             self._writer = None
 
     def search(
-        self, searcher: tantivy.Searcher, text: str, k: int, admitted: Rows | None, hidden: Rows, last: int
+        self,
+        searcher: tantivy.Searcher,
+        text: str,
+        k: int,
+        admitted: Rows | None,
+        hidden: Rows,
+        last: int,
+        also: Alternatives | None = None,
     ) -> Ranking:
         """The best ``k`` rows by BM25.
 
@@ -123,15 +126,16 @@ class Lexical:
             admitted: Ascending rows a filter lets through, or None for all.
             hidden: Ascending rows that must not come back: tombstones.
             last: The highest row of the caller's moment; tantivy may be a moment ahead.
+            also: Other names for what the query says.
         """
-        query = self._query(text)
+        query, most = LexicalQuery(self._schema, searcher).of(text, also or {})
         if query is None or (admitted is not None and len(admitted) == 0):
-            return Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
+            return Ranking(np.empty(0, np.int64), np.empty(0, np.float32), most)
         if admitted is not None and len(admitted) <= _TERM_SET:
             listed = tantivy.Query.term_set_query(self._schema, "row", admitted.tolist())
             listed = tantivy.Query.boost_query(tantivy.Query.const_score_query(listed, 0.0), 1.0)
             query = tantivy.Query.boolean_query([(tantivy.Occur.Must, query), (tantivy.Occur.Must, listed)])
-        return self._widen(searcher, query, k, admitted, hidden, last)
+        return self._widen(searcher, query, k, admitted, hidden, last)._replace(most=most)
 
     @staticmethod
     def _widen(
@@ -158,11 +162,3 @@ class Lexical:
                 order = np.lexsort((rows, -np.round(scores, 4)))[:k]
                 return Ranking(rows[order], scores[order])
             asked *= 4
-
-    def _query(self, text: str) -> tantivy.Query | None:
-        clauses = []
-        for field, terms, weight in (("words", words(text), WORD_WEIGHT), ("bigrams", bigrams(text), 1.0)):
-            for term in list(dict.fromkeys(terms))[:MOST_TERMS]:
-                one = tantivy.Query.term_query(self._schema, field, term, "freq")
-                clauses.append((tantivy.Occur.Should, tantivy.Query.boost_query(one, weight)))
-        return tantivy.Query.boolean_query(clauses) if clauses else None

@@ -9,7 +9,17 @@ import numpy as np
 
 from suwen.index import lookup
 from suwen.index.counts import fields
-from suwen.index.engine import Progress, Ranking, Rows, Scale, Snapshot, StoredDocument, StoredPassage, Vectors
+from suwen.index.engine import (
+    Alternatives,
+    Progress,
+    Ranking,
+    Rows,
+    Scale,
+    Snapshot,
+    StoredDocument,
+    StoredPassage,
+    Vectors,
+)
 from suwen.index.filters import Where
 from suwen.index.truth import Truth
 from suwen.index.vectors import IN_MEMORY, among, best, products
@@ -65,10 +75,16 @@ class EmbeddedSnapshot(Snapshot):
                 progress(int(rows[-1]), self._view.last_row)
         return kept
 
-    def lexical(self, text: str, k: int, where: Where | None = None) -> Ranking:
+    def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
         view = self._view
         admitted = view.admitted(self._connection, where) if where else None
-        return view.lexical.search(view.searcher, text, k, admitted, view.hidden, view.last_row)
+        return view.lexical.search(view.searcher, text, k, admitted, view.hidden, view.last_row, also or {})
+
+    def vocabulary(self, terms: Sequence[str]) -> list[int]:
+        return [self._view.searcher.doc_freq("bigrams", term) for term in terms]
+
+    def terms(self, prefix: str) -> list[tuple[str, int]]:
+        return list(self._view.searcher.terms_with_prefix("bigrams", prefix))
 
     def fetch(self, rows: Sequence[int]) -> list[StoredPassage]:
         return Truth.fetch(self._connection, rows)

@@ -43,11 +43,13 @@ def rank_deep(
         where: Metadata filter.
     """
     text, _ = check_query(query, 1, 0, mode, WEIGHTS, "scores")
-    vector = None if mode == "lexical" else index.pair.encoder(tier).encode_queries([text], instruction)[0]
     steps = [*(step for step in STEPS if step < most), most]
     with index.engine.snapshot() as snapshot:
-        read = cache(lambda depth: search_legs(snapshot, index.freshness, text, vector, mode, depth, where))
-        places = [(place.row, place.score) for place in islice(ranked(read, WEIGHTS, "scores", steps), most)]
+        asked = index.wordings.of(text, snapshot)
+        vector = None if mode == "lexical" else index.pair.encoder(tier).encode_queries([asked.meant], instruction)[0]
+        unit = index.unit(snapshot, tier, vector)
+        read = cache(lambda depth: search_legs(snapshot, index.freshness, asked, vector, mode, depth, where))
+        places = [(place.row, place.score) for place in islice(ranked(read, WEIGHTS, "scores", unit, steps), most)]
     rows = np.fromiter((row for row, _ in places), dtype=np.int64, count=len(places))
     return Ranking(rows, np.fromiter((score for _, score in places), dtype=np.float32, count=len(places)))
 
@@ -65,4 +67,4 @@ def hits_of(index: Index, rows: Sequence[int], scores: Sequence[float]) -> list[
         items = []
     if len(items) < len(rows):
         raise RankingChanged("documents of these hits were changed or deleted since the ranking was made: rank again")
-    return [as_hit(item, score, ()) for item, score in zip(items, scores, strict=True)]
+    return [as_hit(item, score) for item, score in zip(items, scores, strict=True)]

@@ -1,4 +1,4 @@
-"""Several rankings of the same passages into one: by their scores, as hybrid search does, or by their ranks.
+"""Several rankings of the same passages into one: by what their scores mean, as hybrid search does, or by their ranks.
 
 Pure functions over arrays; what is searched, and how deep, is the retriever's business.
 """
@@ -6,7 +6,7 @@ Pure functions over arrays; what is searched, and how deep, is the retriever's b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,96 +15,84 @@ from suwen.index.engine import Ranking, Rows
 
 #: What rankings are fused by.
 Fusion = Literal["scores", "ranks"]
-#: The place whose score counts as nothing. The dense leg's best share is about the same whether that is place 20, 50 or
-#: 200 (a static pair's: 0.4 to 0.45), so a larger collection, whose 200th hit is nearer to its first, needs no other
-#: weight; 200 measured best, if by little (benchmarks/hybrid_fusion.py).
+#: How deep each leg is read before its passages are fused.
 DEPTH = 200
 #: The constant of reciprocal rank fusion, as published.
 CONSTANT = 60
-#: Weight of each leg of hybrid search: with the default pair a dense share of 0.6 to 0.9 is ahead of both legs on every
-#: development task, and equal weights are behind the dense leg on two (benchmarks/hybrid_fusion.py).
-WEIGHTS: Mapping[str, float] = {"dense": 2.0, "lexical": 1.0}
-#: What a passage scores that a leg could never return: for BM25 one that shares no term with the query. With vectors
-#: every passage has a place.
-FLOORS: Mapping[str, float | None] = {"dense": None, "lexical": 0.0}
+#: Weight of each leg of hybrid search. With the default pair a lexical weight of 0.3 to 0.5 beside a dense one of 1 is
+#: ahead of the fusion before it with either tier; `l6` is best at 0.4, `static` at 0.6 (docs/results/search.md).
+WEIGHTS: Mapping[str, float] = {"dense": 2.5, "lexical": 1.0}
+#: The power of the share that a BM25 score has of the most its query could score: half of a question's words say more
+#: than half of what all of them do. Plain shares measured 0.3 points worse with `l6` (docs/results/search.md).
+POWER = 0.6
 # tantivy's sums of terms differ in the last bits from one segment to another: equal passages must stay equal.
 _DIGITS = 5
 
 Values = npt.NDArray[np.float64]
 
 
-class Leg(NamedTuple):
-    """A ranking that takes part in a fusion.
-
-    Attributes:
-        ranking: Rows best first, with their scores.
-        weight: How much it counts beside the others.
-        floor: What a passage scores that the ranking could never hold, whatever its length; None where there is none.
-    """
-
-    ranking: Ranking
-    weight: float = 1.0
-    floor: float | None = None
-
-
 def fuse_hybrid(
-    legs: Mapping[str, Ranking], k: int, weights: Mapping[str, float] = WEIGHTS, fusion: Fusion = "scores"
+    legs: Mapping[str, Ranking],
+    k: int,
+    weights: Mapping[str, float] = WEIGHTS,
+    fusion: Fusion = "scores",
+    unit: float = 1.0,
 ) -> Ranking:
     """The legs of hybrid search, ``dense`` and ``lexical``, as one; a leg without a weight takes no part."""
     used = {name: float(weights[name]) for name in legs if weights.get(name, 0.0) > 0}
     if fusion == "ranks":
         return reciprocal_rank_fusion([(legs[name].rows, weight) for name, weight in used.items()], k)
-    return score_fusion([Leg(legs[name], weight, FLOORS[name]) for name, weight in used.items()], k)
+    return score_fusion({name: legs[name] for name in used}, used, k, unit)
 
 
-def relative(ranking: Ranking, floor: float | None = None, depth: int = DEPTH) -> tuple[Values, float]:
-    """Scores on the query's own scale: the best is 1, the one at place ``depth`` is 0, deeper ones fall below.
+def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float]:
+    """What a leg's scores are worth in absolute terms, and what a passage is that the leg did not return.
 
-    Of a ranking that ends before ``depth``, 0 is the floor, or the last score where there is none.
+    A cosine is worth itself (``unit`` is 1); an inner product, which grows with the lengths of vectors, is counted in
+    what off-topic questions find. A BM25 score is worth its share of the most that its query could score, to the
+    power of :data:`POWER`: the best of a bad lot stays low, and the only passage with a rare word stands high.
 
-    Returns:
-        A value per row, and the value of a passage that is not in the ranking: no higher than its last.
-
-    >>> relative(Ranking(np.array([4, 2, 9]), np.array([0.9, 0.8, 0.5], np.float32)))
-    (array([1.  , 0.75, 0.  ]), 0.0)
+    >>> values("lexical", Ranking(np.array([4, 2]), np.array([32.0, 1.0], np.float32), most=32.0))
+    (array([1.   , 0.125]), 0.0)
     """
     scores = ranking.scores.astype(np.float64)
     if not len(scores):
         return scores, 0.0
-    best, last = scores[0], scores[min(depth, len(scores)) - 1]
-    zero = floor if floor is not None and len(scores) < depth else last
-    values = (scores - zero) / (best - zero) if best > zero else (scores >= best).astype(np.float64)
-    values = np.round(values, _DIGITS)
-    return values, min(float(values[-1]), 0.0)
+    if leg == "lexical":
+        shares = np.clip(scores / max(ranking.most or float(scores[0]), 1e-9), 0.0, 1.0)
+        found = np.round(shares**POWER, _DIGITS)
+        # A list that ended by itself has every passage with a word of the query.
+        return found, float(found[-1]) if len(scores) >= DEPTH else 0.0
+    found = np.round(scores / unit, _DIGITS)
+    return found, float(found[-1])
 
 
-def score_fusion(legs: Sequence[Leg], k: int, depth: int = DEPTH) -> Ranking:
-    """Fuse rankings by the weighted mean of their :func:`relative` scores.
-
-    Two encoders may score on scales that have nothing in common, and so may two queries of one BM25: what is compared
-    is how far a passage falls behind the query's best, which ranks alone would not tell.
+def score_fusion(legs: Mapping[str, Ranking], weights: Mapping[str, float], k: int, unit: float = 1.0) -> Ranking:
+    """Fuse rankings by the weighted mean of their absolute :func:`values`.
 
     Args:
         legs: The rankings, of the same moment of the index.
+        weights: How much each counts.
         k: How many to keep.
-        depth: The place whose score counts as nothing.
+        unit: What the dense leg's scores are counted in.
 
     Returns:
-        Rows by falling score, 1 where every leg has a row first; equal scores in ascending row order.
+        Rows by falling score; equal scores in ascending row order.
 
     >>> dense = Ranking(np.array([7, 3, 5]), np.array([0.9, 0.8, 0.4], np.float32))
-    >>> lexical = Ranking(np.array([3, 9]), np.array([12.0, 6.0], np.float32))
-    >>> score_fusion([Leg(dense), Leg(lexical, floor=0.0)], k=2)
-    Ranking(rows=array([3, 7]), scores=array([0.9, 0.5], dtype=float32))
+    >>> lexical = Ranking(np.array([3, 9]), np.array([16.0, 4.0], np.float32), most=16.0)
+    >>> fused = score_fusion({"dense": dense, "lexical": lexical}, {"dense": 1.0, "lexical": 1.0}, k=2)
+    >>> fused.rows, fused.scores.round(3)
+    (array([3, 7]), array([0.9 , 0.45], dtype=float32))
     """
-    every = _rows([leg.ranking.rows for leg in legs])
+    every = _rows([leg.rows for leg in legs.values()])
     scores = np.zeros(len(every))
-    whole = sum(leg.weight for leg in legs)
-    for leg in legs:
-        values, missing = relative(leg.ranking, leg.floor, depth)
+    whole = sum(weights[name] for name in legs)
+    for name, leg in legs.items():
+        found, missing = values(name, leg, unit)
         column = np.full(len(every), missing)
-        column[np.searchsorted(every, leg.ranking.rows)] = values
-        scores += leg.weight / whole * column
+        column[np.searchsorted(every, leg.rows)] = found
+        scores += weights[name] / whole * column
     return _best(every, scores, k)
 
 

@@ -12,10 +12,12 @@ from suwen.choices import Mode as Mode
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking, Snapshot, StoredPassage
 from suwen.index.filters import Where
+from suwen.retrieve.folding import Content, first_of_each, is_name
 from suwen.retrieve.freshness import Freshness
-from suwen.retrieve.fuse import CONSTANT, DEPTH, FLOORS, Fusion, fuse_hybrid, relative
+from suwen.retrieve.fuse import CONSTANT, DEPTH, Fusion, fuse_hybrid, values
 from suwen.retrieve.highlight import Marker
 from suwen.retrieve.results import Explanation, Hit, Leg
+from suwen.retrieve.wording import Wording
 from suwen.text.clean import clean
 
 #: The deepest position that can be asked for: ``offset + k``.
@@ -68,14 +70,20 @@ def check_query(
 
 
 def search_legs(
-    snapshot: Snapshot, freshness: Freshness, text: str, vector: Any, mode: str, depth: int, where: Where | None
+    snapshot: Snapshot,
+    freshness: Freshness,
+    asked: Wording,
+    vector: Any,
+    mode: str,
+    depth: int,
+    where: Where | None,
 ) -> dict[str, Ranking]:
     """What each leg of a mode finds, down to a depth."""
     legs = {}
     if mode != "lexical":
         legs["dense"] = freshness.dense(snapshot, vector, depth, where)
     if mode != "dense":
-        legs["lexical"] = snapshot.lexical(text, depth, where)
+        legs["lexical"] = snapshot.lexical(asked.text, depth, where, asked.also)
     return legs
 
 
@@ -83,6 +91,7 @@ def ranked(
     read: Callable[[int], dict[str, Ranking]],
     weights: Mapping[str, float],
     fusion: Fusion,
+    unit: float = 1.0,
     steps: Sequence[int] = STEPS,
 ) -> Iterator[Ranked]:
     """The fused ranking, best first, reading the legs deeper as more of it is asked for.
@@ -93,7 +102,7 @@ def ranked(
     given: set[int] = set()
     for depth in steps:
         legs = read(depth)
-        fused = fuse_hybrid(legs, 2 * depth, weights, fusion) if len(legs) > 1 else next(iter(legs.values()))
+        fused = fuse_hybrid(legs, 2 * depth, weights, fusion, unit) if len(legs) > 1 else next(iter(legs.values()))
         whole = depth == steps[-1] or all(len(leg.rows) < depth for leg in legs.values())
         for row, score in zip(fused.rows.tolist(), fused.scores.tolist(), strict=True):
             if not whole and len(given) >= depth // 2:
@@ -105,32 +114,65 @@ def ranked(
             return
 
 
+#: Rows looked at together for what is the same: a page is cut from such pieces, so that it does not depend on its size.
+_PIECE = 32
+
+
+class Placed(NamedTuple):
+    """A passage on a page: its place in the ranking, and the ids of others that say the same."""
+
+    item: StoredPassage
+    place: Ranked
+    same: tuple[str, ...] = ()
+
+
 def cut_page(
-    snapshot: Snapshot, ranked: Iterator[Ranked], offset: int, k: int, per_document: bool
-) -> list[tuple[StoredPassage, Ranked]]:
-    """The passages from ``offset`` on; with ``per_document``, offsets count documents."""
-
-    def fetched(part: list[Ranked]) -> Iterator[tuple[StoredPassage, Ranked]]:
-        # By row: where an engine's moment does not hold still, a passage may be gone by now.
-        places = {place.row: place for place in part}
-        return ((item, places[item.row]) for item in snapshot.fetch(list(places)))
-
-    if not per_document:
-        return list(fetched(list(islice(ranked, offset, offset + k))))
-    kept: dict[str, tuple[StoredPassage, Ranked]] = {}
-    while len(kept) < offset + k and (part := list(islice(ranked, 64))):
-        for item, place in fetched(part):
-            kept.setdefault(item.passage.document_id, (item, place))
+    snapshot: Snapshot,
+    ranked: Iterator[Ranked],
+    offset: int,
+    k: int,
+    per_document: bool,
+    *,
+    fold: bool = False,
+    question: bool = False,
+) -> list[Placed]:
+    """The passages from ``offset`` on; with ``per_document``, offsets count documents; with ``fold``, one of each."""
+    kept: dict[str, Placed] = {}
+    while len(kept) < offset + k and (part := list(islice(ranked, _PIECE))):
+        for placed in _arranged(_fetched(snapshot, part), fold, question):
+            passage = placed.item.passage
+            kept.setdefault(passage.document_id if per_document else passage.id, placed)
     return list(kept.values())[offset : offset + k]
 
 
-def as_hit(item: StoredPassage, score: float, marker: Marker | None = None) -> Hit:
+def _fetched(snapshot: Snapshot, part: list[Ranked]) -> list[Placed]:
+    # By row: where an engine's moment does not hold still, a passage may be gone by now.
+    places = {place.row: place for place in part}
+    return [Placed(item, places[item.row]) for item in snapshot.fetch(list(places))]
+
+
+def _arranged(found: list[Placed], fold: bool, question: bool) -> list[Placed]:
+    """One of each, and under a question the bare names last."""
+    if fold:
+        groups = first_of_each([Content(one.item, one.place.score) for one in found])
+        places = {one.item.row: one for one in found}
+        found = [
+            places[first.item.row]._replace(same=tuple(other.item.passage.id for other in others))
+            for first, *others in groups
+        ]
+    return sorted(found, key=lambda one: is_name(one.item)) if question else found
+
+
+def as_hit(
+    item: StoredPassage, score: float, confidence: float = 0.0, marker: Marker | None = None, same: Sequence[str] = ()
+) -> Hit:
     """A passage as callers see it, with what a marker finds in it."""
     passage = item.passage
     return Hit(
         id=passage.id,
         document_id=passage.document_id,
         score=round(float(score), 6),
+        confidence=round(confidence, 3),
         title=passage.title,
         text=passage.text,
         start=passage.start,
@@ -139,6 +181,7 @@ def as_hit(item: StoredPassage, score: float, marker: Marker | None = None) -> H
         highlights=marker.marks(passage.text) if marker else (),
         encoder=item.encoder,
         title_terms=marker.terms(passage.title) if marker else (),
+        same=tuple(same),
     )
 
 
@@ -150,6 +193,7 @@ def why(
     tier: str | None,
     weights: Mapping[str, float],
     fusion: Fusion,
+    unit: float = 1.0,
 ) -> Explanation:
     """Where either leg put a hit, and what the fusion made of that."""
 
@@ -158,7 +202,7 @@ def why(
         if not places:
             return None
         place = places[0]
-        by_score = relative(legs[name], FLOORS[name])[0][place]
+        by_score = values(name, legs[name], unit)[0][place]
         value = float(by_score) if fusion == "scores" else 1 / (CONSTANT + place + 1)
         return Leg(place + 1, round(float(legs[name].scores[place]), 6), round(value, 6))
 

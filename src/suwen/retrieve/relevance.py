@@ -8,7 +8,8 @@ vectors have lengths of their own, scores also grow with the query's, which says
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -19,24 +20,30 @@ import numpy as np
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import Space
 from suwen.index.engine import Ranking, Vectors
+from suwen.retrieve.fuse import DEPTH, fuse_hybrid, values
 
-#: How far above the off-topic questions the best hits must stand, in deviations, mean over the legs that were searched:
-#: as high as keeps 57 of the bundled sample's 60 queries with either tier of the default pair, whoever encoded the
-#: documents. It then turns away 5 or 6 of 8 questions from outside medicine that played no part in setting it
-#: (tests/retrieve/test_relevance.py).
-STANDS_OUT = 0.8
+#: Of each mode, how a height becomes a confidence: slope and the height of one half, of a logistic curve. Fitted on the
+#: open questions of tests/data/questions; how they hold on others is plotted in docs/results/search.md.
+CURVES: Mapping[str, tuple[float, float]] = {"hybrid": (0.47, 3.27), "dense": (0.57, 2.34), "lexical": (0.64, 1.78)}
+#: The least confidence of a first hit that counts as an answer. Below a half: what a question costs that is turned away
+#: though it has an answer is more than what a page of poor hits costs.
+ANSWERS = 0.4
 #: The least deviation that counts, for an index where the off-topic questions hardly differ.
-_LEAST = {"dense": 0.01, "lexical": 1.0}
+_LEAST = {"dense": 0.01, "lexical": 0.05, "hybrid": 0.01}
 #: The scale of passages by several encoders that cannot be compared yet: for a while, any measure will do.
 MIXED = "?"
 
 
 @dataclass(frozen=True)
 class Null:
-    """What off-topic questions find in an index: for each leg the median and the deviation of their best scores."""
+    """What off-topic questions find in an index: the median and the deviation of their best values.
+
+    Values are those of :func:`suwen.retrieve.fuse.values`, for each leg and for both fused.
+    """
 
     dense: tuple[float, float]
     lexical: tuple[float, float]
+    hybrid: tuple[float, float]
     #: The index's highest row at the time; once it has grown by half, the null is measured again.
     rows: int
     #: Whose scores the dense ones were: a tier's documents score higher than the document encoder's.
@@ -48,10 +55,15 @@ class Null:
         """Whether it still fits an index of this size, whose dense scores are on this scale."""
         return self.rows > 0 and rows <= 1.5 * self.rows and scale in (self.scale, MIXED)
 
-    def height(self, leg: str, score: float) -> float:
-        """How many deviations a best score stands above the off-topic ones."""
-        median, deviation = self.dense if leg == "dense" else self.lexical
-        return (score - median) / max(deviation, _LEAST[leg])
+    def height(self, of: str, value: float) -> float:
+        """How many deviations a value stands above the best of off-topic questions: of a leg, or of both fused."""
+        median, deviation = {"dense": self.dense, "lexical": self.lexical, "hybrid": self.hybrid}[of]
+        return (value - median) / max(deviation, _LEAST[of])
+
+    def confidence(self, mode: str, value: float) -> float:
+        """How likely a passage of this value is to help."""
+        slope, half = CURVES[mode]
+        return 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, slope * (self.height(mode, value) - half)))))
 
     def to_json(self) -> str:
         """As the index remembers it."""
@@ -63,7 +75,10 @@ class Null:
         fields = json.loads(text)
         scale = str(fields.get("scale", MIXED))
         unit = float(fields.get("unit", 1.0))
-        return cls(tuple(fields["dense"]), tuple(fields["lexical"]), int(fields["rows"]), scale, unit)
+        if "hybrid" not in fields:  # by an earlier version, in scores that say nothing here: measured again
+            return cls((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0)
+        both = tuple(fields["hybrid"])
+        return cls(tuple(fields["dense"]), tuple(fields["lexical"]), both, int(fields["rows"]), scale, unit)
 
 
 def measure_null(
@@ -86,10 +101,15 @@ def measure_null(
     """
     probes = off_topic()
     vectors = encoder.encode_queries(probes)
-    nearest = [_top(dense(vector, 1)) / query_length(vector, space) for vector in vectors]
-    best = [_top(lexical(probe, 1)) for probe in probes]
-    unit = 1.0 if space.normalise else float(np.median(np.abs(nearest))) or 1.0
-    return Null(_summary([score / unit for score in nearest]), _summary(best), rows, scale, unit)
+    lengths = [query_length(vector, space) for vector in vectors]
+    nearest = [dense(vector, DEPTH) for vector in vectors]
+    best = [_top(ranking) / length for ranking, length in zip(nearest, lengths, strict=True)]
+    unit = 1.0 if space.normalise else float(np.median(np.abs(best))) or 1.0
+    found = []
+    for probe, ranking, length in zip(probes, nearest, lengths, strict=True):
+        found.append(_values({"dense": ranking, "lexical": lexical(probe, DEPTH)}, unit * length))
+    summaries = (_summary([value[name] for value in found]) for name in ("dense", "lexical", "hybrid"))
+    return Null(*summaries, rows, scale, unit)
 
 
 def query_length(vector: Vectors | None, space: Space) -> float:
@@ -105,12 +125,27 @@ def judge(legs: Mapping[str, Ranking], null: Null, length: float = 1.0) -> tuple
         null: What off-topic questions find.
         length: Of the query's vector, see :func:`query_length`.
     """
-    units = {"dense": length * null.unit, "lexical": 1.0}
-    scored = {name: _top(ranking) / units[name] for name, ranking in legs.items()}
-    heights = {name: round(null.height(name, score), 2) for name, score in scored.items()}
+    best = _values(legs, length * null.unit)
+    mode = "hybrid" if len(legs) > 1 else next(iter(legs))
+    heights = {name: round(null.height(name, best[name]), 2) for name in legs}
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights
-    return float(np.mean(list(heights.values()))) >= STANDS_OUT, heights
+    return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights
+
+
+def confidences(legs: Mapping[str, Ranking], rows: Sequence[int], null: Null, unit: float) -> list[float]:
+    """How likely each of these rows is to help; what no leg holds counts as its last."""
+    mode = "hybrid" if len(legs) > 1 else next(iter(legs))
+    fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit)
+    worth = dict(zip(fused.rows.tolist(), fused.scores.tolist(), strict=True))
+    least = float(fused.scores[-1]) if len(fused.scores) else 0.0
+    return [null.confidence(mode, worth.get(row, least)) for row in rows]
+
+
+def _values(legs: Mapping[str, Ranking], unit: float) -> dict[str, float]:
+    """The best value of each leg and, where there are two, of both fused."""
+    found = {name: float(values(name, leg, unit)[0].max(initial=0.0)) for name, leg in legs.items()}
+    return found if len(legs) == 1 else {**found, "hybrid": _top(fuse_hybrid(legs, 1, unit=unit))}
 
 
 @cache

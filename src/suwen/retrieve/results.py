@@ -31,7 +31,8 @@ class Leg:
     #: Cosine or inner product, as the space has it (of a fresh passage on the scale of encoded ones: see
     #: :mod:`suwen.retrieve.freshness`), or BM25.
     score: float
-    #: What the fusion made of it: by scores 1 for the query's best and 0 for its 200th, by ranks 1 / (60 + rank).
+    #: What the fusion made of it: by scores the cosine itself, and for BM25 its share of the most its query could
+    #: score, to the power of 0.6; by ranks 1 / (60 + rank).
     value: float
 
 
@@ -70,6 +71,10 @@ class Hit:
     encoder: str = ""
     #: With highlights: the stretches of the title that match the query's words, as offsets into it.
     title_terms: tuple[tuple[int, int], ...] = ()
+    #: How likely it is that the passage helps, from 0 to 1: see :mod:`suwen.retrieve.relevance`.
+    confidence: float = 0.0
+    #: Passages that say the same in nearly the same words, and that this hit stands for.
+    same: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ class Results:
     hits: tuple[Hit, ...]
     mode: str
     tier: str | None
-    #: False when nothing in the index seems to answer: the hits are then the nearest there is, not answers.
+    #: False when nothing in the index seems to answer: the hits are then the nearest there is, not answers. True just
+    #: where the best confidence is at least 0.4.
     relevant: bool
     #: What ``relevant`` was decided on.
     evidence: dict[str, float] = field(default_factory=dict)
@@ -109,6 +115,8 @@ class Results:
     notes: tuple[str, ...] = ()
     #: The values of the fields asked for, counted among the best documents found.
     facets: dict[str, Facet] = field(default_factory=dict)
+    #: Other names that were searched for beside what was typed, and words whose spelling was set right.
+    also_searched: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

@@ -34,6 +34,7 @@ from suwen.index.engine import (
 from suwen.index.filters import Where
 from suwen.index.opening import Address, create_engine, index_exists, open_engine
 from suwen.retrieve.facets import look_over
+from suwen.retrieve.folding import is_question
 from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import WEIGHTS, Fusion
 from suwen.retrieve.highlight import Marker
@@ -48,8 +49,9 @@ from suwen.retrieve.ingest import (
     kept_tier,
 )
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
-from suwen.retrieve.relevance import Null, judge, measure_null, query_length
+from suwen.retrieve.relevance import Null, confidences, judge, measure_null, query_length
 from suwen.retrieve.results import Results
+from suwen.retrieve.wording import Wording, Wordings
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
@@ -65,6 +67,7 @@ class Index(AbstractContextManager["Index"]):
             raise SpaceMismatch(engine.space, pair.space.id, needed_name=needed_name, got_name=pair.name)
         self.engine, self.pair = engine, pair
         self.freshness = Freshness(engine, pair)
+        self.wordings = Wordings(engine)
         self._nulls: dict[str, Null] = {}
         self._measuring = threading.Lock()
 
@@ -259,6 +262,8 @@ class Index(AbstractContextManager["Index"]):
         explain: bool = False,
         weights: Mapping[str, float] = WEIGHTS,
         fusion: Fusion = "scores",
+        synonyms: bool = True,
+        fold: bool = True,
     ) -> Results:
         """Find the passages that answer a query.
 
@@ -277,33 +282,46 @@ class Index(AbstractContextManager["Index"]):
             explain: Say of each hit where either leg put it.
             weights: How much each leg counts in ``hybrid``.
             fusion: What the legs of ``hybrid`` are fused by, see :mod:`suwen.retrieve.fuse`.
+            synonyms: Search for other names of what the query mentions too, and set its spelling right: see
+                :mod:`suwen.retrieve.wording`.
+            fold: Show one of several passages that say the same, see :mod:`suwen.retrieve.folding`.
         """
         started = time.perf_counter()
         text, notes = check_query(query, k, offset, mode, weights, fusion)
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
-        vector = None if encoder is None else encoder.encode_queries([text], instruction)[0]
-        encoded = time.perf_counter()
         with self.engine.snapshot() as snapshot:
-            read = cache(lambda depth: search_legs(snapshot, self.freshness, text, vector, mode, depth, where))
-            ordered, counted = look_over(snapshot, ranked(read, weights, fusion), k, sort, facets)
-            page = cut_page(snapshot, ordered, offset, k, per_document)
-            searched = time.perf_counter()
+            asked = self.wordings.of(text, snapshot) if synonyms else Wording(text, text, {})
+            vector = None if encoder is None else encoder.encode_queries([asked.meant], instruction)[0]
+            encoded = time.perf_counter()
             null = self._null(snapshot, tier or self.pair.default_tier)
-            relevant, evidence = judge(read(STEPS[0]), null, query_length(vector, self.pair.space))
+            length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
+            read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
+            order, counted = look_over(snapshot, ranked(read, weights, fusion, unit), k, sort, facets)
+            question = sort is None and mode == "hybrid" and is_question(text)
+            page = cut_page(snapshot, order, offset, k, per_document, fold=fold, question=question)
+            searched = time.perf_counter()
+            relevant, evidence = judge(read(STEPS[0]), null, length)
+            sure = confidences(read(STEPS[0]), [one.place.row for one in page], null, unit)
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
         marker = Marker(text, reader) if highlights else None
-        hits = tuple(as_hit(item, place.score, marker) for item, place in page)
+        hits = tuple(
+            as_hit(one.item, one.place.score, likely, marker, one.same) for one, likely in zip(page, sure, strict=True)
+        )
         if explain:
-            tier_name = encoder.name if encoder else None
+            told = partial(why, mode=mode, space=self.pair.space.id, tier=encoder.name if encoder else None)
+            told = partial(told, weights=weights, fusion=fusion, unit=unit)
             hits = tuple(
-                replace(hit, explanation=why(item, place.legs, mode, self.pair.space.id, tier_name, weights, fusion))
-                for hit, (item, place) in zip(hits, page, strict=True)
+                replace(hit, explanation=told(one.item, one.place.legs)) for hit, one in zip(hits, page, strict=True)
             )
         ended = time.perf_counter()
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
         used = encoder.name if encoder else None
-        return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted)
+        return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted, asked.told)
+
+    def unit(self, snapshot: Snapshot, tier: str | None, vector: Any) -> float:
+        """What a dense score of one query is worth beside words: see :mod:`suwen.retrieve.fuse`."""
+        return self._null(snapshot, tier or self.pair.default_tier).unit * query_length(vector, self.pair.space)
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""

@@ -54,6 +54,8 @@ class HitShape(PassageShape):
 
     document_id: str
     score: float
+    confidence: float = Field(description="How likely the passage is to help, from 0 to 1.")
+    same: list[str] = Field(description="Passages that say the same, which this hit stands for.")
     title: str
     metadata: dict[str, Any]
     highlights: list[Highlight]
@@ -73,6 +75,7 @@ class SearchAnswer(BaseModel):
     timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`.")
     notes: list[str]
     facets: dict[str, Facet] = Field(description="By field asked for, its values among the documents of the best hits.")
+    also_searched: list[str] = Field(description="Other names and corrected words that were searched for too.")
     index: str
     request_id: str
 
@@ -158,6 +161,8 @@ SEARCHED = {
             "id": "note-7#0",
             "document_id": "note-7",
             "score": 0.731,
+            "confidence": 0.86,
+            "same": [],
             "title": "肾结石",
             "text": "尿液pH值可以提示结石成分。",
             "start": 0,
@@ -177,6 +182,7 @@ SEARCHED = {
     "timings": {"encode": 7.1, "search": 0.9, "total": 8.2},
     "notes": [],
     "facets": {"department": {"values": [{"value": "泌尿外科", "count": 12}], "more": 0, "missing": 1}},
+    "also_searched": ["kidney stone"],
     "index": "notes",
     "request_id": "5d1c0f3e9a7b2468",
 }

@@ -14,10 +14,11 @@ from suwen.retrieve.deep_ranking import hits_of, rank_deep
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SEARCHED, HitShape, answered, json_answer
 from suwen.service.direct_route import DirectRoute
+from suwen.service.filter_checks import Filter
 from suwen.service.keys import needs
 from suwen.service.places import ASKER
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import Asked, Filter, check_index, check_length, check_tier
+from suwen.service.request_checks import Asked, check_index, check_length, check_tier
 from suwen.service.request_log import note
 from suwen.service.search_cursors import Cursor
 from suwen.service.served_index import holder_of, served_of

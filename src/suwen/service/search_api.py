@@ -63,6 +63,8 @@ class Search(Asked):
     per_document: bool = Field(default=False, description="At most one hit of each document.")
     highlights: bool = Field(default=False, description="Mark the sentences that match.")
     explain: bool = Field(default=False, description="Say of each hit where either leg put it.")
+    all: bool = Field(default=False, description="Show passages that say the same one by one, not folded into one hit.")
+    synonyms: bool = Field(default=True, description="Search for other names too, and set the spelling right.")
     index: str | None = Field(default=None, description="The index's name, to be sure it is this one.")
 
 
@@ -129,6 +131,8 @@ def _search(index: Index, asked: Search) -> dict[str, Any]:
         per_document=asked.per_document,
         highlights=asked.highlights,
         explain=asked.explain,
+        fold=not asked.all,
+        synonyms=asked.synonyms,
     )
     # vars() and not asdict(): orjson writes what is inside as it is, and copying ten hits costs more than finding them.
     hits = [{**vars(hit), "state": state(index.pair, hit.encoder)} for hit in results.hits]

@@ -105,6 +105,11 @@ def _loaded() -> Jieba:
 
     # The one that comes with the import: another would read the dictionary a second time.
     jieba: Jieba = rjieba._DEFAULT_JIEBA
-    for word in _MEDICAL.read_text(encoding="utf-8").split():
-        jieba.add_word(fold(word), None, None)
+    for word in medical_words():
+        jieba.add_word(word, None, None)
     return jieba
+
+
+def medical_words() -> list[str]:
+    """The words of medicine that are added to the dictionary, folded."""
+    return [fold(word) for word in _MEDICAL.read_text(encoding="utf-8").split()]

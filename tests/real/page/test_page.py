@@ -21,7 +21,7 @@ def test_a_search_shows_hits_with_marks_metadata_scores_state_and_times(tab, add
     expected = api(address, query="血压高头晕吃什么药", k=10, highlights=True)["hits"]
     assert tab.texts(".hit h2") == [hit["title"] for hit in expected]
     assert tab.texts(".hit .text") == [hit["text"] for hit in expected]
-    assert tab.texts(".hit .score b") == [f"{hit['score']:.3f}" for hit in expected]
+    assert tab.texts(".hit .score b") == [f"{hit['confidence']:.2f}" for hit in expected]
     assert tab.texts(".hit:first-child .meta .name")[:5] == list(expected[0]["metadata"])
     assert set(tab.texts(".hit .badge")) == {"Encoded"}
     assert re.search(r"encode [\d.]+.*search [\d.]+", tab.text(".latency"))
@@ -98,7 +98,7 @@ def test_why_a_hit_is_there(tab, address):
     tab.until("document.querySelector('.why table')")
     cells = tab.texts(".why[open] tbody tr:first-child td")
     dense = told["explanation"]["dense"]
-    assert cells[:4] == [str(dense["rank"]), f"{dense['score']:.3f}", f"{dense['value']:.3f}", "2.0"]
+    assert cells[:4] == [str(dense["rank"]), f"{dense['score']:.3f}", f"{dense['value']:.3f}", "2.5"]
     shares = [float(text) for text in tab.texts(".why[open] td.share")]
     assert sum(shares) == pytest.approx(told["score"], abs=0.002)
     assert told["explanation"]["space"] in tab.text(".why[open] .origin")

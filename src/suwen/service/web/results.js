@@ -58,6 +58,7 @@ export function list(answer, state, size, actions) {
 
 function warnings(answer, state, shown) {
   const found = (answer.notes || []).map((text) => notice("calm", say("note"), inOurWords(text)));
+  if (answer.also_searched?.length) found.push(notice("calm", say("also"), answer.also_searched.join(" · ")));
   if (!shown) {
     const why = state.page > 1 ? "results.none.more" : state.filters.length ? "results.none.filters" : "results.none";
     found.push(notice("calm", say(why), ""));

@@ -1,0 +1,193 @@
+"""What else a query could have said: other names of what it mentions, its misspelt words set right. Searches nothing.
+
+Names come from the list of the package and from one of the index's own, :data:`FILE`; spelling from the names known and
+from the index's own words. What is added is searched for beside what was typed, and told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from suwen.index.engine import Engine, Snapshot
+from suwen.text.fold import fold
+from suwen.text.homophones import sound_alike
+from suwen.text.question import subject
+from suwen.text.segment import bigrams, medical_words
+from suwen.text.synonyms import Mention, Synonyms, shipped
+
+#: The index's own list, kept beside its data; read again when it has changed.
+FILE = "synonyms.txt"
+#: Latin words shorter than this are abbreviations as often as not, and never set right.
+_SHORTEST = 5
+#: From this length on, two letters may be wrong.
+_LONG = 8
+#: Names and phrases of Chinese that a slip is looked up among: shorter ones lie too close to others.
+_HAN_LENGTHS = range(3, 8)
+_HAN_RUN = re.compile("[\u4e00-\u9fff]+")
+_LATIN = re.compile(r"(?<![a-z0-9])[a-z]+(?![a-z0-9])")
+
+
+class Wording(NamedTuple):
+    """A query as it is searched."""
+
+    #: With misspelt words set right.
+    text: str
+    #: What the encoder reads: brand names and the like by their usual name, which it knows better.
+    meant: str
+    #: Names in the text, and what is searched for beside each.
+    also: Mapping[str, Sequence[str]]
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What was searched for beside what was typed."""
+        return tuple(dict.fromkeys(name for names in self.also.values() for name in names))
+
+
+class Wordings:
+    """The lists of an index, and queries worded by them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._own: tuple[int | None, Synonyms] = (None, Synonyms([]))
+
+    def of(self, text: str, snapshot: Snapshot) -> Wording:
+        """A query with its spelling set right and the other names of what it mentions, where the index has them."""
+        own = self._own_list()
+        wrong = corrections(text, snapshot, own)
+        for typed, right in wrong.items():
+            text = re.sub(re.escape(typed), right, text, flags=re.IGNORECASE)
+        also: dict[str, tuple[str, ...]] = {right: (right,) for right in wrong.values()}
+        meant = text
+        for mention in _mentions(text, own):
+            there = tuple(name for name in mention.names if _is_there(name, snapshot))
+            if there:
+                also[mention.text] = (*also.get(mention.text, ()), *there)
+            usual = next((name for name in mention.names if _same_script(name, mention.text)), None)
+            if usual and fold(usual) in _usual_names() and not _is_there(mention.text, snapshot):
+                meant = meant.replace(mention.text, usual)
+        return Wording(text, meant, also)
+
+    def _own_list(self) -> Synonyms:
+        version = self._engine.blob_version(FILE)
+        if version != self._own[0]:
+            kept = self._engine.get_blob(FILE) or b""
+            self._own = (version, Synonyms.parse(kept.decode("utf-8"), FILE))
+        return self._own[1]
+
+
+def _mentions(text: str, own: Synonyms) -> list[Mention]:
+    """What either list knows; where both do, the index's own."""
+    first = own.mentions(text)
+    taken = {place for mention in first for place in range(mention.start, mention.end)}
+    rest = [one for one in shipped().mentions(text) if not taken & set(range(one.start, one.end))]
+    return first + rest
+
+
+def _is_there(name: str, snapshot: Snapshot) -> bool:
+    return all(snapshot.vocabulary(bigrams(name) or ["\0"]))
+
+
+def _same_script(one: str, other: str) -> bool:
+    return one.isascii() == other.isascii()
+
+
+@cache
+def _usual_names() -> frozenset[str]:
+    return frozenset(fold(name) for group in shipped().groups for name in group[:2])
+
+
+# -- spelling ---------------------------------------------------------------------------------------------------------
+
+
+def corrections(text: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
+    """Words of a query that no passage has, and the one word that each must have been meant for."""
+    folded = subject(text)
+    found = {}
+    for match in _LATIN.finditer(folded):
+        word = match[0]
+        if len(word) >= _SHORTEST and not _known(word, own) and (right := _nearest(word, snapshot)):
+            found[word] = right
+    for run in _HAN_RUN.finditer(folded):
+        found |= _slips(run[0], snapshot, own)
+    return found
+
+
+def _known(word: str, own: Synonyms) -> bool:
+    return bool(own.mentions(word) or shipped().mentions(word))
+
+
+def _nearest(word: str, snapshot: Snapshot) -> str | None:
+    """The word of the index that differs least, the more frequent of two; words keep their first two letters."""
+    if any(snapshot.vocabulary(bigrams(word))):
+        return None
+    reach = 2 if len(word) >= _LONG else 1
+    near = ((distance(word, term, reach), -count, term) for term, count in snapshot.terms(word[:2]) if term.isalpha())
+    best = min((one for one in near if one[0] <= reach), default=None)
+    return best[2] if best else None
+
+
+def distance(one: str, other: str, most: int) -> int:
+    """How many letters must be put in, left out, changed or swapped with their neighbour; ``most + 1`` for more.
+
+    >>> distance("ibuprofin", "ibuprofen", 2), distance("migrane", "migraine", 2), distance("gout", "stroke", 2)
+    (1, 1, 3)
+    """
+    if abs(len(one) - len(other)) > most:
+        return most + 1
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, left in enumerate(one, start=1):
+        older, before, row = before, row, [i]
+        for j, right in enumerate(other, start=1):
+            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
+            if i > 1 and j > 1 and left == other[j - 2] and one[i - 2] == right:
+                least = min(least, older[j - 2] + 1)
+            row.append(least)
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)
+
+
+def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
+    """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
+    found: dict[str, str] = {}
+    taken: set[int] = set()
+    for length in reversed(_HAN_LENGTHS):
+        for start in range(len(run) - length + 1):
+            typed, places = run[start : start + length], range(start, start + length)
+            if taken & set(places) or _known(typed, own):
+                continue
+            if not all(snapshot.vocabulary(bigrams(typed))) and (right := _meant(typed, snapshot)):
+                found[typed] = right
+                taken.update(places)
+    return found
+
+
+def _meant(typed: str, snapshot: Snapshot) -> str | None:
+    """The one name that differs in one character: one that sounds alike, or else the only one there is.
+
+    Two that are as near as each other (普伐他汀, 氟伐他汀) say nothing: a wrong drug is worse than none.
+    """
+    names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
+    alike = {name for name in names if all(a == b or sound_alike(a, b) for a, b in zip(typed, name, strict=True))}
+    likely = alike or names
+    return next(iter(likely)) if len(likely) == 1 and _is_there(*likely, snapshot) else None
+
+
+def _masks(name: str) -> list[str]:
+    return [f"{name[:place]}*{name[place + 1 :]}" for place in range(len(name))]
+
+
+@cache
+def _by_mask() -> dict[str, set[str]]:
+    """Known Chinese names by what is left of them without one character."""
+    found = defaultdict(set)
+    for name in {*shipped().names(), *medical_words()}:
+        if len(name) in _HAN_LENGTHS and _HAN_RUN.fullmatch(name):
+            for mask in _masks(name):
+                found[mask].add(name)
+    return dict(found)

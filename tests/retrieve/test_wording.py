@@ -1,0 +1,99 @@
+"""Other names and spelling, over a small index of its own words; and one of each on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from in_memory import folder_in_memory
+from suwen.corpora.records import Document
+from suwen.encoders.pair import default_pair_path
+from suwen.retrieve.retriever import Index
+from suwen.retrieve.wording import FILE
+
+TEXTS = {
+    "clopidogrel": "放支架后通常需要服用氯吡格雷十二个月，不可自行停药，出现黑便应及时就诊。",
+    "ibuprofen": "布洛芬可能刺激胃黏膜，宜饭后服用，有溃疡者不要使用。",
+    "pressure": "高血压患者常有头晕，应当每天测量并记录。",
+    "migraine": "Ibuprofen early in a migraine attack often helps; avoid taking it on many days.",
+    "asthma": "支气管哮喘夜间多发，吸入激素是控制炎症的基石，患者应当坚持用药并随身携带急救药物。",
+    "statins": "普伐他汀和氟伐他汀都可以降低胆固醇，睡前服用，注意复查肝功能与肌酸激酶水平。",
+    "code": "J45.9 哮喘",
+    "order": "检验单号 LX-20931 的标本溶血，请重新采血后送检，其余项目照常报告即可。",
+}
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Index]:
+    with folder_in_memory() as folder, Index.create(folder / "i", pair=default_pair_path()) as opened:
+        opened.add([Document(id_, text) for id_, text in TEXTS.items()], encoder=opened.pair.encoder("static"))
+        yield opened
+
+
+def first(index: Index, query: str) -> str:
+    return index.search(query, 3, tier="static")[0].document_id
+
+
+def test_a_brand_finds_the_generic_and_says_so(index: Index) -> None:
+    found = index.search("波立维要吃多久", 3, tier="static")
+    assert found[0].document_id == "clopidogrel"
+    assert found.also_searched == ("氯吡格雷",), "only what the index has"
+    assert index.search("波立维要吃多久", 3, tier="static", synonyms=False).also_searched == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "right", "document"),
+    [
+        ("布洛分伤不伤胃", "布洛芬", "ibuprofen"),
+        ("高血亚头晕", "高血压", "pressure"),
+        ("ibuprofin for migrane", "ibuprofen", "migraine"),
+    ],
+)
+def test_slips_are_set_right(index: Index, query: str, right: str, document: str) -> None:
+    found = index.search(query, 3, tier="static")
+    assert right in found.also_searched and found[0].document_id == document
+
+
+def test_a_slip_between_two_drugs_is_left_alone(index: Index) -> None:
+    # 普, 氟, 匹, 洛: each is one character away.
+    assert index.search("浦伐他汀", 3, tier="static").also_searched == ()
+
+
+def test_words_the_index_has_are_never_corrected(index: Index) -> None:
+    assert index.search("stent attack", 3, tier="static").also_searched == ()
+    assert first(index, "LX-20931") == "order"
+
+
+def test_an_index_has_names_of_its_own(index: Index) -> None:
+    assert index.search("大力丸", 3, tier="static").also_searched == ()
+    index.engine.put_blob(FILE, "氯吡格雷, 大力丸\n".encode())
+    assert index.search("大力丸要吃多久", 3, tier="static")[0].document_id == "clopidogrel"
+
+
+def test_a_bare_name_stands_under_an_answer_to_a_question_and_over_it_for_a_name(index: Index) -> None:
+    assert first(index, "哮喘怎么办") == "asthma"
+    assert first(index, "J45.9") == "code"
+
+
+TWINS = {
+    "first": "成人每次服用阿莫西林500毫克，每日三次，疗程七天，青霉素过敏者不能使用，出现皮疹应立即停药并就诊。",
+    "twin": "成人每次服用阿莫西林500毫克，每日三次，疗程七天；青霉素过敏者不能使用，出现皮疹应立即停药并就诊！",
+    "dose": "成人每次服用阿莫西林250毫克，每日三次，疗程七天，青霉素过敏者不能使用，出现皮疹应立即停药并就诊。",
+    "unit": "成人每次服用阿莫西林500微克，每日三次，疗程七天，青霉素过敏者不能使用，出现皮疹应立即停药并就诊。",
+    "negation": "成人每次服用阿莫西林500毫克，每日三次，疗程七天，青霉素过敏者能使用，出现皮疹应立即停药并就诊。",
+    "drug": "成人每次服用阿奇霉素500毫克，每日三次，疗程七天，青霉素过敏者不能使用，出现皮疹应立即停药并就诊。",
+}
+
+
+def test_only_what_differs_in_nothing_that_matters_is_folded() -> None:
+    with folder_in_memory() as folder, Index.create(folder / "i", pair=default_pair_path()) as opened:
+        opened.add([Document(id_, text) for id_, text in TWINS.items()], encoder=opened.pair.encoder("static"))
+        found = opened.search("阿莫西林怎么吃", 10, tier="static")
+        assert {hit.document_id: len(hit.same) for hit in found if hit.same} in ({"first": 1}, {"twin": 1})
+        assert len(found) == 5
+        assert len(opened.search("阿莫西林怎么吃", 10, tier="static", fold=False)) == 6
+        pages = [
+            hit.id for start in (0, 2, 4) for hit in opened.search("阿莫西林怎么吃", 2, offset=start, tier="static")
+        ]
+        assert pages == [hit.id for hit in found]

@@ -1,0 +1,66 @@
+"""The list of names, shipped and parsed: which names a text mentions, and which it leaves open."""
+
+from __future__ import annotations
+
+import pytest
+
+from suwen.text.fold import fold
+from suwen.text.synonyms import BadSynonyms, Synonyms, shipped
+
+
+def test_the_shipped_list_is_large_and_no_name_means_two_things() -> None:
+    names = [fold(name) for group in shipped().groups for name in group]
+    assert len(shipped()) >= 1500
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "typed", "meant"),
+    [
+        ("波立维要吃多久", "波立维", "氯吡格雷"),
+        ("拜新同会不会脚肿", "拜新同", "硝苯地平"),
+        ("络活喜", "络活喜", "氨氯地平"),
+        ("心梗了怎么办", "心梗", "心肌梗死"),
+        ("甲亢能吃海带吗", "甲亢", "甲状腺功能亢进症"),
+        ("PCOS diet", "PCOS", "多囊卵巢综合征"),
+        ("copd inhalers", "copd", "慢性阻塞性肺疾病"),
+        ("波立維", "波立維", "氯吡格雷"),
+    ],
+)
+def test_names_people_use(query: str, typed: str, meant: str) -> None:
+    found = {mention.text: mention.names for mention in shipped().mentions(query)}
+    assert meant in found[typed]
+
+
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        ("AF anticoagulation", "心房颤动"),
+        ("AF 是什么意思", None),
+        ("MS 脱髓鞘 复发", "多发性硬化"),
+        ("MS Excel", None),
+        ("RA 晨僵", "类风湿关节炎"),
+        ("RA in physics", None),
+    ],
+)
+def test_an_ambiguous_abbreviation_waits_for_the_rest_of_the_query(query: str, meant: str | None) -> None:
+    found = [mention for mention in shipped().mentions(query) if mention.text in ("AF", "MS", "RA")]
+    assert [meant in mention.names for mention in found] == ([True] if meant else [])
+
+
+def test_the_longest_name_wins_and_words_are_whole() -> None:
+    own = Synonyms.parse("# names\n心衰, heart failure\n右心衰, right heart failure\nTIA, 小中风\n")
+    assert [mention.text for mention in own.mentions("右心衰和TIA")] == ["右心衰", "TIA"]
+    assert own.mentions("initial") == [] and len(own) == 3
+
+
+def test_two_senses_that_both_fit_are_left_open() -> None:
+    own = Synonyms.parse("甲, A[心 肝]\n乙, A[心]\n")
+    assert own.mentions("A 心") == []
+    assert [mention.names for mention in own.mentions("A 肝")] == [("甲",)]
+
+
+@pytest.mark.parametrize("line", ["alone", "a, b[c", "a,,"])
+def test_a_bad_line_is_named(line: str) -> None:
+    with pytest.raises(BadSynonyms, match=r"mine\.txt, line 2"):
+        Synonyms.parse(f"a, b\n{line}", "mine.txt")
