@@ -77,7 +77,7 @@ def read_book(
     book = clean(about["title"]) or clean(path.stem)
     found = False
     if kind == "pdf":
-        pages = (_page_lines(record) for record in records)
+        pages = (page_lines(record) for record in records)
         for number, blocks in groupby(blocks_of(pages), key=lambda block: block.page):
             found = True
             place: dict[str, Scalar] = {"path": name, "book": book, "page": number}
@@ -104,7 +104,8 @@ def _part(name: str, record: dict[str, str], text: str, kind: str, stem: str) ->
     return Document(name, text, title, {"path": name})
 
 
-def _page_lines(record: dict[str, object]) -> PageLines:
+def page_lines(record: dict[str, object]) -> PageLines:
+    """What a child said of a page."""
     lines = [Line(*line) for line in record["lines"]]  # type: ignore[attr-defined]
     return PageLines(int(record["page"]), float(record["height"]), lines, bool(record.get("scan")))  # type: ignore[call-overload, arg-type]
 

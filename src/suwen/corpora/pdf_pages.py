@@ -9,6 +9,7 @@ import ctypes
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.corpora.files import CorpusError
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from pypdfium2 import PdfDocument, PdfPage
 
-_RUN = re.compile(r"[^\s\x00]+")
+#: pdfium writes a sign of its own for a hyphen at the end of a line, and joins the halves.
+_RUN = re.compile(r"[^\s\x00\x02\ufffe]+[\x02\ufffe]?")
 #: A page with fewer visible characters than this and a picture over this share of it is a scan.
 _FEW, _COVERED = 24, 0.3
 #: Dots per inch of a rendered page, and the most dots: a page may claim to be a mile wide.
@@ -69,7 +71,7 @@ def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) 
     try:
         text_page = page.get_textpage()
         try:
-            words = list(_words(page, text_page))
+            words = _sized(list(_words(page, text_page)))
         finally:
             text_page.close()
         height = float(page.get_height())
@@ -90,7 +92,8 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
     loose, places = pdfium.FS_RECTF(), [ctypes.byref(one) for one in (left, right, bottom, top)]
     text, index = _text(text_page)
     for found in _RUN.finditer(text):
-        first, last = index(found.start()), index(found.end() - 1)
+        word = found[0].replace("\x02", "-").replace("\ufffe", "-")
+        first, last = index(found.start()), index(found.end() - 1 - (word != found[0]))
         if not pdfium.FPDFText_GetLooseCharBox(text_page.raw, first, ctypes.byref(loose)):
             continue
         box = [loose.left, loose.top, loose.right, loose.bottom]
@@ -98,7 +101,20 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
         x0, y0, x1, y1 = _upright(box, width, height, turned)
         if x1 > x0 and y1 > y0:
-            yield Word(found[0], x0, y0, x1, y1, y1 - y0)
+            yield Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
+
+
+def _sized(words: list[Word]) -> list[Word]:
+    """Words with sizes in points: those of their fonts, which may be scaled, brought to the height of most lines.
+
+    Heights alone would do for Latin, but a full stop of a Chinese font is half as high as its characters.
+    """
+    if not words:
+        return []
+    if {word.size for word in words} <= {0.0, 1.0}:
+        return [word._replace(size=word.bottom - word.top) for word in words]
+    scale = median((word.bottom - word.top) / word.size for word in words if word.size > 0)
+    return [word._replace(size=word.size * scale if word.size > 0 else word.bottom - word.top) for word in words]
 
 
 def _text(text_page: Any) -> tuple[str, Any]:

@@ -50,18 +50,30 @@ def _read(engine: Any, picture: Image) -> list[tuple[Word, float]]:
     if result.boxes is None:
         return []
     scale = _HEIGHT / picture.height
+    boxes = np.asarray(result.boxes, dtype=float) * scale
+    boxes = _straightened(boxes)
     found = []
-    for corners, text, certain in zip(result.boxes, result.txts, result.scores, strict=True):
+    for corners, text, certain in zip(boxes, result.txts, result.scores, strict=True):
         if certain >= _CERTAIN and text.strip():
-            xs, ys = sorted(float(x) * scale for x, _ in corners), sorted(float(y) * scale for _, y in corners)
-            # The means of both sides: a line that rises is not as high as its corners say.
-            top, bottom = (ys[0] + ys[1]) / 2, (ys[2] + ys[3]) / 2
-            tilt = abs(float(corners[1][1] - corners[0][1])) * scale
-            size = max(1.0, bottom - top - tilt)
-            middle = (top + bottom) / 2
-            word = Word(text.strip(), xs[0], middle - size / 2, xs[3], middle + size / 2, size)
-            found.append((word, float(certain)))
+            left, right = float(corners[[0, 3], 0].mean()), float(corners[[1, 2], 0].mean())
+            top, bottom = float(corners[[0, 1], 1].mean()), float(corners[[2, 3], 1].mean())
+            found.append((Word(text.strip(), left, top, right, bottom, max(1.0, bottom - top)), float(certain)))
+    found.sort(key=lambda one: (one[0].top + one[0].bottom, one[0].left))
     return found
+
+
+def _straightened(boxes: Any) -> Any:
+    """The corners of the boxes as they would be, had the page not lain askew: by the slope of most long lines."""
+    import numpy as np
+
+    along = boxes[:, 1] - boxes[:, 0]
+    weights = np.hypot(along[:, 0], along[:, 1])
+    long = weights >= np.median(weights)
+    angle = float(np.median(np.arctan2(along[long, 1], along[long, 0])))
+    if not 0.002 < abs(angle) < 0.2:
+        return boxes
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    return boxes @ turn
 
 
 def _certainty(found: list[tuple[Word, float]]) -> float:

@@ -32,6 +32,8 @@ class Block(NamedTuple):
 
 #: Of the usual distance between lines: what is further apart are two paragraphs. Of the size: what is another one.
 _APART, _OTHER_SIZE, _LARGER = 1.35, 0.12, 1.12
+#: The same where sizes are guessed from a picture.
+_OTHER_SCAN, _LARGER_SCAN = 0.35, 1.22
 #: Characters of a sentence's second half: a page without a full stop is no sentence.
 _LONGEST = 600
 _INDENT = (0.8, 4.0)
@@ -105,11 +107,11 @@ def _page_blocks(page: PageLines) -> Iterator[Block]:
     prose = [line for line in page.lines if not line.is_row]
     weights = sorted((line.size, len(line.text)) for line in prose)
     body, edges = _middle(weights), _edges(prose)
-    for group in _groups(page.lines, edges):
+    for group in _groups(page.lines, edges, _OTHER_SCAN if page.is_scan else _OTHER_SIZE):
         text = "\n".join(line.text for line in group) if group[0].is_row else join_lines([line.text for line in group])
         text = repair_scan(text) if page.is_scan else repair(text)
         if text:
-            yield Block(page.number, _kind(group, text, body, edges), text)
+            yield Block(page.number, _kind(group, text, body * (_LARGER_SCAN if page.is_scan else _LARGER), edges), text)
 
 
 def _middle(weights: Sequence[tuple[float, int]]) -> float:
@@ -131,12 +133,12 @@ def _edges(prose: Iterable[Line]) -> Edges:
     return edges
 
 
-def _groups(lines: Sequence[Line], edges: Edges) -> Iterator[list[Line]]:
+def _groups(lines: Sequence[Line], edges: Edges, other: float) -> Iterator[list[Line]]:
     """Lines that make one paragraph, heading or table."""
-    pitch = _pitch(lines)
+    pitch = _pitch(lines, other)
     group: list[Line] = []
     for line in lines:
-        if group and _begins(group, line, pitch, edges):
+        if group and _begins(group, line, pitch, edges, other):
             yield group
             group = []
         group.append(line)
@@ -144,24 +146,24 @@ def _groups(lines: Sequence[Line], edges: Edges) -> Iterator[list[Line]]:
         yield group
 
 
-def _pitch(lines: Sequence[Line]) -> float:
+def _pitch(lines: Sequence[Line], share: float) -> float:
     steps = [
         other.top - one.top
         for one, other in zip(lines, lines[1:], strict=False)
-        if one.column == other.column and other.top > one.top and abs(other.size - one.size) < _OTHER_SIZE * one.size
+        if one.column == other.column and other.top > one.top and abs(other.size - one.size) < share * one.size
     ]
     # The smaller half: the larger ones have space between paragraphs in them.
     return median(sorted(steps)[: max(1, (len(steps) + 1) // 2)]) if steps else 0.0
 
 
-def _begins(group: Sequence[Line], line: Line, pitch: float, edges: Edges) -> bool:
+def _begins(group: Sequence[Line], line: Line, pitch: float, edges: Edges, other: float) -> bool:
     last = group[-1]
     if line.is_row or last.is_row:
         return line.is_row != last.is_row or line.column != last.column
     if line.column != last.column:
         return True
     usual = max(pitch, 0.95 * min(line.size, last.size)) if pitch < 2.5 * line.size else line.size
-    if line.top - last.top > _APART * usual or abs(line.size - last.size) > _OTHER_SIZE * last.size:
+    if line.top - last.top > _APART * usual or abs(line.size - last.size) > other * last.size:
         return True
     if _ITEM.match(line.text) and (_ENDS.search(last.text) or _ITEM.match(group[0].text) or _is_short(last, edges)):
         return True
@@ -183,13 +185,13 @@ def _stands_alone(group: Sequence[Line], line: Line, edges: Edges) -> bool:
     return len(group) == 1 and _is_short(group[0], edges, 0.6) and not line.text[:1].islower()
 
 
-def _kind(group: Sequence[Line], text: str, body: float, edges: Edges) -> Kind:
+def _kind(group: Sequence[Line], text: str, large: float, edges: Edges) -> Kind:
     if group[0].is_row:
         return "table"
     if _CAPTION.match(text) and not _CAPTION_VERB.match(text):
         return "caption"
     if len(group) <= 3 and not _ENDS.search(text) and len(text) < 160:
-        larger = group[0].size > _LARGER * body
+        larger = group[0].size > large
         alone = len(group) == 1 and _is_short(group[0], edges) and not _ITEM.match(text) and text[:1].isupper()
         alone = alone or (
             len(group) == 1 and _is_short(group[0], edges) and len(text) < 25 and "\u4e00" <= text[0] <= "\u9fff"

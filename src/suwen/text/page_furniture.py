@@ -24,7 +24,7 @@ class PageLines(NamedTuple):
 NEAR = 8
 #: Furniture stands within this share of a page's height from its top or bottom.
 _ZONE = 0.13
-#: So many pages in the neighbourhood must carry a line before it is furniture.
+#: So many pages in the neighbourhood must carry a line before it is furniture; both of a book of two.
 _REPEATED = 3
 _DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(
@@ -70,15 +70,16 @@ def _cleared(page: PageLines, keys: Sequence[Sequence[str]], place: int) -> Page
     near = keys[max(0, place - NEAR) : place + NEAR + 1]
     counts = Counter(key for other in near for key in set(other))
     others = [key for number, other in enumerate(near) for key in other if number != min(place, NEAR)]
+    needed = min(_REPEATED, max(2, len(near)))
     kept = []
     for line in page.lines:
         if not _in_zone(line, page.height):
             kept.append(line)
             continue
         repeated = counts[_key(line, page.height)]
-        if page.is_scan and repeated < _REPEATED:
+        if page.is_scan and repeated < needed:
             repeated = 1 + _similar(_key(line, page.height), others)
-        if repeated < _REPEATED and not (_NUMBER.fullmatch(line.text) and _outermost(line, page)):
+        if repeated < needed and not (_NUMBER.fullmatch(line.text) and _outermost(line, page)):
             kept.append(line)
     return page._replace(lines=kept)
 

@@ -43,7 +43,9 @@ class Line(NamedTuple):
 #: Stands between the cells of a table's row.
 CELL = " | "
 #: Of a word's size: the gap at which a line may be two, the least width of a gutter and of a column of prose.
-_GAP, _GUTTER, _PROSE = 0.95, 0.7, 9.0
+_GAP, _GUTTER, _PROSE = 0.95, 0.6, 9.0
+#: Of a word's size: beginnings of lines so near to each other are one.
+_NEAR = 0.6
 #: Columns of prose are filled to this share by most of their lines; cells of a table seldom are.
 _FILLED = 0.75
 _LEAST_ROWS = 3
@@ -113,31 +115,35 @@ def _columns(pieces: list[Word], depth: int = 0) -> Iterator[tuple[list[Word], b
             yield from _columns(band, depth + 1) if len(band) < len(pieces) else [(band, False)]
             continue
         middle = sum(gutter) / 2
-        for side in ([p for p in band if p.right <= middle], [p for p in band if p.right > middle]):
+        sides = [p for p in band if p.right <= middle], [p for p in band if p.right > middle]
+        for side in filter(None, sides):
             yield from _columns(side, depth + 1)
 
 
 def _gutter(pieces: Sequence[Word], size: float) -> tuple[float, float] | None:
     """The white stretch between two columns of prose, or None where there is none."""
-    edges = sorted({piece.right for piece in pieces})
-    left_end, right_end = min(piece.left for piece in pieces), max(piece.right for piece in pieces)
-    width = right_end - left_end
-    best: tuple[int, tuple[float, float]] | None = None
-    for edge in edges:
-        if not 0.12 * width < edge - left_end < 0.88 * width:
-            continue
-        starts = [piece.left for piece in pieces if piece.left >= edge - 0.1]
-        if not starts:
-            continue
-        gutter = (edge, min(starts))
-        if gutter[1] - gutter[0] < _GUTTER * size:
-            continue
-        sides = _sides(pieces, gutter)
-        crossing = len(pieces) - len(sides[0]) - len(sides[1])
-        score = min(len(sides[0]), len(sides[1])) - crossing
-        if score > (best[0] if best else 0) and _is_prose(sides[0], size) and _is_prose(sides[1], size):
+    best: tuple[float, tuple[float, float]] | None = None
+    for start in _starts(pieces, size):
+        gutter = (start - _GUTTER * size, start)
+        left, right = _sides(pieces, gutter)
+        # What reaches across costs little: a page may be half one column and half two.
+        score = min(len(left), len(right)) - 0.25 * (len(pieces) - len(left) - len(right))
+        if score > (best[0] if best else 0) and _is_prose(left, size) and _is_prose(right, size):
             best = (score, gutter)
     return best[1] if best else None
+
+
+def _starts(pieces: Sequence[Word], size: float) -> Iterator[float]:
+    """Where lines often begin, but for the first such place: a column begins there, or a table's."""
+    run: list[float] = []
+    first = True
+    for left in [*sorted(piece.left for piece in pieces), float("inf")]:
+        if run and left - run[0] > _NEAR * size:
+            if len(run) >= _LEAST_ROWS and not first:
+                yield run[0]
+            first = first and len(run) < _LEAST_ROWS
+            run = []
+        run.append(left)
 
 
 def _sides(pieces: Iterable[Word], gutter: tuple[float, float]) -> tuple[list[Word], list[Word]]:
