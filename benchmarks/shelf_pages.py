@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 
 EN = {
     "drug": "metoprolol bisoprolol ramipril spironolactone apixaban warfarin amiodarone digoxin furosemide atorvastatin".split(),
-    "cond": "heart failure|atrial fibrillation|aortic stenosis|stable angina|mitral regurgitation|pericarditis|hypertension".split("|"),
+    "cond": "heart failure|atrial fibrillation|aortic stenosis|stable angina|mitral regurgitation|pericarditis|hypertension".split(
+        "|"
+    ),
     "part": "left ventricle|right atrium|mitral valve|aortic root|coronary sinus|pulmonary vein|septum".split("|"),
-    "test": "echocardiography|an electrocardiogram|cardiac magnetic resonance|a stress test|coronary angiography".split("|"),
+    "test": "echocardiography|an electrocardiogram|cardiac magnetic resonance|a stress test|coronary angiography".split(
+        "|"
+    ),
     "who": "older adults|pregnant women|patients with diabetes|children under 12 years|most patients".split("|"),
     "sign": "dyspnoea at rest|peripheral oedema|a new systolic murmur|palpitations|chest pain on exertion".split("|"),
 }
@@ -147,7 +151,12 @@ def _slots(draw: random.Random, words: dict[str, list[str]]) -> dict[str, object
     drugs, parts = draw.sample(words["drug"], 2), draw.sample(words["part"], 2)
     chosen = {key: draw.choice(values) for key, values in words.items()}
     chosen |= {"drug": drugs[0], "drug2": drugs[1], "Drug": drugs[0].capitalize(), "part": parts[0], "part2": parts[1]}
-    return chosen | {"n": draw.randint(11, 95), "m": draw.randint(2, 9), "N": draw.randint(101, 480), "d": draw.randint(1, 9)}
+    return chosen | {
+        "n": draw.randint(11, 95),
+        "m": draw.randint(2, 9),
+        "N": draw.randint(101, 480),
+        "d": draw.randint(1, 9),
+    }
 
 
 def _sentence(draw: random.Random, language: str) -> str:
@@ -172,21 +181,42 @@ def _marker(layout: Layout, place: int) -> str:
 def _heading(draw: random.Random, language: str, number: int) -> str:
     words = _slots(draw, EN if language == "en" else ZH)
     if language == "en":
-        return draw.choice(["{c} and its treatment", "{n}.{m} Assessment of the {p}", "Signs of {c}"]).format(
-            c=str(words["cond"]).capitalize(), n=number + 1, m=words["m"], p=words["part"]
-        ) if draw.random() < 0.5 else f"{str(words['cond']).capitalize()}: diagnosis"
-    return draw.choice([f"第{number + 1}节 {words['cond']}", f"{words['cond']}的治疗", f"{number + 1}.{words['m']} {words['part']}的检查"])
+        return (
+            draw.choice(["{c} and its treatment", "{n}.{m} Assessment of the {p}", "Signs of {c}"]).format(
+                c=str(words["cond"]).capitalize(), n=number + 1, m=words["m"], p=words["part"]
+            )
+            if draw.random() < 0.5
+            else f"{str(words['cond']).capitalize()}: diagnosis"
+        )
+    return draw.choice(
+        [
+            f"第{number + 1}节 {words['cond']}",
+            f"{words['cond']}的治疗",
+            f"{number + 1}.{words['m']} {words['part']}的检查",
+        ]
+    )
 
 
 def _figure(draw: random.Random, language: str, number: int, kind: str) -> list[Element]:
     words = _slots(draw, EN if language == "en" else ZH)
     if kind == "caption":
-        said = f"Figure {number}. View of the {words['part']} by {words['test']}." if language == "en" else f"图{number} {words['part']}的{words['test']}表现"
+        said = (
+            f"Figure {number}. View of the {words['part']} by {words['test']}."
+            if language == "en"
+            else f"图{number} {words['part']}的{words['test']}表现"
+        )
         return [Element("figure"), Element("caption", said)]
     head = ["Drug", "Dose", "Interval"] if language == "en" else ["药物", "剂量", "间隔"]
     pool = (EN if language == "en" else ZH)["drug"]
-    rows = [[one, f"{draw.randint(1, 90)} mg", f"{draw.choice([6, 8, 12, 24])} h"] for one in draw.sample(pool, draw.randint(3, 5))]
-    said = f"Table {number}. Usual doses in {words['cond']}." if language == "en" else f"表{number} {words['cond']}的常用剂量"
+    rows = [
+        [one, f"{draw.randint(1, 90)} mg", f"{draw.choice([6, 8, 12, 24])} h"]
+        for one in draw.sample(pool, draw.randint(3, 5))
+    ]
+    said = (
+        f"Table {number}. Usual doses in {words['cond']}."
+        if language == "en"
+        else f"表{number} {words['cond']}的常用剂量"
+    )
     return [Element("caption", said), Element("table", rows=[head, *rows])]
 
 

@@ -1,4 +1,4 @@
-"""Two renderers of a drawn book, fpdf2 (lines broken here) and Chromium (lines broken there), and its pages as scans."""
+"""Two renderers of a drawn book, fpdf2 (lines broken here) and Chromium (there), and its pages as scans."""
 
 from __future__ import annotations
 
@@ -131,7 +131,12 @@ class _Sheet:
             for place, cell in enumerate(row):
                 self.pdf.text(self.lefts[self.column] + place * self.width / len(row), self.y + self.at.size, cell)
             if self.at.rules:
-                self.pdf.line(self.lefts[self.column], self.y + pitch - 3, self.lefts[self.column] + self.width, self.y + pitch - 3)
+                self.pdf.line(
+                    self.lefts[self.column],
+                    self.y + pitch - 3,
+                    self.lefts[self.column] + self.width,
+                    self.y + pitch - 3,
+                )
             self.y += pitch
         self.y += 8
 
@@ -195,7 +200,11 @@ def _as_html(book: Book) -> str:
         "both": f'@page {{ @top-left {{ content: "{book.title}" }} @top-right {{ content: "{chapter}" }} }}',
         "sides": f'@page :right {{ @top-left {{ content: "{book.title}" }} }} @page :left {{ @top-right {{ content: "{chapter}" }} }}',
     }[at.head]
-    family = ("Noto Serif CJK SC" if at.serif else "Noto Sans CJK SC") if at.language == "zh" else ("DejaVu Serif" if at.serif else "DejaVu Sans")
+    family = (
+        ("Noto Serif CJK SC" if at.serif else "Noto Sans CJK SC")
+        if at.language == "zh"
+        else ("DejaVu Serif" if at.serif else "DejaVu Sans")
+    )
     style = f"""@page {{ size: 595pt 842pt; margin: 80pt {at.margin}pt; font: 8pt '{family}'; @bottom-center {{ content: {number} }} }}
     {heads}
     body {{ font: {at.size}pt/{at.leading} '{family}'; columns: {at.columns}; column-gap: 24pt; margin: 0;
@@ -220,7 +229,9 @@ def _tag(element: Element) -> str:
     return f'<{tag} class="{element.kind}">{html.escape(element.text)}</{tag}>'
 
 
-def scan(source: Path, path: Path, *, degraded: bool, seed: int = 0, pages: int | None = None, dpi: int | None = None) -> Path:
+def scan(
+    source: Path, path: Path, *, degraded: bool, seed: int = 0, pages: int | None = None, dpi: int | None = None
+) -> Path:
     """The first pages of a PDF as pictures in another one; degraded: turned a little, noisy, blurred, at 150 dpi."""
     import numpy as np
     import pypdfium2

@@ -44,13 +44,13 @@ def test_running_heads_and_numbers_go_and_a_sentence_stays_whole(tmp_path):
         [
             (60, 40, "Manual of the Heart"),
             (300, 40, f"Chapter {1 + number // 3}"),
-            *column(60, [f"The {word} is examined first of all.", f"Then the {word} is shown to be"]),
+            *column(60, [f"The {name} is examined first of all.", f"Then the {name} is shown to be"]),
             (300, 810, str(number + 7)),
         ]
-        for number, word in enumerate(words)
+        for number, name in enumerate(words)
     ]
-    for page, word in zip(pages[1:], words, strict=False):
-        page.insert(2, (60, 150, f"healthy by a second {word}."))
+    for page, name in zip(pages[1:], words, strict=False):
+        page.insert(2, (60, 150, f"healthy by a second {name}."))
     found = list(read_documents(pdf(tmp_path / "a.pdf", pages)))
     assert [page.metadata["page"] for page in found] == [1, 2, 3, 4, 5]
     assert "Manual" not in "".join(page.text for page in found)

@@ -54,6 +54,7 @@ def read_book(
     *,
     limits: Limits = Limits(),  # noqa: B008 - immutable
     ocr: bool = True,
+    name: str = "",
     progress: PageProgress | None = None,
 ) -> Iterator[Document]:
     """The documents of a book, streamed: some pages are held, never all.
@@ -65,16 +66,18 @@ def read_book(
         on_page: Called with the number of a page that is left out, and why; None raises instead.
         limits: What reading it may take.
         ocr: Whether scans are read.
+        name: What its documents are called after; its path from ``root`` unless given.
         progress: Called after each page.
 
     Raises:
         BadRecord: The file cannot be read, or holds no text.
     """
-    name = os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
+    name = name or os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
     tell = on_page or partial(_raise, path)
     records = read_pages(path, kind, tell, limits=limits, ocr=ocr, progress=progress)
     about = next(records)
-    book = clean(about["title"]) or clean(path.stem)
+    stem = clean(Path(name).stem)
+    book = clean(about["title"]) or stem
     found = False
     if kind == "pdf":
         pages = (page_lines(record) for record in records)
@@ -86,7 +89,7 @@ def read_book(
         for record in records:
             if text := clean(record["text"]):
                 found = True
-                yield _part(name, record, text, kind, clean(path.stem))
+                yield _part(name, record, text, kind, stem)
     if not found:
         raise BadRecord(f"{path}: no text was found in it; where it is scanned, see that 'suwen[ocr]' is installed")
 

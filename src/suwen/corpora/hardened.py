@@ -1,4 +1,4 @@
-"""XML and zip files from strangers: no entities, nothing unpacked that is larger than it may be. Means nothing itself."""
+"""XML and zip files from strangers: no entities, nothing unpacked beyond its limits. What is in them is for others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 from suwen.corpora.files import BadRecord
 
-#: Bytes of one part and of all parts unpacked; a part this many times its packed size is a bomb (prose packs to a third).
+#: Bytes of one part and of all parts unpacked; a part so many times its packed size is a bomb (prose: three).
 _MOST_PART, _MOST, _RATIO = 64 * 2**20, 1024 * 2**20, 200
 _DEPTH = 400
 

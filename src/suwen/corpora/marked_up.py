@@ -17,8 +17,8 @@ from suwen.text.page_layout import CELL
 
 _SKIPPED = {"script", "style", "template", "noscript", "nav", "svg", "math", "head", "iframe", "object"}
 _VOID = {"br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr", "param"}
-_BREAKS = set(
-    "p div section article main header footer aside h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table thead tbody tr caption "
+_BREAKS = frozenset(
+    "p div section article main header footer aside h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table thead tbody tr caption "  # noqa: SIM905
     "figure figcaption blockquote pre address form fieldset br hr title".split()
 )
 _CELLS = {"td", "th"}
@@ -98,10 +98,10 @@ class _Reader(HTMLParser):
 
 
 def html_text(page: str) -> tuple[str, str]:
-    """The title and the text of an HTML page, scripts and menus left out.
+    r"""The title and the text of an HTML page, scripts and menus left out.
 
     >>> html_text("<title>Rx</title><nav>menu</nav><p>Take <b>5 mg</b>.<table><tr><td>a<td>b</table>")
-    ('Rx', 'Take 5 mg.\\n\\na | b')
+    ('Rx', 'Take 5 mg.\n\na | b')
     """
     reader = _Reader()
     reader.feed(page)

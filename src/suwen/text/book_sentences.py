@@ -1,4 +1,4 @@
-"""The sentences of a book's paragraphs, for a corpus of sentences: no headings, captions, tables, references, citations.
+"""The sentences of a book's paragraphs, for training: no headings, captions, tables, references, citations.
 
 Searching keeps all of these; see ``corpora.books``.
 """
@@ -12,8 +12,7 @@ from typing import NamedTuple
 from suwen.text.page_blocks import Block
 from suwen.text.split import sentences
 
-#: The fewest characters of a sentence: the paper's for English. For Chinese the same share of sentences is shorter than 8:
-#: see ``benchmarks/shelf_quality.py --shortest``.
+#: The fewest characters of a sentence: the paper's for English, and less for Chinese.
 SHORTEST_ENGLISH, SHORTEST_CHINESE = 20, 8
 _HAN = re.compile("[\u4e00-\u9fff]")
 _NUMBERS = r"\d{1,3}(?:\s?[,，、;–—\-~～]\s?\d{1,3})*"

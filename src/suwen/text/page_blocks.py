@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Literal, NamedTuple
 
@@ -48,7 +49,8 @@ _CAPTION = re.compile(
 )
 _CAPTION_VERB = re.compile(r"\S+\s?\d+(?:[.-]\d+)*[a-z]?\s+[a-z]")
 _REFERENCES = re.compile(
-    r"(?:\d+(?:\.\d+)*\.?\s+)?(?:references|bibliography|literature cited|further reading|参考文献|参考资料|引用文献)[:：]?",
+    r"(?:\d+(?:\.\d+)*\.?\s+)?(?:references|bibliography|literature cited|further reading"
+    r"|参考文献|参考资料|引用文献)[:：]?",
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(
@@ -111,7 +113,9 @@ def _page_blocks(page: PageLines) -> Iterator[Block]:
         text = "\n".join(line.text for line in group) if group[0].is_row else join_lines([line.text for line in group])
         text = repair_scan(text) if page.is_scan else repair(text)
         if text:
-            yield Block(page.number, _kind(group, text, body * (_LARGER_SCAN if page.is_scan else _LARGER), edges), text)
+            yield Block(
+                page.number, _kind(group, text, body * (_LARGER_SCAN if page.is_scan else _LARGER), edges), text
+            )
 
 
 def _middle(weights: Sequence[tuple[float, int]]) -> float:
@@ -149,7 +153,7 @@ def _groups(lines: Sequence[Line], edges: Edges, other: float) -> Iterator[list[
 def _pitch(lines: Sequence[Line], share: float) -> float:
     steps = [
         other.top - one.top
-        for one, other in zip(lines, lines[1:], strict=False)
+        for one, other in pairwise(lines)
         if one.column == other.column and other.top > one.top and abs(other.size - one.size) < share * one.size
     ]
     # The smaller half: the larger ones have space between paragraphs in them.

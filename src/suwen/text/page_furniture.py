@@ -71,6 +71,8 @@ def _cleared(page: PageLines, keys: Sequence[Sequence[str]], place: int) -> Page
     counts = Counter(key for other in near for key in set(other))
     others = [key for number, other in enumerate(near) for key in other if number != min(place, NEAR)]
     needed = min(_REPEATED, max(2, len(near)))
+    if all(_in_zone(line, page.height) for line in page.lines):
+        return page  # forms that differ in a number: what is on all pages is what they say
     kept = []
     for line in page.lines:
         if not _in_zone(line, page.height):

@@ -41,7 +41,8 @@ _TIGHT = re.compile(r"(?<=[a-z)%])([,;])(?=[A-Za-z])|(?<=[a-z]{2}[.])(?=[A-Z][a-
 #: What DeepSeek-OCR and its like put around text: kinds and places of what they saw, and lines about their work.
 _GROUNDING = re.compile(r"<\|ref\|>.*?<\|/ref\|>|<\|det\|>.*?<\|/det\|>|<\|[a-z_/]+\|>", re.DOTALL)
 _DEBUG = re.compile(
-    r"^(?:=+|-{4,}|\s*(?:BASE|PATCHES|NO PATCHES|image size|valid image tokens|output texts tokens|compression ratio)\b.*"
+    r"^(?:=+|-{4,}|\s*(?:BASE|PATCHES|NO PATCHES|image size|valid image tokens|output texts tokens|compression ratio)"
+    r"\b.*"
     r"|.*torch\.Size\(.*|```(?:markdown)?)$\n?",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -60,7 +61,7 @@ def join_lines(lines: Sequence[str]) -> str:
             keeps = _KEEPS.search(text[:-1])
             text = f"{text[:-1]}-{line}" if keeps else text[:-1] + line
         elif text and line:
-            tight = (_WIDE.match(text[-1]) and _WIDE.match(line[0])) or text[-1] in "/-–" and text[-2:-1] != " "
+            tight = (_WIDE.match(text[-1]) and _WIDE.match(line[0])) or (text[-1] in "/-–" and text[-2:-1] != " ")
             text += line if tight else f" {line}"
         else:
             text += line
@@ -93,9 +94,9 @@ def repair_scan(text: str) -> str:
 
 
 def clean_grounding(reply: str) -> str:
-    """What a vision model wrote about a page, without the marks of places, its log lines and its Markdown signs.
+    r"""What a vision model wrote about a page, without the marks of places, its log lines and its Markdown signs.
 
-    >>> clean_grounding("<|ref|>text<|/ref|><|det|>[[10, 20, 300, 40]]<|/det|>\\n## 心力衰竭\\n**呼吸困难**。")
-    '心力衰竭\\n呼吸困难。'
+    >>> clean_grounding("<|ref|>text<|/ref|><|det|>[[10, 20, 300, 40]]<|/det|>\n## 心力衰竭\n**呼吸困难**。")
+    '心力衰竭\n呼吸困难。'
     """
     return clean(_MARKDOWN.sub("", _DEBUG.sub("", _GROUNDING.sub("", reply))))
