@@ -165,4 +165,5 @@ def _rendered(page: PdfPage) -> Image:
     dots = float(page.get_width()) * float(page.get_height()) * scale**2
     if dots > _MOST_DOTS:
         scale *= (_MOST_DOTS / dots) ** 0.5
-    return page.render(scale=scale, grayscale=False).to_pil().convert("RGB")
+    picture: Image = page.render(scale=scale, grayscale=False).to_pil().convert("RGB")
+    return picture

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: What is read with less certainty than this is mostly a figure's lines and shadows.
 _CERTAIN = 0.5
+#: A page that is read with less certainty on average may stand on its head.
+_SURE = 0.85
 #: Points of a picture's height that stand for a page's: lengths are only ever compared with each other.
 _HEIGHT = 842.0
 
@@ -35,9 +37,12 @@ def scan_reader() -> Callable[[Image], tuple[list[Word], float]]:
 
     def read(picture: Image) -> tuple[list[Word], float]:
         found = _read(engine, picture)
-        if _lies_on_its_side(found):
-            # Which side is up is not known: the reading that is surer is the right one.
-            found = max((_read(engine, picture.rotate(turn, expand=True)) for turn in (90, 270)), key=_certainty)
+        turns = (90, 270) if _lies_on_its_side(found) else (180,) if _is_doubtful(found) else ()
+        # Which side is up is not known: the reading that is surer is the right one.
+        others = [_read(engine, picture.rotate(turn, expand=True)) for turn in turns]
+        if 90 in turns:
+            found = []
+        found = max([found, *others], key=_certainty)
         return [word for word, _ in found], _HEIGHT
 
     return read
@@ -46,7 +51,8 @@ def scan_reader() -> Callable[[Image], tuple[list[Word], float]]:
 def _read(engine: Any, picture: Image) -> list[tuple[Word, float]]:
     import numpy as np
 
-    result = engine(np.asarray(picture)[:, :, ::-1])  # it wants blue first
+    # It wants blue first. Turning single lines by itself, it would read a page upside down from its last line on.
+    result = engine(np.asarray(picture)[:, :, ::-1], use_cls=False)
     if result.boxes is None:
         return []
     scale = _HEIGHT / picture.height
@@ -78,6 +84,10 @@ def _straightened(boxes: Any) -> Any:
 
 def _certainty(found: list[tuple[Word, float]]) -> float:
     return sum(certain * len(word.text) for word, certain in found)
+
+
+def _is_doubtful(found: list[tuple[Word, float]]) -> bool:
+    return bool(found) and _certainty(found) < _SURE * sum(len(word.text) for word, _ in found)
 
 
 def _lies_on_its_side(found: list[tuple[Word, float]]) -> bool:

@@ -24,8 +24,8 @@ class PageLines(NamedTuple):
 NEAR = 8
 #: Furniture stands within this share of a page's height from its top or bottom.
 _ZONE = 0.13
-#: So many pages in the neighbourhood must carry a line before it is furniture; both of a book of two.
-_REPEATED = 3
+#: So many pages in the neighbourhood must carry a line before it is furniture; two of a book of few pages.
+_REPEATED, _FEW = 3, 5
 _DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(
     r"[\s\-–—·.|•]*(?:(?:page|pg\.?|p\.|第)\s*)?(?:\d{1,4}|[ivxlc]{1,6})(?:\s*(?:of|/|／)\s*\d{1,4})?\s*(?:页)?"
@@ -70,7 +70,7 @@ def _cleared(page: PageLines, keys: Sequence[Sequence[str]], place: int) -> Page
     near = keys[max(0, place - NEAR) : place + NEAR + 1]
     counts = Counter(key for other in near for key in set(other))
     others = [key for number, other in enumerate(near) for key in other if number != min(place, NEAR)]
-    needed = min(_REPEATED, max(2, len(near)))
+    needed = _REPEATED if len(near) > _FEW else 2
     if all(_in_zone(line, page.height) for line in page.lines):
         return page  # forms that differ in a number: what is on all pages is what they say
     kept = []

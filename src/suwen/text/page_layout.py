@@ -46,8 +46,8 @@ CELL = " | "
 _GAP, _GUTTER, _PROSE = 0.95, 0.6, 9.0
 #: Of a word's size: beginnings of lines so near to each other are one.
 _NEAR = 0.6
-#: Columns of prose are filled to this share by most of their lines; cells of a table seldom are.
-_FILLED = 0.75
+#: Columns of prose are filled to this share by so many of their lines; cells of a table seldom are.
+_FILLED, _MOST, _SURELY = 0.75, 0.35, 0.6
 _LEAST_ROWS = 3
 _MARKER = re.compile(
     r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]|[•·●○▪◦■□–—*-]|[①-⑳])"
@@ -128,7 +128,7 @@ def _gutter(pieces: Sequence[Word], size: float) -> tuple[float, float] | None:
         left, right = _sides(pieces, gutter)
         # What reaches across costs little: a page may be half one column and half two.
         score = min(len(left), len(right)) - 0.25 * (len(pieces) - len(left) - len(right))
-        if score > (best[0] if best else 0) and _is_prose(left, size) and _is_prose(right, size):
+        if score > (best[0] if best else 0) and _are_columns(left, right, size):
             best = (score, gutter)
     return best[1] if best else None
 
@@ -156,14 +156,26 @@ def _sides(pieces: Iterable[Word], gutter: tuple[float, float]) -> tuple[list[Wo
     return left, right
 
 
-def _is_prose(side: Sequence[Word], size: float) -> bool:
-    """Whether these could be the lines of a column: enough of them, wide, and most of them filling it."""
-    rows = list(_same_height(side))
-    if len(rows) < _LEAST_ROWS:
+def _are_columns(left: Sequence[Word], right: Sequence[Word], size: float) -> bool:
+    """Whether these could be two columns of prose: enough lines, wide, and many of them filling their column.
+
+    Where one side surely is, few full lines are enough for the other: the last page of a chapter ends anywhere.
+    """
+    (wide, full), (other_wide, other_full) = _fill(left), _fill(right)
+    if min(wide, other_wide) < _PROSE * size:
         return False
-    widths = [max(p.right for p in row) - min(p.left for p in row) for row in rows]
-    gaps = sum(len(row) > 1 for row in rows)
-    return max(widths) >= _PROSE * size and median(widths) >= _FILLED * max(widths) and gaps <= 0.5 * len(rows)
+    if max(full, other_full) >= _SURELY and min(wide, other_wide) >= 0.6 * max(wide, other_wide):
+        return min(full, other_full) > 0
+    return min(full, other_full) >= _MOST
+
+
+def _fill(side: Sequence[Word]) -> tuple[float, float]:
+    """The width of a side, and the share of its lines that fill it; none where it is no prose."""
+    rows = list(_same_height(side))
+    if len(rows) < _LEAST_ROWS or sum(len(row) > 1 for row in rows) > 0.5 * len(rows):
+        return 0.0, 0.0
+    widths = [max(piece.right for piece in row) - min(piece.left for piece in row) for row in rows]
+    return max(widths), sum(width >= _FILLED * max(widths) for width in widths) / len(rows)
 
 
 def _bands(pieces: Sequence[Word], gutter: tuple[float, float], size: float) -> Iterator[tuple[list[Word], bool]]:
