@@ -97,17 +97,17 @@ def test_files_left_out_are_named_and_counted(suwen: Suwen, tmp_path: Path) -> N
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "fever.txt").write_bytes("发烧时应当多喝水，注意休息。".encode("gb18030"))
-    (folder / "guide.pdf").write_bytes(b"%PDF-1.7")
-    (folder / "letter.docx").write_bytes(b"PK")
+    (folder / "guide.rtf").write_bytes(b"{")
+    (folder / "letter.doc").write_bytes(b"PK")
     done = suwen("index", tmp_path / "new", folder)
     assert done.code == 0
-    assert "left out 2 files that cannot be read here (1 .pdf, 1 .docx): guide.pdf, letter.docx" in done.err
+    assert "left out 2 files that cannot be read here (1 .rtf, 1 .doc): guide.rtf, letter.doc" in done.err
     assert "1 added" in done.out and "1 passage encoded" in done.out
     assert "1 file read as gb18030: fever.txt" in done.err
     told = suwen("index", tmp_path / "new", folder, "--json").json["left_out"]
-    assert told == {"files": [str(folder / "guide.pdf"), str(folder / "letter.docx")], "records": 0}
+    assert told == {"files": [str(folder / "guide.rtf"), str(folder / "letter.doc")], "records": 0, "pages": []}
     (folder / "fever.txt").unlink()
-    assert "only guide.pdf, letter.docx" in suwen("index", tmp_path / "other", folder).err
+    assert "only guide.rtf, letter.doc" in suwen("index", tmp_path / "other", folder).err
 
 
 def test_a_department_can_be_filtered_by_in_chinese(suwen: Suwen, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_bad_records_are_skipped_on_request(suwen: Suwen, source: Path, tmp_path
     done = suwen("index", tmp_path / "new", source, "--skip-bad", "--json")
     assert done.code == 0 and done.json["read"] == 10
     assert "left out: " in done.err and "notes.jsonl:11" in done.err and "1 bad record left out" in done.err
-    assert done.json["left_out"] == {"files": [], "records": 1}
+    assert done.json["left_out"] == {"files": [], "records": 1, "pages": []}
 
 
 def test_duplicates(suwen: Suwen, source: Path, tmp_path: Path) -> None:

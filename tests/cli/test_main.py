@@ -93,7 +93,7 @@ def test_wrong_usage_is_two(suwen: Suwen, arguments: list[str]) -> None:
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--pair", "{tmp}/nopair"], "no pair at .*--pair or SUWEN_PAIR"),
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--tier", "l12"], "choose one of static, rough"),
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--size", "3"], "size is at least 8"),
-        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--format", "docx"], "no format 'docx'; use one of"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--format", "pptx"], "no format 'pptx'; use one of"),
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--vectors", "v.npy"], "--vectors needs --ids"),
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--vectors", "v.npy", "--ids", "i.txt"], "numpy.save"),
         (["add", "{tmp}/index"], "give files, or --text with --id"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -17,6 +18,10 @@ from suwen.retrieve.ingest import Ingestion
 from suwen.service import import_lines
 from suwen.service.holder import Holder
 from suwen.service.keys import new_key
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from books_on_the_spot import pdf
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
@@ -241,3 +246,39 @@ def test_a_full_disk_is_waited_for(served, monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(holder, Holder)
     job = ended(client, send(client, lines(notes(40))).json()["id"])
     assert (job["state"], job["added"], job["unchanged"], failures) == ("done", 40, 0, [])
+
+
+def test_a_book_becomes_documents_that_know_their_page(served, tmp_path: Path) -> None:
+    client, _ = served()
+    pages = [[(60, 100, f"Ward {number} gives bisoprolol at {number} o'clock.")] for number in (7, 8, 9)]
+    body = pdf(tmp_path / "any", pages, title="Ward rules").read_bytes()
+    taken = client.post("/imports?name=rules.pdf", content=body, headers={"Content-Type": "application/pdf"})
+    assert (taken.status_code, taken.json()["name"]) == (200, "rules.pdf")
+    job = ended(client, taken.json()["id"])
+    assert (job["state"], job["added"], job["left_out"]) == ("done", 3, [])
+    hit = client.post("/search", json={"query": "bisoprolol Ward 8", "k": 1, "mode": "lexical"}).json()["hits"][0]
+    assert hit["document_id"] == "rules.pdf#page=2"
+    assert hit["metadata"] == {"path": "rules.pdf", "book": "Ward rules", "page": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "message"),
+    [
+        ("a.pdf", b"%PDF-1.7 cut", "a.pdf: not a whole PDF"),
+        ("a.epub", b"PK\x03\x04", "a.epub: not a whole file of its kind"),
+    ],
+)
+def test_a_book_that_cannot_be_read_fails_with_the_reason(served, name, body, message) -> None:
+    client, _ = served()
+    taken = client.post(f"/imports?name={name}", content=body, headers={"Content-Type": "application/octet-stream"})
+    job = ended(client, taken.json()["id"])
+    assert job["state"] == "failed" and message in job["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("application/pdf", ""), ("application/pdf", "../a.pdf"), ("text/plain", "a.pdf")]
+)
+def test_a_book_needs_a_kind_and_a_plain_name(served, kind, name) -> None:
+    client, _ = served()
+    refused = client.post("/imports", params={"name": name}, content=b"%PDF", headers={"Content-Type": kind})
+    assert refused.status_code == 422 and refused.json()["error"]["code"] == "invalid_request"

@@ -22,6 +22,7 @@ from suwen.cli.options import (
     IndexFolder,
     Json,
     Key,
+    Ocr,
     PairFolder,
     SkipBad,
     Sources,
@@ -71,6 +72,7 @@ def index(
     title_field: TitleField = None,
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
+    ocr: Ocr = True,
     duplicates: Repeated = "error",
     prune: Prune = False,
     json: Json = False,
@@ -85,7 +87,7 @@ def index(
     from suwen.retrieve.retriever import Index
 
     notes = SourceNotes(skip_bad)
-    documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
+    documents = _read(sources, format, id_field, text_field, title_field, encoding, notes, ocr)
     with Index.open_or_create(index, pair=pair) as opened:
         ready = _ready(opened, vectors, ids, space)
         taken = _Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap)
@@ -109,6 +111,7 @@ def add(
     title_field: TitleField = None,
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
+    ocr: Ocr = True,
     duplicates: Repeated = "error",
     server: ServerInstead = None,
     key: Key = None,
@@ -131,7 +134,7 @@ def add(
             raise SuwenError("--text needs some text and an --id")
         documents: Iterator[Document] = iter([Document(id, text, title)])
     elif sources:
-        documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
+        documents = _read(sources, format, id_field, text_field, title_field, encoding, notes, ocr)
     else:
         raise SuwenError("nothing to add: give files, or --text with --id")
     if server:
@@ -200,6 +203,7 @@ def encode(
     title_field: TitleField = None,
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
+    ocr: Ocr = True,
     json: Json = False,
 ) -> None:
     """Encode documents on a GPU machine, for `suwen index --vectors` where it is served (needs suwen[train]).
@@ -217,7 +221,7 @@ def encode(
     serving, notes = Pair.load(pair), SourceNotes(skip_bad)
     encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)
     passages = PassageStream(
-        lambda: _read(sources, format, id_field, text_field, title_field, encoding, notes),
+        lambda: _read(sources, format, id_field, text_field, title_field, encoding, notes, ocr),
         serving.count_tokens,
         size or SIZE,
         OVERLAP if overlap is None else overlap,
@@ -236,6 +240,7 @@ def _read(
     title_field: str | None,
     encoding: str | None,
     notes: SourceNotes,
+    ocr: bool,
 ) -> Iterator[Document]:
     from suwen.corpora.readers import read_documents
 
@@ -251,6 +256,8 @@ def _read(
             on_skip=notes.record if notes.skip_bad else None,
             on_left_out=notes.files,
             on_encoding=notes.encoding,
+            on_page=notes.page,
+            ocr=ocr,
         )
         for source in sources
     ]

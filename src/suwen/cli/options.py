@@ -33,7 +33,10 @@ Key = Annotated[
     str | None, typer.Option("--key", envvar="SUWEN_KEY", help="A key of the server that may write (or SUWEN_KEY).")
 ]
 
-Sources = Annotated[list[Path], typer.Argument(help="Files or folders: BEIR, jsonl(.gz), csv, tsv, parquet, txt, md.")]
+Sources = Annotated[
+    list[Path],
+    typer.Argument(help="Files or folders: PDF, Word, HTML, EPUB, txt, md, jsonl(.gz), csv, tsv, parquet, BEIR."),
+]
 Format = Annotated[
     str | None, typer.Option("--format", help="The sources' format, when it is not plain from the name.")
 ]
@@ -46,3 +49,4 @@ Encoding = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave bad records out and report them, instead of stopping.")
 ]
+Ocr = Annotated[bool, typer.Option("--ocr/--no-ocr", help="Read scanned pages of PDFs (needs suwen[ocr]).")]

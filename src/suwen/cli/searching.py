@@ -146,7 +146,8 @@ def _show(results: Results, offset: int) -> None:
         why = ", ".join(f"{name} {value}" for name, value in results.evidence.items())
         err.print(f"nothing relevant was found; the nearest passages follow ({why})", markup=False)
     for number, hit in enumerate(results, start=offset + 1):
-        title = f"{hit.title}  " if hit.title else ""
+        page = f", page {hit.metadata['page']}" if "page" in hit.metadata else ""
+        title = f"{hit.title}{page}  " if hit.title else ""
         out.print(
             Text.assemble((f"{number:>3}. {title}", "bold"), f"{hit.id}  confidence {hit.confidence:.2f}{_more(hit)}")
         )

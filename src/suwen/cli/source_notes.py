@@ -10,7 +10,7 @@ from suwen.cli.output import plural, say
 
 #: So many are named to people; a program gets all.
 _NAMED = 5
-_TEXT_INSIDE = {".pdf", ".doc", ".docx", ".ppt", ".pptx", ".xls", ".xlsx", ".epub", ".html", ".htm", ".rtf"}
+_TEXT_INSIDE = {".doc", ".ppt", ".pptx", ".xls", ".xlsx", ".rtf"}
 
 
 class SourceNotes:
@@ -25,6 +25,7 @@ class SourceNotes:
         self.records = 0
         self._files: list[Path] = []
         self._encodings: dict[Path, str] = {}
+        self._pages: dict[tuple[Path, int], str] = {}
 
     def record(self, why: str) -> None:
         """One bad record, and what is wrong with it."""
@@ -39,12 +40,19 @@ class SourceNotes:
         self._files += new
         endings = Counter(path.suffix.lower() or "no ending" for path in new)
         kinds = ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common())
-        remedy = "; to have them searched, save their text as .txt or .md" if _TEXT_INSIDE & set(endings) else ""
+        remedy = "; PDF needs pip install 'suwen[files]'" if ".pdf" in endings else ""
+        remedy += "; to have them searched, save their text as .txt or .md" if _TEXT_INSIDE & set(endings) else ""
         say(f"left out {plural(len(new), 'file')} that cannot be read here ({kinds}): {_names(new)}{remedy}")
 
     def encoding(self, path: Path, name: str) -> None:
         """A file that is read as something else than UTF-8."""
         self._encodings[path] = name
+
+    def page(self, path: Path, number: int, why: str) -> None:
+        """A page of a book that is left out; of a book that is read again it is said once."""
+        if (path, number) not in self._pages:
+            self._pages[path, number] = why
+            say(f"left out: {path}: " + (f"page {number}: {why}" if number else why))
 
     def tell(self) -> None:
         """Say at the end what adds up only then."""
@@ -53,11 +61,17 @@ class SourceNotes:
             say(f"{plural(len(paths), 'file')} read as {name}: {_names(paths)} (--encoding names another)")
         if self.records:
             say(f"{plural(self.records, 'bad record')} left out")
+        if self._pages:
+            say(f"{plural(len(self._pages), 'page')} left out; the reasons are above")
 
     def counts(self) -> dict[str, Any]:
         """For programs."""
         return {
-            "left_out": {"files": [str(path) for path in self._files], "records": self.records},
+            "left_out": {
+                "files": [str(path) for path in self._files],
+                "records": self.records,
+                "pages": [{"path": str(path), "page": page, "why": why} for (path, page), why in self._pages.items()],
+            },
             "encodings": {str(path): name for path, name in self._encodings.items()},
         }
 

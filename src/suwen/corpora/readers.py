@@ -11,15 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from suwen.corpora.books import BOOKS, kind_of, read_book
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of
 from suwen.corpora.record_fields import Fields, to_document
 from suwen.corpora.records import Document
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.tabular import rows
 from suwen.corpora.text_documents import files_under, read_text_document, text_files
 
 #: What ``format=`` takes. ``collection`` is a BEIR, CMIRB or MTEB folder; ``text`` is plain text or Markdown.
-FORMATS = ("collection", "jsonl", "json", "csv", "tsv", "parquet", "text")
+FORMATS = ("collection", "jsonl", "json", "csv", "tsv", "parquet", "text", *BOOKS)
 
 _Item = Document | BadRecord
 
@@ -35,11 +36,14 @@ def read_documents(
     on_skip: Callable[[str], None] | None = None,
     on_left_out: Callable[[list[Path]], None] | None = None,
     on_encoding: Callable[[Path, str], None] | None = None,
+    on_page: Callable[[Path, int, str], None] | None = None,
+    ocr: bool = True,
 ) -> Iterator[Document]:
     """Read the documents of a file or folder, one at a time, with their texts cleaned.
 
     Args:
-        source: a collection folder, a table or JSON file (``.gz`` too), a text file, or a folder of either.
+        source: a collection folder, a table or JSON file (``.gz`` too), a text file, a book (PDF, Word, HTML, EPUB,
+            CNXML), or a folder of these.
         format: one of :data:`FORMATS`; found out from names when None.
         id_field: the field or column that holds the id; guessed when None.
         text_field: the one that holds the text; guessed when None.
@@ -48,6 +52,9 @@ def read_documents(
         on_skip: called with the reason for each record that cannot be used, which is left out; None raises instead.
         on_left_out: called at once with the files of a folder that are no documents, where there are any.
         on_encoding: called with each file that was found not to be UTF-8, and the encoding it is read in.
+        on_page: called with a book, the number of a page of it that is left out (0: several) and why; None has such a
+            page count as a bad record.
+        ocr: whether scanned pages are read (needs ``suwen[ocr]``).
 
     Raises:
         CorpusError: at once when there is nothing to read, or while reading when a record or file is bad.
@@ -63,7 +70,14 @@ def read_documents(
     planned = [(path, _file_format(path, format)) for path in files]
     fields = Fields(id_field, text_field, title_field)
     known = partial(_encoding, encoding, on_encoding)
-    items = (item for path, kind in planned for item in _file_items(path, root, kind, fields, known))
+    skip = on_page or (_page_as_record(on_skip) if on_skip else None)
+    items = (
+        item
+        for path, kind in planned
+        for item in (
+            _book_items(path, root, kind, skip, ocr) if kind in BOOKS else _file_items(path, root, kind, fields, known)
+        )
+    )
     return _good(items, on_skip)
 
 
@@ -73,9 +87,10 @@ def read_records(source: Path | str) -> Iterator[tuple[Document, dict[str, Any]]
     files, root = (_files_of(source, None), source) if source.is_dir() else ([source], source.parent)
     for path in files:
         kind = _file_format(path, None)
-        if kind == "text":
-            document = read_text_document(path, root, encoding_of(path))
-            yield document, document.record()
+        if kind == "text" or kind in BOOKS:
+            text = (read_text_document(path, root, encoding_of(path)) for _ in "1")
+            for document in text if kind == "text" else read_book(path, root, kind):
+                yield document, document.record()
             continue
         for place, record in rows(path, kind, encoding_of(path)):
             if isinstance(record, BadRecord):
@@ -111,14 +126,19 @@ def _files_of(folder: Path, format: str | None) -> list[Path]:
     if format == "collection":
         raise CorpusError(f"{folder}: no collection here; a BEIR folder has corpus.jsonl, queries.jsonl and qrels/")
     tables = [path for path in sorted(folder.iterdir()) if _is_table(path, format)] if format != "text" else []
-    texts = text_files(folder) if format in (None, "text") else []
+    texts = text_files(folder) if format is None or format in ("text", *BOOKS) else []
+    texts = [path for path in texts if format in (None, kind_of(path))]
     if tables and any(path.stem.lower() not in ("readme", "license", "licence") for path in texts):
         raise CorpusError(
             f"{folder}: holds both tables ({tables[0].name}) and texts ({texts[0].name}); "
-            f"give --format {format_of(tables[0])} or --format text to say which are the documents"
+            f"give --format {kind_of(tables[0])} or --format {kind_of(texts[0])} to say which are the documents"
         )
     if not tables and not texts:
-        wanted = f"{format} files" if format else "files this can read (.jsonl, .csv, .tsv, .parquet, .txt, .md)"
+        wanted = (
+            f"{format} files"
+            if format
+            else "files this can read (.jsonl, .csv, .tsv, .parquet, .txt, .md, .docx, .html, .epub, .pdf)"
+        )
         there = ", ".join(path.name for path in files_under(folder)[:3])
         found = f", only {there}" if there else ""
         raise CorpusError(f"{folder}: no {wanted} here{found}; check the path or give --format")
@@ -128,13 +148,13 @@ def _files_of(folder: Path, format: str | None) -> list[Path]:
 def _is_table(path: Path, format: str | None) -> bool:
     if path.name.startswith(".") or not path.is_file():
         return False
-    named = format_of(path)
+    named = kind_of(path)
     # A lone .json beside other files is mostly somebody's settings: it is read when asked for.
     return named == format if format else named in ("jsonl", "csv", "tsv", "parquet")
 
 
 def _file_format(path: Path, format: str | None) -> str:
-    known = format if format not in (None, "collection") else format_of(path)
+    known = format if format not in (None, "collection") else kind_of(path)
     if known is None:
         raise CorpusError(f"{path}: its name does not say what it is; give --format, one of {', '.join(FORMATS[1:])}")
     return known
@@ -151,6 +171,19 @@ def _file_items(path: Path, root: Path, kind: str, fields: Fields, known: Callab
         yield record if isinstance(record, BadRecord) else _or_bad(partial(to_document, record, place, fields))
     if empty:
         raise CorpusError(f"{path}: the file holds no records; remove it or write it again")
+
+
+def _book_items(
+    path: Path, root: Path, kind: str, skip: Callable[[Path, int, str], None] | None, ocr: bool
+) -> Iterator[_Item]:
+    try:
+        yield from read_book(path, root, kind, partial(skip, path) if skip else None, ocr=ocr)
+    except BadRecord as bad:
+        yield bad
+
+
+def _page_as_record(on_skip: Callable[[str], None]) -> Callable[[Path, int, str], None]:
+    return lambda path, page, why: on_skip(f"{path}: page {page}: {why}" if page else f"{path}: {why}")
 
 
 def _or_bad(make: Callable[[], Document]) -> _Item:

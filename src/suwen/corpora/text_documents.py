@@ -6,17 +6,17 @@ import os
 import re
 from pathlib import Path
 
+from suwen.corpora.books import kind_of, readable_books
 from suwen.corpora.files import BadRecord, CorpusError, read_text
 from suwen.corpora.records import Document
-from suwen.corpora.tabular import format_of
 from suwen.text.clean import clean
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
 
 def text_files(folder: Path) -> list[Path]:
-    """List the text files of a folder and the folders in it, hidden ones left out, in the order of their paths."""
-    return [path for path in files_under(folder) if format_of(path) == "text"]
+    """List the texts and books of a folder and the folders in it, hidden ones left out, in the order of their paths."""
+    return [path for path in files_under(folder) if kind_of(path) in ("text", *readable_books())]
 
 
 def files_under(folder: Path) -> list[Path]:

@@ -1,9 +1,9 @@
 """Imports: more documents than a request may bring, taken in by a job that outlives the server. Speaks no HTTP.
 
-A job is a folder beside the index: what was sent (``documents.jsonl``) and what is known of it (``job.json``), both
-written whole or not at all. It is checked first, all of it; only then are its documents stored, a few at a time. How
-far it has come is kept in the index, in the step that stores them: after a kill it goes on where it was, and stores
-nothing twice.
+A job is a folder beside the index: what was sent (``documents.jsonl``, or a book that becomes it) and what is known of
+it (``job.json``), both written whole or not at all. It is checked first, all of it; only then are its documents stored,
+a few at a time. How far it has come is kept in the index, in the step that stores them: after a kill it goes on where
+it was, and stores nothing twice.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from suwen.corpora.book_pages import Limits
+from suwen.corpora.books import kind_of, read_book
+from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document
-from suwen.durable import new_folder, write_json
+from suwen.durable import new_folder, write_json, write_lines
 from suwen.errors import SuwenError
 from suwen.retrieve.ingest import Duplicates, IngestReport, OneStep
 from suwen.retrieve.retriever import Index
@@ -38,7 +41,11 @@ _ENDED: tuple[State, ...] = ("done", "failed", "cancelled")
 _SETTING = "import"
 #: Jobs that have ended and are still known.
 _REMEMBERED = 100
-_DOCUMENTS, _ABOUT = "documents.jsonl", "job.json"
+_DOCUMENTS, _BOOK, _ABOUT = "documents.jsonl", "book", "job.json"
+#: Of a book's pages that are left out so many are told.
+_TOLD = 100
+#: What reading one may take: less than a command may, since others wait for the server.
+_LIMITS = Limits(memory=3 * 2**30, seconds=120)
 #: The beginning of the name of a file that is still being sent.
 _COMING = "coming-"
 _COUNTS = ("read", "added", "changed", "unchanged", "passages")
@@ -66,6 +73,8 @@ class Job:
         encoded: Passages encoded since the server was started: it moves within a long document too.
         error: Why it failed: a code and a message, and the line that is wrong.
         key: Whose it is, where the server has keys.
+        name: Of a book that was sent: the path of its documents, with the ending that says what it is.
+        left_out: Its pages that could not be read, and why.
     """
 
     id: str
@@ -83,6 +92,8 @@ class Job:
     encoded: int = 0
     error: dict[str, Any] | None = None
     key: str = ""
+    name: str = ""
+    left_out: tuple[dict[str, Any], ...] = ()
 
     @property
     def over(self) -> bool:
@@ -169,12 +180,12 @@ class Imports:
             self._coming.remove(key)
         file.unlink(missing_ok=True)
 
-    def accept(self, sent: Path, duplicates: Duplicates, key: str = "") -> Job:
+    def accept(self, sent: Path, duplicates: Duplicates, key: str = "", name: str = "") -> Job:
         """Make a job of a file that has come whole; once this returns, a kill does not lose it."""
         id_ = f"{int(1000 * time.time()):013d}-{secrets.token_hex(4)}"
-        job = Job(id_, duplicates, sent.stat().st_size, round(time.time(), 3), key=key)
+        job = Job(id_, duplicates, sent.stat().st_size, round(time.time(), 3), key=key, name=name)
         with new_folder(self.folder / id_) as folder:
-            sent.replace(folder / _DOCUMENTS)
+            sent.replace(folder / (_BOOK if name else _DOCUMENTS))
             write_json(folder / _ABOUT, asdict(job))
         with self._lock:
             self._jobs[id_] = job
@@ -238,6 +249,8 @@ class Imports:
             self._go_on(job)
             if job.documents is None:
                 job = self._note(replace(job, state="checking"))
+                if job.name:
+                    job = self._note(replace(job, left_out=self._read_book(job)))
                 job = self._note(replace(job, documents=sum(1 for _ in self._documents(job))))
             job = self._note(replace(job, state="storing"))
             for batch in batches(islice(self._documents(job), job.read, None)):
@@ -253,6 +266,28 @@ class Imports:
             if problem.code != "stopping":
                 about = {"code": problem.code, "message": problem.message, "param": problem.param}
                 self._end(replace(self._jobs[job.id], error=about), "failed")
+
+    def _read_book(self, job: Job) -> tuple[dict[str, Any], ...]:
+        """Make documents of a book, in a process with limits; which pages are left out."""
+        folder = self.folder / job.id
+        if not (folder / _BOOK).is_file():
+            return job.left_out  # it was read before a restart
+        left_out: list[dict[str, Any]] = []
+        write_lines(folder / _DOCUMENTS, self._pages(job, folder / _BOOK, left_out))
+        (folder / _BOOK).unlink()
+        return tuple(left_out[:_TOLD])
+
+    def _pages(self, job: Job, book: Path, left_out: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        def tell(page: int, why: str) -> None:
+            left_out.append({"page": page, "why": why})
+
+        kind = kind_of(Path(job.name)) or ""
+        try:
+            for one in read_book(book, book.parent, kind, tell, name=job.name, limits=_LIMITS):
+                self._go_on(job)
+                yield {"id": one.id, "title": one.title, "text": one.text, "metadata": dict(one.metadata)}
+        except BadRecord as bad:
+            raise Problem("invalid_request", str(bad).replace(str(book), job.name), param="name") from None
 
     def _documents(self, job: Job) -> Iterator[Document]:
         settings = self._holder.settings
@@ -291,7 +326,8 @@ class Imports:
 
     def _end(self, job: Job, state: State) -> None:
         self._note(replace(job, state=state, ended=round(time.time(), 3)))
-        (self.folder / job.id / _DOCUMENTS).unlink(missing_ok=True)
+        for file in (_DOCUMENTS, _BOOK):
+            (self.folder / job.id / file).unlink(missing_ok=True)
         log.info(
             "import", extra={"line": {"id": job.id, "state": state, "documents": job.read, "key": job.key or None}}
         )
@@ -313,7 +349,8 @@ def _read_job(file: Path) -> Job | None:
         job = Job(**{name: value for name, value in about.items() if name in names})
     except (OSError, ValueError, TypeError, AttributeError):
         return None
-    whole = job.over or (file.parent / _DOCUMENTS).is_file()
+    whole = job.over or any((file.parent / name).is_file() for name in (_DOCUMENTS, _BOOK))
+    job = replace(job, left_out=tuple(job.left_out))
     return replace(job, encoded=0) if whole and job.id == file.parent.name else None
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from suwen.corpora.books import kind_of, readable_books
 from suwen.index.engine import IndexProblem
 from suwen.retrieve.ingest import Duplicates
 from suwen.service.answers import answered, json_answer
@@ -30,6 +32,8 @@ _KINDS = ("ndjson", "jsonl", "jsonlines")
 _LINES = (
     '{"id": "note-7", "text": "布洛芬不宜与阿司匹林同服。"}\n{"id": "note-8", "title": "肾结石", "text": "多饮水。"}\n'
 )
+#: What a book is sent as; its name says which it is.
+_BOOKS = ("pdf", "wordprocessingml", "epub", "html", "octet-stream", "ms-word")
 _EXAMPLE = {
     "id": "1790000000000-5d1c0f3e",
     "duplicates": "error",
@@ -46,6 +50,8 @@ _EXAMPLE = {
     "encoded": 4130,
     "error": None,
     "key": "loader",
+    "name": "",
+    "left_out": [],
 }
 
 
@@ -55,6 +61,13 @@ class ImportProblem(BaseModel):
     code: str
     message: str
     param: str | None = Field(description="The line, `line 7`.")
+
+
+class LeftOut(BaseModel):
+    """A page of a book that could not be read; page 0 stands for several."""
+
+    page: int
+    why: str
 
 
 class ImportAnswer(BaseModel):
@@ -75,6 +88,8 @@ class ImportAnswer(BaseModel):
     encoded: int = Field(description="Passages encoded since the server was started.")
     error: ImportProblem | None
     key: str
+    name: str = Field(description="Of a book; empty for lines of JSON.")
+    left_out: list[LeftOut] = Field(description="Pages of a book that are not in the index.")
 
 
 class ImportsAnswer(BaseModel):
@@ -102,7 +117,10 @@ def _add_post(router: APIRouter) -> None:
         openapi_extra={
             "requestBody": {
                 "required": True,
-                "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": _LINES}},
+                "content": {
+                    "application/x-ndjson": {"schema": {"type": "string"}, "example": _LINES},
+                    "application/pdf": {"schema": {"type": "string", "format": "binary"}},
+                },
             }
         },
         summary="Import documents",
@@ -110,23 +128,41 @@ def _add_post(router: APIRouter) -> None:
     async def post(
         request: Request,
         duplicates: Annotated[Duplicates, Query(description="What to do with an id that comes twice.")] = "error",
+        name: Annotated[
+            str, Query(max_length=200, description="Of a book, `heart.pdf`: .pdf, .docx, .html, .epub.")
+        ] = "",
     ) -> Response:
-        """Take documents in as a job: a line of JSON for each, as `POST /documents` takes them. No kill loses it."""
+        """Take documents in as a job: a line of JSON for each, as `POST /documents` takes them, or a book's pages.
+
+        No kill loses it.
+        """
         served = served_of(request)
         served.holder.check_writable()
         _ = served.holder.index
-        kind = request.headers.get("content-type", "").lower()
-        if not any(one in kind for one in _KINDS):
-            raise Problem(
-                "invalid_request",
-                "an import is lines of JSON: send them with the header 'Content-Type: application/x-ndjson'",
-            )
-        job = await _received(request, served, duplicates)
+        _check_kind(request.headers.get("content-type", "").lower(), name)
+        job = await _received(request, served, duplicates, name)
         note(request, bytes=job.bytes)
         return json_answer(asdict(job))
 
 
-async def _received(request: Request, served: ServedIndex, duplicates: Duplicates) -> Job:
+def _check_kind(kind: str, name: str) -> None:
+    if any(one in kind for one in _KINDS) and not name:
+        return
+    if not any(one in kind for one in _BOOKS):
+        raise Problem(
+            "invalid_request",
+            "an import is lines of JSON, sent with the header 'Content-Type: application/x-ndjson', or a book, sent as "
+            "'Content-Type: application/pdf', say, with ?name=heart.pdf",
+        )
+    if kind_of(Path(name)) not in readable_books() or Path(name).name != name or not name.isprintable():
+        raise Problem(
+            "invalid_request",
+            f"give the book's file name as ?name=, without folders; this server reads {', '.join(readable_books())}",
+            param="name",
+        )
+
+
+async def _received(request: Request, served: ServedIndex, duplicates: Duplicates, name: str = "") -> Job:
     key, imports, settings = ASKER.get(), served.imports, served.holder.settings
     file = imports.coming(key)
     try:
@@ -135,7 +171,7 @@ async def _received(request: Request, served: ServedIndex, duplicates: Duplicate
             await asyncio.to_thread(os.fsync, stream.fileno())
         if not length:
             raise Problem("invalid_request", "the import is empty: send a line of JSON for each document")
-        return await asyncio.to_thread(imports.accept, file, duplicates, key)
+        return await asyncio.to_thread(imports.accept, file, duplicates, key, name)
     except OSError as problem:
         # A full disk is told as such; whatever else it is, the log has it.
         raise IndexProblem(f"the import could not be written to {file} ({problem})") from problem

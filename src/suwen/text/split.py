@@ -31,7 +31,9 @@ _HARD_MARKS = frozenset("。！？｡；…")
 _VISIBLE = re.compile(r"\S")
 _LAST_WORDS = re.compile(r"(?:([^\s().,;]+)\s+)?([^\s()\[\],;]+)$")
 _ABBREVIATION = re.compile(
-    r"dr|mrs?|ms|prof|st|sr|jr|vs|e\.?g|i\.?e|cf|al|figs?|tab|eq|refs?|vol|pp|approx|ca|dept|spp?|subsp|var|resp|viz",
+    # Prescriptions (b.i.d., p.o., q.d.) and titles too: what follows in capitals is still the same sentence.
+    r"dr|mrs?|ms|prof|st|sr|jr|vs|e\.?g|i\.?e|cf|al|figs?|tab|eq|refs?|vol|pp|approx|ca|dept|spp?|subsp|var|resp|viz"
+    r"|b\.i\.d|t\.i\.d|q\.i\.d|p\.o|i\.v|i\.m|s\.c|p\.r\.n|q\.d|inj|max|min|temp|vit|chap|sect|suppl|incl",
     re.IGNORECASE,
 )
 _BEFORE_NUMBER = re.compile("no|nos|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec", re.IGNORECASE)

@@ -1,0 +1,117 @@
+"""Book files as documents: one for each page of a PDF, each chapter of an EPUB, each Word, HTML or CNXML file.
+
+A page's id is ``PATH#page=12``, which is also how a browser opens a PDF there; its metadata has ``book``, ``path`` and
+``page``. A paragraph that runs over a page belongs to the page it begins on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+
+from suwen.corpora.book_pages import Limits, OnPage, PageProgress, read_pages
+from suwen.corpora.files import BadRecord
+from suwen.corpora.records import Document, Scalar
+from suwen.corpora.tabular import format_of
+from suwen.text.clean import clean
+from suwen.text.page_blocks import Block, blocks_of
+from suwen.text.page_furniture import PageLines
+from suwen.text.page_layout import Line
+
+_ENDINGS = {
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".docm": "docx",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".epub": "epub",
+    ".cnxml": "cnxml",
+}
+#: Formats whose files have no records but pages or chapters.
+BOOKS = ("pdf", "docx", "html", "epub", "cnxml")
+
+
+def kind_of(path: Path) -> str | None:
+    """The format that a file's name stands for, a book's or one of ``tabular``; None when it says nothing."""
+    return _ENDINGS.get(path.suffix.lower()) or format_of(path)
+
+
+def readable_books() -> list[str]:
+    """The formats of books that can be read here: PDF needs an extra."""
+    return [kind for kind in BOOKS if kind != "pdf" or find_spec("pypdfium2")]
+
+
+def read_book(
+    path: Path,
+    root: Path,
+    kind: str,
+    on_page: OnPage | None = None,
+    *,
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+    ocr: bool = True,
+    name: str = "",
+    progress: PageProgress | None = None,
+) -> Iterator[Document]:
+    """The documents of a book, streamed: some pages are held, never all.
+
+    Args:
+        path: The file.
+        root: Ids are paths from here.
+        kind: What it is: one of :data:`BOOKS`.
+        on_page: Called with the number of a page that is left out, and why; None raises instead.
+        limits: What reading it may take.
+        ocr: Whether scans are read.
+        name: What its documents are called after; its path from ``root`` unless given.
+        progress: Called after each page.
+
+    Raises:
+        BadRecord: The file cannot be read, or holds no text.
+    """
+    name = name or os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
+    tell = on_page or partial(_raise, path)
+    records = read_pages(path, kind, tell, limits=limits, ocr=ocr, progress=progress)
+    about = next(records)
+    stem = clean(Path(name).stem)
+    book = clean(about["title"]) or stem
+    found = False
+    if kind == "pdf":
+        pages = (page_lines(record) for record in records)
+        for number, blocks in groupby(blocks_of(pages), key=lambda block: block.page):
+            found = True
+            place: dict[str, Scalar] = {"path": name, "book": book, "page": number}
+            yield Document(f"{name}#page={number}", page_text(blocks), book, place)
+    else:
+        for record in records:
+            if text := clean(record["text"]):
+                found = True
+                yield _part(name, record, text, kind, stem)
+    if not found:
+        raise BadRecord(f"{path}: no text was found in it; where it is scanned, see that 'suwen[ocr]' is installed")
+
+
+def page_text(blocks: Iterator[Block]) -> str:
+    """A page's text for searching: everything but its furniture, a blank line between blocks."""
+    return "\n\n".join(block.text for block in blocks)
+
+
+def _part(name: str, record: dict[str, str], text: str, kind: str, stem: str) -> Document:
+    title = clean(record["title"]) or stem
+    if kind == "epub":
+        number = int(record["page"])
+        return Document(f"{name}#chapter={number}", text, title, {"path": name, "book": stem, "chapter": number})
+    return Document(name, text, title, {"path": name})
+
+
+def page_lines(record: dict[str, object]) -> PageLines:
+    """What a child said of a page."""
+    lines = [Line(*line) for line in record["lines"]]  # type: ignore[attr-defined]
+    return PageLines(int(record["page"]), float(record["height"]), lines, bool(record.get("scan")))  # type: ignore[call-overload, arg-type]
+
+
+def _raise(path: Path, page: int, why: str) -> None:
+    raise BadRecord(f"{path}: page {page}: {why}" if page else f"{path}: {why}")

@@ -1,0 +1,100 @@
+"""The process that reads a stranger's file, within limits of memory: a line of JSON for each page on standard output.
+
+Started by ``book_pages`` as ``python -m suwen.corpora.page_child``; a file that takes this process down takes
+nothing else with it. What a page means is decided by the parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from suwen.corpora.files import CorpusError
+from suwen.corpora.marked_up import read_parts
+from suwen.corpora.page_cache import PageCache
+from suwen.corpora.pdf_pages import open_pdf, read_pdf_page, title_of
+from suwen.corpora.scanned_pages import scan_reader
+from suwen.text.page_layout import reading_order
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the file named on the command line from a page on."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path", type=Path)
+    parser.add_argument("kind")
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--memory", type=int, required=True)
+    parser.add_argument("--no-ocr", action="store_true")
+    asked = parser.parse_args(arguments)
+    resource.setrlimit(resource.RLIMIT_AS, (asked.memory, asked.memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+    os.dup2(2, 1)  # what libraries print is no page
+    try:
+        for record in _records(asked):
+            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+            out.flush()
+    except CorpusError as problem:
+        out.write(json.dumps({"failed": str(problem)}, ensure_ascii=False) + "\n")
+    except MemoryError:
+        out.write(
+            json.dumps({"failed": f"{asked.path}: it needs more than {asked.memory // 2**20} MiB of memory"}) + "\n"
+        )
+    out.flush()
+    return 0
+
+
+def _records(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    if asked.kind == "pdf":
+        yield from _pdf(asked)
+        return
+    yield {"title": "", "pages": 0}
+    for part in read_parts(asked.path, asked.kind):
+        if part.number >= asked.first:
+            yield {"page": part.number, "title": part.title, "text": part.text}
+
+
+def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    document = open_pdf(asked.path)
+    yield {"title": title_of(document), "pages": len(document)}
+    cache = PageCache(asked.cache, asked.path) if asked.cache else None
+    reader: list[Callable[..., Any]] = []
+    for number in range(asked.first, len(document) + 1):
+        try:
+            yield {"page": number, **_pdf_page(document, number, cache, reader, asked.no_ocr)}
+        except MemoryError:
+            yield {"page": number, "error": f"it needs more than {asked.memory // 2**20} MiB of memory"}
+        except CorpusError as problem:
+            yield {"page": number, "error": str(problem)}
+        except Exception as problem:  # pdfium's, the recogniser's: one page's trouble is its own
+            yield {"page": number, "error": f"{type(problem).__name__}: {problem}"}
+
+
+def _pdf_page(
+    document: Any, number: int, cache: PageCache | None, reader: list[Callable[..., Any]], no_ocr: bool
+) -> dict[str, Any]:
+    if cache is not None and (known := cache.get(number)) is not None:
+        return known
+    content = read_pdf_page(document, number)
+    if content.picture is None:
+        return {"height": content.height, "lines": reading_order(content.words)}
+    if no_ocr:
+        raise CorpusError("this page is a scan, and scans are not read here (--no-ocr)")
+    if not reader:
+        reader.append(scan_reader())
+    words, height = reader[0](content.picture)
+    page = {"height": height, "lines": reading_order(words), "scan": True}
+    if cache is not None:
+        cache.put(number, page)
+    return page
+
+
+if __name__ == "__main__":
+    sys.exit(main())

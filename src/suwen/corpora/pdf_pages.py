@@ -1,0 +1,169 @@
+"""The pages of a PDF file: words with their places from the text layer, and pictures of pages without one.
+
+Runs in a process of its own (``page_child``): a damaged file may take pdfium down with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from suwen.corpora.files import CorpusError
+from suwen.text.page_layout import Word
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from pypdfium2 import PdfDocument, PdfPage
+
+#: pdfium writes a sign of its own for a hyphen at the end of a line, and joins the halves.
+_RUN = re.compile(r"[^\s\x00\x02\ufffe]+[\x02\ufffe]?")
+#: A page with fewer visible characters than this and a picture over this share of it is a scan.
+_FEW, _COVERED = 24, 0.3
+#: Dots per inch of a rendered page, and the most dots: a page may claim to be a mile wide.
+DPI, _MOST_DOTS = 150, 16_000_000
+
+
+class PdfPageContent(NamedTuple):
+    """What one page holds; ``picture`` is there where the text has to be read off it."""
+
+    words: list[Word]
+    height: float
+    picture: Image | None = None
+
+
+def open_pdf(path: Path) -> PdfDocument:
+    """Open a PDF file; raises :class:`CorpusError` where that cannot be, with the reason."""
+    try:
+        import pypdfium2
+    except ImportError:
+        raise CorpusError(f"{path}: reading PDF needs pypdfium2: pip install 'suwen[files]'") from None
+    if not path.stat().st_size:
+        raise CorpusError(f"{path}: the file is empty; remove it or get it again")
+    try:
+        document = pypdfium2.PdfDocument(path)
+        if not len(document):
+            raise CorpusError(f"{path}: the PDF has no pages; get it again")
+    except pypdfium2.PdfiumError as problem:
+        if "password" in str(problem).lower():
+            raise CorpusError(
+                f"{path}: the PDF is locked with a password; save it without one (for example: qpdf --decrypt "
+                "--password=… IN OUT)"
+            ) from None
+        raise CorpusError(f"{path}: not a whole PDF ({problem}); get it again") from None
+    return document
+
+
+def title_of(document: PdfDocument) -> str:
+    """The title that the file gives itself, or nothing where it is plainly not one."""
+    title = str(document.get_metadata_dict(skip_empty=True).get("Title", "")).strip()
+    return (
+        "" if re.search(r"\.(?:docx?|indd|pdf|tex|html?)$|^untitled|^microsoft word", title, re.IGNORECASE) else title
+    )
+
+
+def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) -> PdfPageContent:
+    """Read one page, counted from 1; a scan is rendered, unless ``pictures`` is off."""
+    page = document[number - 1]
+    try:
+        text_page = page.get_textpage()
+        try:
+            words = _sized(list(_words(page, text_page)))
+        finally:
+            text_page.close()
+        height = float(page.get_height())
+        visible = sum(len(word.text) for word in words)
+        if pictures and (visible < _FEW or _is_garbage(words)) and _has_picture(page):
+            return PdfPageContent(words, height, _rendered(page))
+        return PdfPageContent(words, height)
+    finally:
+        page.close()
+
+
+def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
+    """The words in the order of the file. Two boxes for each word: one for each character would cost four times."""
+    import pypdfium2.raw as pdfium
+
+    width, height, turned = float(page.get_width()), float(page.get_height()), page.get_rotation()
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    loose, places = pdfium.FS_RECTF(), [ctypes.byref(one) for one in (left, right, bottom, top)]
+    text, index = _text(text_page)
+    for found in _RUN.finditer(text):
+        word = found[0].replace("\x02", "-").replace("\ufffe", "-")
+        first, last = index(found.start()), index(found.end() - 1 - (word != found[0]))
+        if not pdfium.FPDFText_GetLooseCharBox(text_page.raw, first, ctypes.byref(loose)):
+            continue
+        box = [loose.left, loose.top, loose.right, loose.bottom]
+        if last != first and pdfium.FPDFText_GetCharBox(text_page.raw, last, *places):
+            box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
+        x0, y0, x1, y1 = _upright(box, width, height, turned)
+        if x1 > x0 and y1 > y0:
+            yield Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
+
+
+def _sized(words: list[Word]) -> list[Word]:
+    """Words with sizes in points: those of their fonts, which may be scaled, brought to the height of most lines.
+
+    Heights alone would do for Latin, but a full stop of a Chinese font is half as high as its characters.
+    """
+    if not words:
+        return []
+    if {word.size for word in words} <= {0.0, 1.0}:
+        return [word._replace(size=word.bottom - word.top) for word in words]
+    scale = median((word.bottom - word.top) / word.size for word in words if word.size > 0)
+    return [word._replace(size=word.size * scale if word.size > 0 else word.bottom - word.top) for word in words]
+
+
+def _text(text_page: Any) -> tuple[str, Any]:
+    """The text of a page, and the place among pdfium's characters of each of its own."""
+    import pypdfium2.raw as pdfium
+
+    text = text_page.get_text_range()
+    count = text_page.count_chars()
+    if len(text) == count:
+        return text, lambda place: place
+    # Some characters have no text, others are two of UTF-16's: one by one then.
+    codes = [pdfium.FPDFText_GetUnicode(text_page.raw, place) for place in range(count)]
+    return "".join(chr(code) if code and not 0xD800 <= code <= 0xDFFF else "\0" for code in codes), lambda place: place
+
+
+def _upright(box: list[float], width: float, height: float, turned: int) -> tuple[float, float, float, float]:
+    """A box in points from the top left corner of the page as a reader sees it."""
+    left, top, right, bottom = box
+    if turned == 90:
+        return bottom, left, top, right
+    if turned == 180:
+        return width - right, bottom, width - left, top
+    if turned == 270:
+        return width - top, height - right, width - bottom, height - left
+    return left, height - top, right, height - bottom
+
+
+def _is_garbage(words: list[Word]) -> bool:
+    """Whether a text layer says nothing: characters without meaning, as a font without a table of them leaves."""
+    text = "".join(word.text for word in words)
+    strange = sum(sign == "\ufffd" or "\ue000" <= sign <= "\uf8ff" or sign < " " for sign in text)
+    return strange > 0.3 * len(text)
+
+
+def _has_picture(page: PdfPage) -> bool:
+    import pypdfium2.raw as pdfium
+
+    area = float(page.get_width()) * float(page.get_height())
+    covered = 0.0
+    for item in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=2):
+        left, bottom, right, top = item.get_bounds()
+        covered += max(0.0, right - left) * max(0.0, top - bottom)
+    return covered > _COVERED * area
+
+
+def _rendered(page: PdfPage) -> Image:
+    scale = DPI / 72
+    dots = float(page.get_width()) * float(page.get_height()) * scale**2
+    if dots > _MOST_DOTS:
+        scale *= (_MOST_DOTS / dots) ** 0.5
+    picture: Image = page.render(scale=scale, grayscale=False).to_pil().convert("RGB")
+    return picture

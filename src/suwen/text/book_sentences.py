@@ -1,0 +1,81 @@
+"""The sentences of a book's paragraphs, for training: no headings, captions, tables, references, citations.
+
+Searching keeps all of these; see ``corpora.books``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from suwen.text.page_blocks import Block
+from suwen.text.split import sentences
+
+#: The fewest characters of a sentence: the paper's for English, and less for Chinese.
+SHORTEST_ENGLISH, SHORTEST_CHINESE = 20, 8
+_HAN = re.compile("[\u4e00-\u9fff]")
+_NUMBERS = r"\d{1,3}(?:\s?[,，、;–—\-~～]\s?\d{1,3})*"
+_YEAR = r"(?:19|20)\d\d[a-z]?"
+_NAME = r"[A-Z][\w'’-]+(?:,? (?:and|&) [A-Z][\w'’-]+| et al\.?,?|,)?"
+_CITATION = re.compile(
+    rf"\s?\[{_NUMBERS}\]|［{_NUMBERS}］"
+    rf"|\s?\((?:see |e\.g\.,? |cf\. )?{_NAME},? {_YEAR}(?:; ?{_NAME},? {_YEAR})*\)"
+    # A raised number behind a mark or a closing one, as text layers give it: "mortality.12,13 The".
+    rf"|(?<=[a-z)%][.,;]){_NUMBERS}(?=\s|$)"
+    rf"|[¹²³⁰⁴-⁹]+(?:[,，–-][¹²³⁰⁴-⁹]+)*(?=[\s.,;。，；]|$)(?<![m0-9][²³])"
+)
+_ITEM = re.compile(
+    r"^(?:[(（]\s?(?:\d{1,2}|[a-z]|[ivx]{1,4}|[一二三四五六七八九十]{1,3})\s?[)）]|\d{1,2}[.)、．](?!\d)|[①-⑳]"
+    r"|[•●○▪◦■□]|[-–—*](?= )|[a-z][.)](?= )|[一二三四五六七八九十]{1,3}、)\s*"
+)
+_SPACE_BEFORE_MARK = re.compile(r"\s+(?=[.,;:。，；：](?:\s|$))")
+_LETTERS = re.compile(r"[^\W\d_]")
+
+
+class BookSentence(NamedTuple):
+    """A sentence, the page it begins on and its place among the sentences of the book, from 0."""
+
+    page: int
+    position: int
+    text: str
+
+
+def sentences_of(blocks: Iterable[Block]) -> Iterator[BookSentence]:
+    """The sentences of a book's paragraphs and lists that are long enough to say something."""
+    position = 0
+    for block in blocks:
+        if block.kind != "text":
+            continue
+        text = _ITEM.sub("", without_citations(block.text))
+        for sentence in _whole(text):
+            if is_sentence(sentence):
+                yield BookSentence(block.page, position, sentence)
+                position += 1
+
+
+def _whole(text: str) -> Iterator[str]:
+    """The sentences of a text; a semicolon, at which passages may be cut, ends none."""
+    begun: int | None = None
+    for start, end in sentences(text):
+        begun = start if begun is None else begun
+        if text[end - 1] != "；":
+            yield text[begun:end]
+            begun = None
+    if begun is not None:
+        yield text[begun:].strip()
+
+
+def without_citations(text: str) -> str:
+    """Text without the numbers and names of works that it cites.
+
+    >>> without_citations("Mortality fell [3, 7–9]. It rose later (Wu et al., 2019) to a peak.12 See 图 [4]。")
+    'Mortality fell. It rose later to a peak. See 图。'
+    """
+    return _SPACE_BEFORE_MARK.sub("", _CITATION.sub("", text))
+
+
+def is_sentence(text: str) -> bool:
+    """Whether it is long enough, and words for the larger part."""
+    shortest = SHORTEST_CHINESE if _HAN.search(text) else SHORTEST_ENGLISH
+    return len(text) >= shortest and 2 * len(_LETTERS.findall(text)) >= len(text.replace(" ", ""))

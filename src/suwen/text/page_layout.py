@@ -1,0 +1,251 @@
+"""From words with their places on a page to lines in reading order: columns, tables, rows. Joins no sentences.
+
+Lengths are in points and ``top`` grows downwards, whatever the page came from: a PDF's text layer or a scan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+
+class Word(NamedTuple):
+    """Text that stands together on a page; ``size`` is the height of its line."""
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+    size: float
+
+
+class Line(NamedTuple):
+    """A line of a page in reading order.
+
+    ``column`` counts the columns of a page as they are read. A row of a table has its cells parted by ``CELL`` and is
+    marked.
+    """
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+    size: float
+    column: int
+    is_row: bool = False
+
+
+#: Stands between the cells of a table's row.
+CELL = " | "
+#: Of a word's size: the gap at which a line may be two, the least width of a gutter and of a column of prose.
+_GAP, _GUTTER, _PROSE = 0.95, 0.6, 9.0
+#: Of a word's size: beginnings of lines so near to each other are one.
+_NEAR = 0.6
+#: Columns of prose are filled to this share by so many of their lines; cells of a table seldom are.
+_FILLED, _MOST, _SURELY = 0.75, 0.35, 0.6
+_LEAST_ROWS = 3
+_MARKER = re.compile(
+    r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]|[•·●○▪◦■□–—*-]|[①-⑳])"
+)
+_HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
+_BETWEEN_HAN = re.compile(rf"(?<=[{_HAN}]) (?=[{_HAN}])")
+
+
+def reading_order(words: Sequence[Word]) -> list[Line]:
+    """The lines of a page in the order in which they are read, left column before right, table rows whole."""
+    pieces = list(_pieces(words))
+    if not pieces:
+        return []
+    lines: list[Line] = []
+    for number, (column, is_table) in enumerate(_columns(pieces)):
+        lines += [_line(row, number, is_row) for row, is_row in _rows_of(column, is_table)]
+    return lines
+
+
+def _pieces(words: Sequence[Word]) -> Iterator[Word]:
+    """Words that follow each other on one line without a gap, joined."""
+    run: list[Word] = []
+    for word in words:
+        if run and not _continues(run[-1], word):
+            yield _joined(run)
+            run = []
+        run.append(word)
+    if run:
+        yield _joined(run)
+
+
+def _continues(one: Word, other: Word) -> bool:
+    overlap = min(one.bottom, other.bottom) - max(one.top, other.top)
+    low = min(one.bottom - one.top, other.bottom - other.top)
+    gap = other.left - one.right
+    return overlap > 0.5 * low and -0.5 * one.size <= gap < _GAP * min(one.size, other.size)
+
+
+def _joined(run: Sequence[Word], between: str = " ") -> Word:
+    text = between.join(word.text for word in run)
+    return Word(
+        text if between != " " else _BETWEEN_HAN.sub("", text),
+        min(word.left for word in run),
+        min(word.top for word in run),
+        max(word.right for word in run),
+        max(word.bottom for word in run),
+        max(run, key=lambda word: len(word.text)).size,
+    )
+
+
+def _line(row: Sequence[Word], column: int, is_row: bool) -> Line:
+    cells = sorted(row, key=lambda piece: piece.left)
+    return Line(*_joined(cells, CELL if is_row else " "), column, is_row)
+
+
+def _columns(pieces: list[Word], depth: int = 0) -> Iterator[tuple[list[Word], bool]]:
+    """The parts of a page in reading order, and whether a part is a table."""
+    size = median(piece.size for piece in pieces)
+    gutter = _gutter(pieces, size) if depth < 3 and len(pieces) >= 2 * _LEAST_ROWS else None
+    if gutter is None:
+        yield pieces, False
+        return
+    for band, parted in _bands(pieces, gutter, size):
+        if not parted:
+            yield from _columns(band, depth + 1) if len(band) < len(pieces) else [(band, False)]
+            continue
+        middle = sum(gutter) / 2
+        sides = [p for p in band if p.right <= middle], [p for p in band if p.right > middle]
+        for side in filter(None, sides):
+            yield from _columns(side, depth + 1)
+
+
+def _gutter(pieces: Sequence[Word], size: float) -> tuple[float, float] | None:
+    """The white stretch between two columns of prose, or None where there is none."""
+    best: tuple[float, tuple[float, float]] | None = None
+    for start in _starts(pieces, size):
+        gutter = (start - _GUTTER * size, start)
+        left, right = _sides(pieces, gutter)
+        # What reaches across costs little: a page may be half one column and half two.
+        score = min(len(left), len(right)) - 0.25 * (len(pieces) - len(left) - len(right))
+        if score > (best[0] if best else 0) and _are_columns(left, right, size):
+            best = (score, gutter)
+    return best[1] if best else None
+
+
+def _starts(pieces: Sequence[Word], size: float) -> Iterator[float]:
+    """Where lines often begin, but for the first such place: a column begins there, or a table's."""
+    run: list[float] = []
+    first = True
+    for left in [*sorted(piece.left for piece in pieces), float("inf")]:
+        if run and left - run[0] > _NEAR * size:
+            if len(run) >= _LEAST_ROWS and not first:
+                yield run[0]
+            first = first and len(run) < _LEAST_ROWS
+            run = []
+        run.append(left)
+
+
+def _sides(pieces: Iterable[Word], gutter: tuple[float, float]) -> tuple[list[Word], list[Word]]:
+    left, right = [], []
+    for piece in pieces:
+        if piece.right <= gutter[0] + 0.1:
+            left.append(piece)
+        elif piece.left >= gutter[1] - 0.1:
+            right.append(piece)
+    return left, right
+
+
+def _are_columns(left: Sequence[Word], right: Sequence[Word], size: float) -> bool:
+    """Whether these could be two columns of prose: enough lines, wide, and many of them filling their column.
+
+    Where one side surely is, few full lines are enough for the other: the last page of a chapter ends anywhere.
+    """
+    (wide, full), (other_wide, other_full) = _fill(left), _fill(right)
+    if min(wide, other_wide) < _PROSE * size:
+        return False
+    if max(full, other_full) >= _SURELY and min(wide, other_wide) >= 0.6 * max(wide, other_wide):
+        return min(full, other_full) > 0
+    return min(full, other_full) >= _MOST
+
+
+def _fill(side: Sequence[Word]) -> tuple[float, float]:
+    """The width of a side, and the share of its lines that fill it; none where it is no prose."""
+    rows = list(_same_height(side))
+    if len(rows) < _LEAST_ROWS or sum(len(row) > 1 for row in rows) > 0.5 * len(rows):
+        return 0.0, 0.0
+    widths = [max(piece.right for piece in row) - min(piece.left for piece in row) for row in rows]
+    return max(widths), sum(width >= _FILLED * max(widths) for width in widths) / len(rows)
+
+
+def _bands(pieces: Sequence[Word], gutter: tuple[float, float], size: float) -> Iterator[tuple[list[Word], bool]]:
+    """The page from top to bottom in bands: those that the gutter parts, and those that reach across it."""
+    band: list[Word] = []
+    parted: bool | None = None
+    for row in _same_height(pieces):
+        left, right = _sides(row, gutter)
+        here = len(left) + len(right) == len(row)
+        if here and parted is False and not _both_sides(row, pieces, gutter):
+            here = False  # a heading above the columns stands on one side and goes with what spans them
+        if band and here is not parted:
+            yield band, bool(parted)
+            band = []
+        band, parted = [*band, *row], here
+    if band:
+        yield band, bool(parted)
+
+
+def _both_sides(row: Sequence[Word], pieces: Sequence[Word], gutter: tuple[float, float]) -> bool:
+    """Whether prose stands on both sides just below the beginning of a row."""
+    top = min(piece.top for piece in row)
+    near = [piece for piece in pieces if top - 1 <= piece.top <= top + 3 * row[0].size]
+    left, right = _sides(near, gutter)
+    return bool(left) and bool(right)
+
+
+def _same_height(pieces: Iterable[Word]) -> Iterator[list[Word]]:
+    """Pieces in rows from top to bottom: those whose heights overlap by half."""
+    row: list[Word] = []
+    for piece in sorted(pieces, key=lambda one: one.top + one.bottom):
+        if row:
+            low = min(row[-1].bottom - row[-1].top, piece.bottom - piece.top)
+            if min(row[-1].bottom, piece.bottom) - max(row[-1].top, piece.top) < 0.5 * low:
+                yield row
+                row = []
+        row.append(piece)
+    if row:
+        yield row
+
+
+def _rows_of(column: Sequence[Word], is_table: bool) -> Iterator[tuple[list[Word], bool]]:
+    """The rows of a column, and which of them are a table's: several in a row that share a white stretch."""
+    rows = list(_same_height(column))
+    in_table = [is_table or is_row for is_row in _table_rows(rows)]
+    yield from zip(rows, in_table, strict=True)
+
+
+def _table_rows(rows: Sequence[Sequence[Word]]) -> list[bool]:
+    marks = [False] * len(rows)
+    start = 0
+    while start < len(rows):
+        end, shared = start, _gaps(rows[start])
+        while shared and end + 1 < len(rows) and (less := _shared(shared, _gaps(rows[end + 1]), rows[end][0].size)):
+            end, shared = end + 1, less
+        if shared and end - start + 1 >= (2 if len(shared) > 1 else _LEAST_ROWS):
+            marks[start : end + 1] = [True] * (end - start + 1)
+        start = max(end, start) + 1
+    return marks
+
+
+def _gaps(row: Sequence[Word]) -> list[tuple[float, float]]:
+    cells = sorted(row, key=lambda piece: piece.left)
+    if len(cells) > 1 and _MARKER.fullmatch(cells[0].text):
+        return []  # the number of a list's item stands apart from its text
+    return [(one.right, other.left) for one, other in pairwise(cells)]
+
+
+def _shared(
+    ones: Iterable[tuple[float, float]], others: Sequence[tuple[float, float]], size: float
+) -> list[tuple[float, float]]:
+    both = ((max(a[0], b[0]), min(a[1], b[1])) for a in ones for b in others)
+    return [stretch for stretch in both if stretch[1] - stretch[0] > 0.5 * size]

@@ -1,0 +1,87 @@
+"""Books that tests make for themselves, good and bad: small, real files of their kinds."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import matplotlib
+from fpdf import FPDF
+from PIL import Image, ImageDraw, ImageFont
+
+SANS = str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf")
+HAN = "/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc"
+
+CONTAINER = (
+    '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+    '<rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
+)
+PACKAGE = (
+    '<package xmlns="http://www.idpf.org/2007/opf"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
+    "<dc:title>The Heart</dc:title></metadata><manifest>"
+    '<item id="a" href="one.xhtml" media-type="application/xhtml+xml"/>'
+    '<item id="b" href="two%20b.xhtml" media-type="application/xhtml+xml"/></manifest>'
+    '<spine><itemref idref="b"/><itemref idref="a"/></spine></package>'
+)
+
+
+def pdf(path, pages, *, height=842, **settings):
+    """A PDF whose pages are lists of ``(left, top, text)``, in points."""
+    made = FPDF(unit="pt", format=(595, height))
+    made.set_compression(True)
+    made.add_font("S", "", SANS)
+    if settings.get("title"):
+        made.set_title(settings["title"])
+    if settings.get("password"):
+        made.set_encryption(owner_password=settings["password"], user_password=settings["password"])
+    for lines in pages:
+        made.add_page()
+        made.set_font("S", size=10)
+        for left, top, text in lines:
+            made.text(left, top, text)
+    made.output(str(path))
+    return path
+
+
+def picture(lines, *, size=(620, 400), turn=0, font=SANS, points=22):
+    """A picture of lines of text, as a scanner would make one."""
+    image = Image.new("RGB", size, "white")
+    pen, letters = ImageDraw.Draw(image), ImageFont.truetype(font, points)
+    for number, line in enumerate(lines):
+        pen.text((40, 40 + number * points * 1.6), line, fill="black", font=letters)
+    return image.rotate(turn, expand=True, fillcolor="white")
+
+
+def scanned_pdf(path, pictures):
+    """A PDF that has a picture on each page and no text."""
+    made = FPDF(unit="pt")
+    for image in pictures:
+        made.add_page(format=(image.width / 2, image.height / 2))
+        made.image(image, 0, 0, image.width / 2, image.height / 2)
+    made.output(str(path))
+    return path
+
+
+def zipped(path, parts):
+    """A zip file with these parts."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    path.write_bytes(packed.getvalue())
+    return path
+
+
+def epub(path, chapters, **more):
+    """An EPUB of two chapters, of which the second comes first."""
+    one, two = (f"<html><head><title>{title}</title></head><body>{body}</body></html>" for title, body in chapters)
+    parts = {"META-INF/container.xml": CONTAINER, "OEBPS/book.opf": PACKAGE}
+    return zipped(path, parts | {"OEBPS/one.xhtml": one, "OEBPS/two b.xhtml": two} | more)
+
+
+def word(path, body, **more):
+    """A Word file with this body."""
+    space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    document = f'<?xml version="1.0"?><w:document {space}><w:body>{body}</w:body></w:document>'
+    return zipped(path, {"word/document.xml": document} | more)

@@ -1,0 +1,140 @@
+"""Files that are damaged, locked, endless or made to do harm: a clear report, nothing lost, no crash."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from suwen.corpora.book_pages import Limits
+from suwen.corpora.books import read_book
+from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.readers import read_documents
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from books_on_the_spot import epub, pdf, picture, scanned_pdf, word, zipped
+
+LINE = "The dose is raised every second week."
+
+
+def raw_pdf(path, streams, box="0 0 595 842"):
+    """A PDF whose pages have these packed content streams, written by hand."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(streams)))
+    items = [b"<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Kids[{kids}]/Count {len(streams)}>>".encode()]
+    items.append(b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>")
+    for number, stream in enumerate(streams):
+        about = (
+            f"<</Type/Page/Parent 2 0 R/MediaBox[{box}]/Resources<</Font<</F 3 0 R>>>>/Contents {5 + 2 * number} 0 R>>"
+        )
+        length = f"<</Length {len(stream)}/Filter/FlateDecode>>stream\n".encode()
+        items += [about.encode(), length + stream + b"\nendstream"]
+    data, places = b"%PDF-1.5\n", []
+    for number, item in enumerate(items, 1):
+        places.append(len(data))
+        data += f"{number} 0 obj".encode() + item + b"endobj\n"
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    data += f"xref\n0 {len(items) + 1}\n0000000000 65535 f \n{table}".encode()
+    path.write_bytes(
+        data + f"trailer<</Size {len(items) + 1}/Root 1 0 R>>startxref\n{data.rindex(b'xref')}\n%%EOF".encode()
+    )
+    return path
+
+
+def shown(text):
+    return zlib.compress(f"BT /F 12 Tf 60 700 Td ({text}) Tj ET".encode())
+
+
+def test_an_encrypted_file_says_how_to_open_it(tmp_path):
+    path = pdf(tmp_path / "a.pdf", [[(60, 100, LINE)]], password="secret")
+    with pytest.raises(CorpusError, match=r"a\.pdf: the PDF is locked with a password; save it without one"):
+        list(read_documents(path))
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.epub"])
+def test_empty_and_truncated_files(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with pytest.raises(CorpusError, match="the file is empty"):
+        list(read_documents(path))
+    whole = (
+        pdf(tmp_path / "whole.pdf", [[(60, 100, LINE)]]).read_bytes()
+        if name == "a.pdf"
+        else word(path, LINE).read_bytes()
+    )
+    path.write_bytes(whole[: len(whole) // 3])
+    with pytest.raises(CorpusError, match="not a whole"):
+        list(read_documents(path))
+    told = []
+    assert list(read_documents(path, on_skip=told.append)) == [] and name in told[0]
+
+
+def test_two_thousand_pages(tmp_path):
+    path = raw_pdf(
+        tmp_path / "a.pdf", [shown(f"Case {number} was seen by the ward in spring.") for number in range(2000)]
+    )
+    found = list(read_documents(path))
+    assert len(found) == 2000
+    assert found[1999].id == "a.pdf#page=2000" and found[1234].text == "Case 1234 was seen by the ward in spring."
+
+
+def test_a_bomb_costs_its_page_and_no_other(tmp_path):
+    bomb = zlib.compress(b"q 1 0 0 1 0 0 cm\n" * 15_000_000, 1)
+    path = raw_pdf(tmp_path / "a.pdf", [shown(LINE), bomb, shown(LINE + " Twice.")])
+    told = []
+    limits = Limits(memory=450 * 2**20, seconds=60)
+    found = list(read_book(path, tmp_path, "pdf", lambda page, why: told.append((page, why)), limits=limits))
+    assert [page.metadata["page"] for page in found] == [1, 3]
+    assert [page for page, _ in told] == [2] and "memory" in told[0][1]
+
+
+def test_a_page_that_takes_too_long_is_left_out(tmp_path):
+    path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)])
+    with pytest.raises(BadRecord, match=r"it took longer than 0\.001 seconds"):
+        list(read_book(path, tmp_path, "pdf", limits=Limits(seconds=0.001)))
+
+
+def test_a_page_a_mile_wide_is_drawn_small(tmp_path):
+    path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)], box="0 0 60000 60000")
+    (page,) = read_documents(path)
+    assert page.text == LINE
+
+
+def test_pictures_without_ocr_are_told_page_by_page(tmp_path):
+    path = scanned_pdf(tmp_path / "a.pdf", [picture([LINE])] * 2)
+    told = []
+    found = read_documents(
+        path, ocr=False, on_skip=told.append, on_page=lambda path, page, why: told.append((page, why))
+    )
+    assert list(found) == []
+    assert [page for page, _ in told[:2]] == [1, 2] and "a scan" in told[0][1]
+    assert "no text was found in it" in told[2]
+
+
+def test_right_to_left_text_is_kept(tmp_path):
+    (page,) = read_documents(pdf(tmp_path / "a.pdf", [[(60, 100, "قلب"), (60, 130, LINE)]]))
+    assert LINE in page.text and any("\u0600" <= sign <= "\u06ff" or "\ufb50" <= sign <= "\ufeff" for sign in page.text)
+
+
+def test_macros_of_a_word_file_are_not_touched(tmp_path):
+    path = word(tmp_path / "a.docm", "<w:p><w:r><w:t>Plain.</w:t></w:r></w:p>", **{"word/vbaProject.bin": b"\0" * 99})
+    (found,) = read_documents(path)
+    assert found.text == "Plain."
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
+    path = epub(tmp_path / "a.epub", [("A", "<p>x</p>"), ("B", "<p>y</p>")], **{"OEBPS/z.xhtml": b"0" * 50_000_000})
+    with pytest.raises(CorpusError, match=r"a zip bomb\? its part OEBPS/z.xhtml unpacks .* to 50,000,000"):
+        list(read_documents(path))
+
+
+def test_entities_are_not_expanded(tmp_path):
+    lol = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 9))
+    bomb = f'<!DOCTYPE d [<!ENTITY a0 "ha">{lol}]><d><body>&a8;</body></d>'
+    with pytest.raises(CorpusError, match="declares XML entities"):
+        list(read_documents(zipped(tmp_path / "a.docx", {"word/document.xml": bomb})))
+    (tmp_path / "b.cnxml").write_text(bomb)
+    with pytest.raises(CorpusError, match="declares XML entities"):
+        list(read_documents(tmp_path / "b.cnxml"))

@@ -1,0 +1,112 @@
+"""Books of every format as documents: pages in reading order, with their places."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pypdfium2
+import pytest
+
+from suwen.corpora.readers import read_documents
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from books_on_the_spot import epub, pdf, word
+
+LEFT = [
+    "Heart failure begins slowly in most",
+    "people, and the first sign of it is a loss",
+    "of breath after climbing some stairs.",
+]
+RIGHT = [
+    "Treatment starts with one tablet a day",
+    "and is raised every second week until",
+    "the dose of 10 mg is well tolerated.",
+]
+
+
+def column(left, lines, top=200):
+    return [(left, top + 14 * number, line) for number, line in enumerate(lines)]
+
+
+def test_two_columns_are_read_one_after_the_other(tmp_path):
+    across = [line for pair in zip(column(60, LEFT), column(320, RIGHT), strict=True) for line in pair]
+    (page,) = read_documents(pdf(tmp_path / "a.pdf", [across], title="Cardiology"))
+    assert page.text == f"{' '.join(LEFT)}\n\n{' '.join(RIGHT)}"
+    assert page.id == "a.pdf#page=1" and page.title == "Cardiology"
+    assert page.metadata == {"path": "a.pdf", "book": "Cardiology", "page": 1}
+
+
+def test_running_heads_and_numbers_go_and_a_sentence_stays_whole(tmp_path):
+    words = ["heart", "valve", "aorta", "vein", "nerve"]
+    pages = [
+        [
+            (60, 40, "Manual of the Heart"),
+            (300, 40, f"Chapter {1 + number // 3}"),
+            *column(60, [f"The {name} is examined first of all.", f"Then the {name} is shown to be"]),
+            (300, 810, str(number + 7)),
+        ]
+        for number, name in enumerate(words)
+    ]
+    for page, name in zip(pages[1:], words, strict=False):
+        page.insert(2, (60, 150, f"healthy by a second {name}."))
+    found = list(read_documents(pdf(tmp_path / "a.pdf", pages)))
+    assert [page.metadata["page"] for page in found] == [1, 2, 3, 4, 5]
+    assert "Manual" not in "".join(page.text for page in found)
+    assert found[1].text.startswith(
+        "The valve is examined first of all. Then the valve is shown to be healthy by a second"
+    )
+    assert found[1].text.endswith("by a second valve.") and "7" not in found[0].text
+
+
+def test_rows_of_a_table_stay_rows(tmp_path):
+    rows = [("Drug", "Dose", "Interval"), ("Metoprolol", "25 mg", "12 h"), ("Ramipril", "5 mg", "24 h")]
+    cells = [(60 + 150 * at, 100 + 16 * number, cell) for number, row in enumerate(rows) for at, cell in enumerate(row)]
+    prose = column(
+        60, ["The table above lists the usual doses of the drugs that this chapter speaks about in full."], 250
+    )
+    (page,) = read_documents(pdf(tmp_path / "a.pdf", [cells + prose]))
+    assert page.text.startswith("Drug | Dose | Interval\nMetoprolol | 25 mg | 12 h\nRamipril | 5 mg | 24 h\n\n")
+
+
+@pytest.mark.parametrize("turn", [90, 180, 270])
+def test_a_page_that_lies_on_its_side_reads_the_same(tmp_path, turn):
+    path = pdf(tmp_path / "a.pdf", [column(60, LEFT)])
+    document = pypdfium2.PdfDocument(path)
+    document[0].set_rotation(turn)
+    document.save(tmp_path / "b.pdf")
+    (page,) = read_documents(tmp_path / "b.pdf")
+    assert sorted(page.text.split()) == sorted(" ".join(LEFT).split())
+
+
+def test_a_word_file_with_a_table(tmp_path):
+    body = (
+        '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Angina</w:t></w:r></w:p>'
+        "<w:p><w:r><w:t>Pain in </w:t></w:r><w:r><w:t>the chest.</w:t></w:r></w:p>"
+        "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+    )
+    (found,) = read_documents(word(tmp_path / "a.docx", body))
+    assert (found.id, found.title, found.text) == ("a.docx", "Angina", "Angina\n\nPain in the chest.\n\na | b")
+
+
+def test_an_epub_gives_its_chapters_in_the_order_of_the_spine(tmp_path):
+    path = epub(
+        tmp_path / "a.epub",
+        [("Valves", "<p>Four valves.</p>"), ("Walls", "<script>x()</script><p>Two&nbsp;walls.</p>")],
+    )
+    first, second = read_documents(path)
+    assert (first.id, first.title, first.text) == ("a.epub#chapter=1", "The Heart: Walls", "Two walls.")
+    assert (second.text, second.metadata["chapter"]) == ("Four valves.", 2)
+
+
+def test_html_and_cnxml(tmp_path):
+    (tmp_path / "a.html").write_text("<title>Gout</title><nav>Home</nav><p>Uric acid&lt;7.<p>Rest", "utf-8")
+    (tmp_path / "b.cnxml").write_text(
+        '<document xmlns="http://cnx.rice.edu/cnxml"><title>Heart</title><content><para id="p">The <term>atria</term> '
+        "contract.</para><table><row><entry>a</entry><entry>b</entry></row></table></content></document>",
+        "utf-8",
+    )
+    page, module = read_documents(tmp_path)
+    assert (page.id, page.title, page.text) == ("a.html", "Gout", "Uric acid<7.\n\nRest")
+    assert (module.title, module.text) == ("Heart", "The atria contract.\n\na | b")

@@ -1,0 +1,59 @@
+"""Scans read for real: Chinese, English on its side, mixed with a page of text; and nothing read twice."""
+
+from __future__ import annotations
+
+import sys
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import pypdfium2
+import pytest
+
+from suwen.corpora.page_cache import PageCache
+from suwen.corpora.readers import read_documents
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from books_on_the_spot import HAN, pdf, picture, scanned_pdf
+
+CHINESE = ["心力衰竭患者应当限制钠盐摄入，", "并且每日清晨测量体重。"]
+ENGLISH = ["Digoxin is given once a day", "and stopped below 50 bpm."]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SUWEN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_scans_are_read_beside_text_and_only_once(tmp_path, cache):
+    pictures = [picture(CHINESE, font=HAN, size=(560, 200)), picture(ENGLISH, turn=90, size=(480, 200))]
+    mixed = pypdfium2.PdfDocument.new()
+    for part in (
+        scanned_pdf(tmp_path / "scan.pdf", pictures),
+        pdf(tmp_path / "text.pdf", [[(60, 100, "A page with a text layer of its own.")]]),
+    ):
+        mixed.import_pages(pypdfium2.PdfDocument(part))
+    mixed.save(tmp_path / "a.pdf")
+    chinese, english, text = read_documents(tmp_path / "a.pdf")
+    assert SequenceMatcher(None, "".join(CHINESE), chinese.text).ratio() > 0.95
+    assert SequenceMatcher(None, " ".join(ENGLISH), english.text).ratio() > 0.9
+    assert text.text == "A page with a text layer of its own." and text.metadata["page"] == 3
+    assert [page.text for page in read_documents(tmp_path / "a.pdf", ocr=False)] == [
+        chinese.text,
+        english.text,
+        text.text,
+    ]
+
+
+def test_a_line_that_a_kill_left_half_written_costs_that_page_alone(tmp_path):
+    book = tmp_path / "a.pdf"
+    book.write_bytes(b"any")
+    kept = PageCache(tmp_path, book)
+    kept.put(1, {"lines": []})
+    (file,) = (tmp_path / "pages").iterdir()
+    with file.open("ab") as end:
+        end.write(b'{"number": 2, "con')
+    PageCache(tmp_path, book).put(3, {"lines": [1]})
+    again = PageCache(tmp_path, book)
+    assert (again.get(1), again.get(2), again.get(3)) == ({"lines": []}, None, {"lines": [1]})

@@ -1,0 +1,82 @@
+"""Pages put together again: what belongs to a paragraph, what each block is, what a book prints on every page."""
+
+from __future__ import annotations
+
+from suwen.text.book_sentences import sentences_of
+from suwen.text.page_blocks import blocks_of
+from suwen.text.page_furniture import PageLines
+from suwen.text.page_layout import Line, Word, reading_order
+from suwen.text.page_repair import join_lines, repair_scan
+
+
+def page(number, *lines, is_scan=False):
+    made = [
+        Line(text, 60, 150 + 14 * place, 500 if full else 300, 160 + 14 * place, 10, 0)
+        for place, (text, full) in enumerate(lines)
+    ]
+    return PageLines(number, 842, made, is_scan)
+
+
+def test_a_sentence_over_the_page_belongs_to_the_page_it_begins_on():
+    pages = [
+        page(1, ("The valve was replaced. After the operation the", True)),
+        page(2, ("patient walked again. On the second day he", True), ("went home.", False)),
+    ]
+    assert [(one.page, one.text) for one in sentences_of(blocks_of(pages))] == [
+        (1, "The valve was replaced."),
+        (1, "After the operation the patient walked again."),
+        (2, "On the second day he went home."),
+    ]
+
+
+def test_captions_references_and_headings_are_no_sentences():
+    pages = [
+        page(1, ("Treatment of angina", False), ("Rest is of no use to most of the people who have angina.", True)),
+        page(2, ("Figure 3. The left ventricle in diastole, seen from above.", False)),
+        page(3, ("Figure 3 shows that the left ventricle is large.", False)),
+        page(4, ("参考文献", False), ("[1] 王立, 等. 心力衰竭的长期预后. 中国循环杂志, 2019, 4: 12-19.", True)),
+    ]
+    assert [block.kind for block in blocks_of(pages)] == [
+        "heading",
+        "text",
+        "caption",
+        "text",
+        "heading",
+        "reference",
+    ]
+    assert [one.text for one in sentences_of(blocks_of(pages))] == [
+        "Rest is of no use to most of the people who have angina.",
+        "Figure 3 shows that the left ventricle is large.",
+    ]
+
+
+def test_items_of_a_list_lose_their_numbers_and_stay_apart():
+    pages = [page(1, ("1. Stop the warfarin at once.", False), ("2. Give vitamin K by mouth.", False))]
+    assert [one.text for one in sentences_of(blocks_of(pages))] == [
+        "Stop the warfarin at once.",
+        "Give vitamin K by mouth.",
+    ]
+
+
+def test_a_semicolon_ends_no_chinese_sentence():
+    pages = [page(1, ("出现心悸者应当复查；必要时转入监护病房。[3]血钾正常。", True))]
+    assert [one.text for one in sentences_of(blocks_of(pages))] == ["出现心悸者应当复查；必要时转入监护病房。"]
+
+
+def test_a_page_number_in_the_gutter_hides_no_columns():
+    left = [
+        Word(f"left line number {place} is here", 50, 100 + 14 * place, 280, 110 + 14 * place, 10) for place in range(9)
+    ]
+    right = [
+        Word(f"right line number {place} is", 310, 100 + 14 * place, 540, 110 + 14 * place, 10) for place in range(9)
+    ]
+    number = Word("17", 296, 800, 308, 810, 10)
+    across = [word for pair in zip(left, right, strict=True) for word in pair]
+    texts = [line.text for line in reading_order([*across, number])]
+    assert texts == [word.text for word in [*left, *right, number]]
+
+
+def test_hyphens_and_confusions():
+    assert join_lines(["anticoagu-", "lation and follow-", "up"]) == "anticoagulation and follow-up"
+    assert repair_scan("Give 2O mg and l.5 mmol/L") == "Give 20 mg and 1.5 mmol/L"
+    assert repair_scan("Ill patients, Olga and Io") == "Ill patients, Olga and Io"
