@@ -19,6 +19,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.who_encodes import Choice, choose_encoder, tier_at_once
+from suwen.hyde.fusion import fuse
 from suwen.index.engine import (
     Backlog,
     Engine,
@@ -49,6 +50,7 @@ from suwen.retrieve.ingest import (
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
 from suwen.retrieve.relevance import Null, judge, measure_null, query_length
 from suwen.retrieve.results import Results
+from suwen.retrieve.rewriting import Rewritten
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
@@ -248,6 +250,7 @@ class Index(AbstractContextManager["Index"]):
         explain: bool = False,
         weights: Mapping[str, float] = WEIGHTS,
         fusion: Fusion = "scores",
+        beside: Rewritten | None = None,
     ) -> Results:
         """Find the passages that answer a query.
 
@@ -264,11 +267,15 @@ class Index(AbstractContextManager["Index"]):
             explain: Say of each hit where either leg put it.
             weights: How much each leg counts in ``hybrid``.
             fusion: What the legs of ``hybrid`` are fused by, see :mod:`suwen.retrieve.fuse`.
+            beside: Hypothetical documents that the query's vector is fused with, see :mod:`suwen.retrieve.rewriting`.
         """
         started = time.perf_counter()
         text, notes = check_query(query, k, offset, mode, weights, fusion)
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
         vector = None if encoder is None else encoder.encode_queries([text], instruction)[0]
+        if encoder is not None and vector is not None and beside is not None and beside.texts:
+            given, owners = encoder.encode_documents(list(beside.texts)), [0] * len(beside.texts)
+            vector = fuse(vector[None], given, owners, weight=beside.weight, normalise=self.pair.space.normalise)[0]
         encoded = time.perf_counter()
         with self.engine.snapshot() as snapshot:
             read = cache(lambda depth: search_legs(snapshot, self.freshness, text, vector, mode, depth, where))
@@ -290,6 +297,9 @@ class Index(AbstractContextManager["Index"]):
         ended = time.perf_counter()
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
+        if beside is not None:
+            timings |= {"write": beside.milliseconds, "total": round(timings["total"] + beside.milliseconds, 3)}
+            notes = (*notes, beside.note)
         return Results(query, hits, mode, encoder.name if encoder else None, relevant, evidence, timings, notes)
 
     def calibrate(self) -> None:

@@ -69,7 +69,7 @@ class SearchAnswer(BaseModel):
     tier: str | None
     relevant: bool = Field(description="False when nothing in the index seems to answer: the hits are the nearest.")
     evidence: dict[str, float]
-    timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`.")
+    timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`; with `hyde`, `write`.")
     notes: list[str]
     index: str
     request_id: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -9,8 +11,10 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.encoders.who_encodes import state
+from suwen.errors import SuwenError
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.rewriting import Rewriter, Rewritten
 from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
 from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
@@ -19,6 +23,7 @@ from suwen.service.problems import Problem, documented
 from suwen.service.request_checks import Asked, Filter, check_index, check_length, check_tier
 from suwen.service.request_log import note, request_id
 
+log = logging.getLogger("suwen.service")
 _EXAMPLES: list[Any] = [
     {"query": "肾结石怎么判断酸性还是碱性", "k": 5},
     {
@@ -29,6 +34,15 @@ _EXAMPLES: list[Any] = [
         "explain": True,
     },
 ]
+
+
+class Hyde(Asked):
+    """Hypothetical documents to search with: the model of the server's `[hyde]` writes them."""
+
+    n: int | None = Field(default=None, ge=1, le=16, description="How many; as the server says when left out.")
+    budget_ms: int | None = Field(
+        default=None, ge=1, le=60_000, description="Milliseconds after which the plain query is searched with."
+    )
 
 
 class Search(Asked):
@@ -51,6 +65,9 @@ class Search(Asked):
     per_document: bool = Field(default=False, description="At most one hit of each document.")
     highlights: bool = Field(default=False, description="Mark the sentences that match.")
     explain: bool = Field(default=False, description="Say of each hit where either leg put it.")
+    hyde: Hyde | None = Field(
+        default=None, description="Search with hypothetical documents beside the query; off when left out."
+    )
     index: str | None = Field(default=None, description="The index's name, to be sure it is this one.")
 
 
@@ -64,16 +81,34 @@ def routes(holder: Holder) -> APIRouter:
         "bad_filter",
         "bad_search",
         "no_instruction",
+        "no_hyde",
         "text_too_long",
         "too_many",
     )
+
+    @cache
+    def rewriter() -> Rewriter:
+        """Who writes hypothetical documents, from the first request that wants some."""
+        try:
+            found = Rewriter.load()
+        except SuwenError as problem:
+            log.warning("hyde was asked for: %s", problem)
+            raise Problem(
+                "no_hyde", "this server has no model that writes hypothetical documents: leave hyde out", param="hyde"
+            ) from None
+        holder.on_close.append(found.close)
+        return found
 
     @router.post("/search", response_class=Response, responses=answers, summary="Search the index")
     async def search(asked: Search, request: Request) -> Response:
         """Find the passages that answer a query; `relevant` is false when nothing in the index seems to."""
         check_index(holder.settings, asked.index)
         _check(holder, asked)
-        answer = await holder.read(lambda index: _search(index, asked), "search")
+        beside = None
+        if asked.hyde is not None and asked.mode != "lexical":
+            # Here and not with the readers: a search that waits for a model keeps none of them from others.
+            beside = await rewriter().write(asked.query, asked.hyde.n, asked.hyde.budget_ms)
+        answer = await holder.read(lambda index: _search(index, asked, beside), "search")
         holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
         note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
         if holder.settings.log_queries:
@@ -96,7 +131,7 @@ def _check(holder: Holder, asked: Search) -> None:
     check_length(asked.instruction or "", settings.query_characters, "instruction")
 
 
-def _search(index: Index, asked: Search) -> dict[str, Any]:
+def _search(index: Index, asked: Search, beside: Rewritten | None) -> dict[str, Any]:
     results = index.search(
         asked.query,
         asked.k,
@@ -108,6 +143,7 @@ def _search(index: Index, asked: Search) -> dict[str, Any]:
         per_document=asked.per_document,
         highlights=asked.highlights,
         explain=asked.explain,
+        beside=beside,
     )
     # vars() and not asdict(): orjson writes what is inside as it is, and copying ten hits costs more than finding them.
     hits = [{**vars(hit), "state": state(index.pair, hit.encoder)} for hit in results.hits]
