@@ -34,9 +34,9 @@ def test_what_is_written_leads_a_search_and_is_kept(tmp_path: Path) -> None:
         index.add(documents)
         with Server(lambda _: SAYS) as server:
             rewriter = Rewriter.load(configured(tmp_path, server.url))
-            found = rewriter.write_now("那个怎么办")
+            found = rewriter.write_now("那个怎么办", budget_ms=60_000)
             asked = server.total
-            assert rewriter.write_now("那个怎么办").texts == found.texts and server.total == asked, "it is asked again"
+            assert rewriter.write_now("那个怎么办", budget_ms=60_000).texts == found.texts and server.total == asked, "it is asked again"
             rewriter.close()
         assert found.texts == (SAYS,) and found.note == "searched with 1 hypothetical documents"
         plain = index.search("那个怎么办", mode="dense")
@@ -62,10 +62,10 @@ def test_after_its_time_the_plain_query_is_searched_with(tmp_path: Path) -> None
 def test_an_endpoint_that_dies_or_talks_nonsense_leaves_the_query(tmp_path: Path) -> None:
     with Server(lambda _: "Sorry, I cannot say anything about this.") as server:
         rewriter = Rewriter.load(configured(tmp_path, server.url, "n = 2\n"))
-        nonsense = rewriter.write_now("高血压怎么办")
+        nonsense = rewriter.write_now("高血压怎么办", budget_ms=60_000)
     assert nonsense.texts == () and "language 2" in nonsense.note
     # The server is gone by now.
-    gone = rewriter.write_now("糖尿病怎么办", budget_ms=5000)
+    gone = rewriter.write_now("糖尿病怎么办", budget_ms=60_000)
     rewriter.close()
     assert gone.texts == () and gone.note.startswith("searched with the plain query: ")
 

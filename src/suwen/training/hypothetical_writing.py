@@ -116,10 +116,16 @@ def open_retriever(context: RunContext, stage: Any) -> Retriever:
                 f"stage {stage.name!r} names no retriever: say `student`, `retriever`, `document` or `pair`"
             )
         return Retriever(*given)
-    name = stage.student or context.recipe.stage(stage.retriever).student
-    student = open_student(context, name, stage.retriever)
+    student = open_student(context, _student_of(context, stage), stage.retriever)
     own = Retriever(student.encode, lambda texts: student.encode(texts, "document"))
     return own if given is None else Retriever(own.encode_queries, given.encode_documents)
+
+
+def _student_of(context: RunContext, stage: Any) -> str:
+    """The student of a stage, or of the one whose student it takes over: a round has none of its own."""
+    while (name := stage.student) is None:
+        stage = context.recipe.stage(stage.retriever)
+    return str(name)
 
 
 def read_queries(context: RunContext, name: str) -> list[Asked]:
