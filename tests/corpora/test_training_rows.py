@@ -47,7 +47,7 @@ def test_the_shapes_of_auto_mir_and_cardio_embed_are_read(tmp_path: Path) -> Non
     cardio = {"anchor": "heart failure", "positive": "cardiac failure", "negatives": ["angina"]}
     path = wrote(tmp_path, mir, "", cardio)
     assert list(read_training_rows(path)) == [
-        TrainingRow("心衰能运动吗", ("心衰与运动",)),
+        TrainingRow("心衰能运动吗", ("心衰与运动",), hypothetical=("心衰患者可以适量运动。",)),
         TrainingRow("heart failure", ("cardiac failure",), ("angina",)),
     ]
 

@@ -50,11 +50,11 @@ def test_the_weight_goes_to_whom_is_nearer_to_the_target(noise_of_query: float, 
     targets, pool = unit(dice.normal(size=(200, 16))), unit(dice.normal(size=(2000, 16)))
     queries = unit(targets + noise_of_query * dice.normal(size=targets.shape) / 4)
     documents = unit(targets + noise_of_documents * dice.normal(size=targets.shape) / 4)
-    best, scores = choose_weight(queries, documents, range(200), targets, pool)
+    best, scores = choose_weight(queries, documents, range(200), np.arange(200), np.concatenate([targets, pool]))
     assert best >= 5 if noise_of_query < noise_of_documents else best <= 0.5
     assert scores[best] == max(scores.values())
 
 
-def test_a_duplicate_of_the_target_counts_against_it() -> None:
+def test_a_duplicate_of_the_target_takes_no_rank_from_it() -> None:
     one = np.eye(4, dtype=np.float32)[:1]
-    assert choose_weight(one, one, [0], one, one)[1][1.0] == 0.5
+    assert choose_weight(one, one, [0], np.array([1]), np.repeat(one, 3, 0))[1][1.0] == 1.0

@@ -22,7 +22,19 @@ from suwen.errors import SuwenError
 SIZE, LEAST = 8, 0.8
 #: What training rows call their texts: FlagEmbedding and CARE, AutoMIR, CardioEmbed, sentence pairs, plain text.
 FIELDS = (
-    *("query", "pos", "neg", "text", "rewrite_query", "doc", "anchor", "positive", "positives", "negative"),
+    *(
+        "query",
+        "pos",
+        "neg",
+        "text",
+        "rewrite_query",
+        "hypothetical",
+        "doc",
+        "anchor",
+        "positive",
+        "positives",
+        "negative",
+    ),
     *("negatives", "a", "b", "sentence1", "sentence2", "question", "answer", "document", "title"),
 )
 

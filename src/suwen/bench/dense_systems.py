@@ -82,7 +82,9 @@ def rank_densely(
         raise DimensionMismatch(f"{system.name}: {problem}") from problem
     if data.candidates is not None:
         rows, scores = ragged(_by_query(wanted[-1], len(data.queries)), ties)
-    spent = middle_ms(lambda text: system.encode([text], setting, "query"), data.queries, time.perf_counter)
+    alone = getattr(system, "encode_anew", None) or system.encode
+    most = getattr(system, "timed", 32)
+    spent = middle_ms(lambda text: alone([text], setting, "query"), data.queries, time.perf_counter, most)
     return Ranks(rows, scores, spent)
 
 

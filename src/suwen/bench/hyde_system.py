@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -74,6 +75,9 @@ class HydeSystem(Dense):
         inner: The encoder.
     """
 
+    #: Queries whose time is taken: each of them is written for once more.
+    timed = 8
+
     def __init__(self, spec: str, settings: HydeSettings, inner: Dense) -> None:
         self.spec, self.settings, self._inner = spec, settings, inner
         self._config = load_config()
@@ -102,8 +106,16 @@ class HydeSystem(Dense):
         """Documents as the encoder does; queries fused with what is written for them."""
         if side == "document":
             return self._inner.encode(texts, setting, side)
+        return self._fused(texts, setting, REPLIES)
+
+    def encode_anew(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
+        """The same with everything written again: what a query takes that nobody has asked before."""
+        with tempfile.TemporaryDirectory() as folder:
+            return self._fused(texts, setting, Path(folder) / "replies.db")
+
+    def _fused(self, texts: Sequence[str], setting: Setting, replies: Path) -> Vectors:
         how = self.settings
-        with LLM.open(self._config, REPLIES) as llm:
+        with LLM.open(self._config, replies) as llm:
             writer = Writer(llm, how.model, setting.task.language)
             draws = Draws(how.temperature, max_tokens=how.tokens, seed=how.seed)
             written = writer.documents(texts, how.n, kind=setting.task.hyde or "q2p", draws=draws)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from suwen.encoders.pair import Pair
     from suwen.retrieve.results import Facet, Hit, Results
+    from suwen.retrieve.rewriting import Rewritten
 
 _BASE = "; the base is not in the pair, name it with SUWEN_BASE"
 
@@ -54,6 +55,13 @@ def search(
     ] = True,
     dense_weight: Annotated[float | None, typer.Option("--dense-weight", help="Weight of meaning in hybrid.")] = None,
     lexical_weight: Annotated[float | None, typer.Option("--lexical-weight", help="Weight of words.")] = None,
+    hyde: Annotated[
+        bool, typer.Option("--hyde", help="Search with what the model of [hyde] in suwen.toml writes for the query.")
+    ] = False,
+    hyde_n: Annotated[int | None, typer.Option("--hyde-n", min=1, max=16, help="Documents it writes.")] = None,
+    hyde_budget: Annotated[
+        int | None, typer.Option("--hyde-budget", min=1, help="Milliseconds it may take; then the query alone.")
+    ] = None,
     pair: PairFolder = None,
     json: Json = False,
 ) -> None:
@@ -66,6 +74,7 @@ def search(
 
     asked = {"dense": dense_weight, "lexical": lexical_weight}
     weights = {**WEIGHTS, **{leg: weight for leg, weight in asked.items() if weight is not None}}
+    beside = _written(query, hyde_n, hyde_budget) if hyde else None
     with Index.open(index, pair=pair) as opened:
         results = opened.search(
             query,
@@ -83,6 +92,7 @@ def search(
             weights=weights,
             fold=not every,
             synonyms=synonyms,
+            beside=beside,
         )
     if json:
         print_json(results.as_dict())
@@ -90,6 +100,13 @@ def search(
         _show(results, offset)
     if not results.relevant:
         raise typer.Exit(NEGATIVE)
+
+
+def _written(query: str, n: int | None, budget_ms: int | None) -> Rewritten:
+    from suwen.retrieve.rewriting import Rewriter
+
+    with closing(Rewriter.load()) as rewriter:
+        return rewriter.write_now(query, n, budget_ms)
 
 
 def info(

@@ -23,7 +23,10 @@ class TrainingRowError(CorpusError):
 
 
 class TrainingRow(NamedTuple):
-    """A query, what answers it and what does not; scores, where there are any, are one for each text."""
+    """A query, what answers it and what does not; scores, where there are any, are one for each text.
+
+    ``hypothetical`` are documents that a language model wrote for the query: a retriever is asked with them beside it.
+    """
 
     query: str
     pos: tuple[str, ...]
@@ -32,6 +35,7 @@ class TrainingRow(NamedTuple):
     type: str = ""
     pos_scores: tuple[float, ...] = ()
     neg_scores: tuple[float, ...] = ()
+    hypothetical: tuple[str, ...] = ()
 
 
 #: What the known shapes call a row's parts, the usual name first. CARE's published rows say None for "no prompt".
@@ -39,6 +43,7 @@ _NAMES = {
     "query": ("query", "anchor", "text"),
     "pos": ("pos", "positive", "positives", "doc"),
     "neg": ("neg", "negatives", "negative"),
+    "hypothetical": ("hypothetical", "rewrite_query"),
 }
 _NO_PROMPT = (None, "", "None")
 
@@ -47,7 +52,7 @@ def read_training_rows(path: Path | str) -> Iterator[TrainingRow]:
     """Read training rows one at a time from jsonl, packed (``.gz``) or not.
 
     Three shapes are known by their fields: ``{query, pos, neg, prompt, type, pos_scores, neg_scores}`` of FlagEmbedding
-    and CARE, ``{id, text, rewrite_query, doc}`` of AutoMIR (the rewrite is a hypothetical document, so the text is the
+    and CARE, ``{id, text, rewrite_query, doc}`` of AutoMIR (the rewrite is a hypothetical document, and the text the
     query) and ``{anchor, positive, negatives}`` of CardioEmbed. Texts are cleaned; other fields are
     passed over.
 
@@ -75,7 +80,7 @@ def to_training_row(record: Mapping[str, Any], place: str) -> TrainingRow:
     ('心衰', ('心力衰竭',), ('心绞痛',))
     """
     query = _text(_first(record, "query"), place, "query")
-    pos, neg = (_all(_first(record, part), place, part) for part in ("pos", "neg"))
+    pos, neg, hypothetical = (_all(_first(record, part), place, part) for part in ("pos", "neg", "hypothetical"))
     if not pos:
         raise TrainingRowError(
             f"{place}: the row has no positive; give at least one text under pos, positive or doc, or drop the row"
@@ -89,6 +94,7 @@ def to_training_row(record: Mapping[str, Any], place: str) -> TrainingRow:
         "" if kind is None else _text(kind, place, "type"),
         _scores(record.get("pos_scores"), len(pos), place, "pos"),
         _scores(record.get("neg_scores"), len(neg), place, "neg"),
+        hypothetical,
     )
     start = row.prompt.strip()
     if start and any(text.startswith(start) for text in (row.query, *row.pos, *row.neg)):
@@ -106,7 +112,7 @@ def write_training_rows(path: Path | str, rows: Iterable[TrainingRow]) -> int:
 
     def checked() -> Iterator[dict[str, Any]]:
         for number, row in enumerate(rows, 1):
-            if not row.query or not row.pos or not all((*row.pos, *row.neg)):
+            if not row.query or not row.pos or not all((*row.pos, *row.neg, *row.hypothetical)):
                 raise TrainingRowError(f"{path}:{number}: a row needs a query, a positive and no empty text: {row}")
             yield {name: value for name, value in row._asdict().items() if value}
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_lines
-from suwen.hyde.fusion import Vectors, fuse
+from suwen.hyde.fusion import Vectors, fuse, ranks
 from suwen.hyde.writing import QUERIES, Draws, Writer
 from suwen.llm.ledger import Plan
 
@@ -28,7 +27,6 @@ By = Literal["document", "mean"]
 CANDIDATES = Draws(temperature=1.2, top_p=0.9, top_k=50)
 #: A rank past this is as good as none (the released code's).
 DEPTH = 1000
-_ROWS = 512
 
 
 class Chosen(NamedTuple):
@@ -70,29 +68,76 @@ def choose(
     """
     own = np.asarray(owners, np.int64)
     asked = candidates if by == "document" else fuse(queries[own], candidates, range(len(own)))
-    ranks = _ranks(asked, np.asarray(targets, np.int64)[own], pool)
+    found_at = ranks(asked, np.asarray(targets, np.int64)[own], pool)
     found: list[Chosen | None] = []
     for number in range(len(queries)):
         rows = np.flatnonzero(own == number)
-        best = int(ranks[rows].min()) if len(rows) else depth + 1
+        best = int(found_at[rows].min()) if len(rows) else depth + 1
         if best > depth:
             found.append(None)
             continue
-        firsts = rows[ranks[rows] == best]
-        found.append(Chosen(int(firsts[0]), best, int(ranks[rows].max()), len(firsts) > 1))
+        firsts = rows[found_at[rows] == best]
+        found.append(Chosen(int(firsts[0]), best, int(found_at[rows].max()), len(firsts) > 1))
     return found
 
 
-def _ranks(asked: Vectors, targets: npt.NDArray[np.int64], pool: Vectors) -> npt.NDArray[np.int64]:
-    """The rank of each row's target, a block of rows at a time."""
-    ranks = np.empty(len(asked), np.int64)
-    for start in range(0, len(asked), _ROWS):
-        block = slice(start, start + _ROWS)
-        scores = asked[block] @ pool.T
-        right = scores[np.arange(len(scores)), targets[block]]
-        # Products of equal vectors differ in their last bits, by their place in a block.
-        ranks[block] = 1 + (scores > right[:, None] + 1e-6).sum(1)
-    return ranks
+class Rewrites(NamedTuple):
+    """The queries that a hypothetical document was chosen for, in their order.
+
+    Attributes:
+        rows: For each, its number, the document, and the rank of the right document by it.
+        counts: What was chosen and what was left out, with why.
+    """
+
+    rows: list[tuple[int, str, int]]
+    counts: Counter[str]
+
+
+def chosen_rewrites(
+    queries: Sequence[str],
+    targets: Sequence[int],
+    documents: Sequence[str],
+    writer: Writer,
+    encode_queries: Callable[[Sequence[str]], Vectors],
+    encode_documents: Callable[[Sequence[str]], Vectors],
+    *,
+    candidates: int = 5,
+    by: By = "document",
+    draws: Draws = CANDIDATES,
+    held_out: HeldOut | None = None,
+) -> Rewrites:
+    """Have several hypothetical documents written for each query, shown the right one, and keep the best.
+
+    Args:
+        queries: The queries.
+        targets: The place among the documents of the one each query was written for.
+        documents: All documents, among which the right one is looked for.
+        writer: The language model.
+        encode_queries: The retriever's vectors of queries.
+        encode_documents: Its vectors of documents, which hypothetical ones are too.
+        candidates: Hypothetical documents of each query to choose among.
+        by: Whose rank counts.
+        draws: How candidates are drawn.
+        held_out: What must not be trained on: candidates that hit it are left out.
+    """
+    right = [documents[at] for at in targets]
+    written = writer.documents(queries, candidates, draws=draws, targets=right) if queries else []
+    every = [(number, text) for number, own in enumerate(written) for text in own]
+    clean = [(number, text) for number, text in every if held_out is None or not held_out.hit(text)]
+    if not clean:
+        raise CurateError(f"nothing is chosen, for the model wrote nothing that can be used: {dict(writer.counts)}")
+    owners, texts = [number for number, _ in clean], [text for _, text in clean]
+    pool = encode_documents(documents)
+    chosen = choose(encode_queries(queries), encode_documents(texts), owners, targets, pool, by=by)
+    found = [(number, one) for number, one in enumerate(chosen) if one is not None]
+    counts = Counter(
+        candidates_held_out=len(every) - len(clean),
+        not_found=len(chosen) - len(found),
+        tied=sum(one.tied for _, one in found),
+        better_than_the_worst=sum(one.rank < one.worst for _, one in found),
+        rewrites=len(found),
+    )
+    return Rewrites([(number, texts[one.candidate], one.rank) for number, one in found], counts)
 
 
 def write_rewrites(
@@ -129,26 +174,15 @@ def write_rewrites(
     counts: Counter[str] = Counter(documents=len(documents), repeated_or_empty=len(documents) - len(distinct))
     if len(distinct) < 2:
         raise CurateError("there are fewer than two distinct documents: nothing can be ranked among them")
-    places = _asked(distinct, writer, held_out, counts)
+    places = asked_of(distinct, writer, held_out, counts)
     queries, targets = [query for _, query in places], [at for at, _ in places]
-    texts = [distinct[at] for at in targets]
-    written = writer.documents(queries, candidates, draws=draws, targets=texts) if queries else []
-    every = [text for own in written for text in own]
-    owners = [number for number, own in enumerate(written) for _ in own]
-    if not every:
-        raise CurateError(f"{to} is not written, for the model wrote nothing that can be used: {dict(writer.counts)}")
-    pool = encode_documents(distinct)
-    chosen = choose(encode_queries(queries), encode_documents(every), owners, targets, pool, by=by)
-    found = [(number, one) for number, one in enumerate(chosen) if one is not None]
-    counts.update(
-        not_found=len(chosen) - len(found),
-        tied=sum(one.tied for _, one in found),
-        better_than_the_worst=sum(one.rank < one.worst for _, one in found),
-        rewrites=len(found),
-    )
+    settings: dict[str, Any] = {"candidates": candidates, "by": by, "draws": draws, "held_out": held_out}
+    encoders = encode_queries, encode_documents
+    found = chosen_rewrites(queries, targets, distinct, writer, *encoders, **settings)
     fields = ("text", "rewrite_query", "doc", "rank")
-    rows = ((queries[number], every[one.candidate], texts[number], one.rank) for number, one in found)
+    rows = ((queries[number], text, distinct[targets[number]], rank) for number, text, rank in found.rows)
     write_lines(to, ({"id": at, **dict(zip(fields, row, strict=True))} for at, row in enumerate(rows)))
+    counts.update(found.counts)
     return counts
 
 
@@ -164,12 +198,24 @@ def plan_rewrites(documents: Sequence[str], writer: Writer, candidates: int, dra
     return [writer.llm.plan(requests) for requests in steps]
 
 
-def _asked(
-    documents: Sequence[str], writer: Writer, held_out: HeldOut | None, counts: Counter[str]
+def asked_of(
+    documents: Sequence[str],
+    writer: Writer,
+    held_out: HeldOut | None,
+    counts: Counter[str],
+    draws: Draws | None = None,
 ) -> list[tuple[int, str]]:
-    """The query of each document that has one, by the document's place; nothing that is held out."""
+    """The query of each document that has one, by the document's place; nothing that is held out.
+
+    Args:
+        documents: The documents.
+        writer: The language model.
+        held_out: What must not be trained on.
+        counts: Where is counted what is left out.
+        draws: How queries are drawn; as in the released code unless given.
+    """
     found = []
-    for at, query in enumerate(writer.queries(documents)):
+    for at, query in enumerate(writer.queries(documents, draws=draws)):
         if query is None:
             counts["without_query"] += 1
         elif held_out is not None and (held_out.hit(query) or held_out.hit(documents[at])):

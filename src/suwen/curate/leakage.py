@@ -168,6 +168,7 @@ def _texts(item: TrainingRow | str) -> Iterator[tuple[str, str]]:
     yield "query", item.query
     yield from (("pos", text) for text in item.pos)
     yield from (("neg", text) for text in item.neg)
+    yield from (("hypothetical", text) for text in item.hypothetical)
 
 
 def _short(text: str, size: int = 40) -> str:

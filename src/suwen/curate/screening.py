@@ -71,7 +71,7 @@ class Screen:
         }
         pos = tuple(text for compared, text in right.items() if compared not in ("", asked))
         neg = tuple(text for compared, text in wrong.items() if compared and compared not in copies)
-        own = TrainingRow(row.query, pos, neg, *row[3:5])
+        own = TrainingRow(row.query, pos, neg, *row[3:5], hypothetical=row.hypothetical)
         reason = self._reason(asked, right, own)
         self.counts.update({reason or "rows": 1, "negative_is_a_positive": 0 if reason else len(copies)})
         return (

@@ -14,6 +14,7 @@ Vectors = npt.NDArray[np.float32]
 #: ``mean``: the query's vector and the documents', averaged; ``documents``: these alone (Table 5 of AutoMIR);
 #: ``concatenation`` is of texts, see :func:`joined`.
 Fusion = Literal["mean", "documents", "concatenation"]
+_ROWS = 512
 #: Weights that are tried for the query; the last is the query alone.
 WEIGHTS = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, np.inf)
 
@@ -66,11 +67,29 @@ def joined(query: str, documents: Sequence[str]) -> str:
     return " ".join([query, *documents])
 
 
+def ranks(asked: Vectors, targets: npt.NDArray[np.int64], pool: Vectors) -> npt.NDArray[np.int64]:
+    """The rank of each row's target among the pool, from 1; what scores as it does, such as a copy, is not before it.
+
+    Args:
+        asked: A vector for each row.
+        targets: The row of each one's document in the pool.
+        pool: Vectors of all documents.
+    """
+    found = np.empty(len(asked), np.int64)
+    for start in range(0, len(asked), _ROWS):
+        block = slice(start, start + _ROWS)
+        scores = asked[block] @ pool.T
+        right = scores[np.arange(len(scores)), targets[block]]
+        # Products of equal vectors differ in their last bits, by their place in a block.
+        found[block] = 1 + (scores > right[:, None] + 1e-6).sum(1)
+    return found
+
+
 def choose_weight(
     queries: Vectors,
     documents: Vectors,
     owners: Sequence[int],
-    targets: Vectors,
+    targets: npt.NDArray[np.int64],
     pool: Vectors,
     weights: Sequence[float] = WEIGHTS,
 ) -> tuple[float, dict[float, float]]:
@@ -80,8 +99,8 @@ def choose_weight(
         queries: Vectors of generated queries, as queries are encoded.
         documents: Vectors of the hypothetical documents that were written for them.
         owners: Which query each is of.
-        targets: The vector of the document each query was generated from.
-        pool: Vectors of other documents, among which the targets are looked for.
+        targets: The row in the pool of the document each query was generated from.
+        pool: Vectors of all documents.
         weights: What is tried.
 
     Returns:
@@ -92,9 +111,6 @@ def choose_weight(
     found: dict[float, float] = {}
     for weight in weights:
         fused = fuse(queries, documents, owners, weight=weight)
-        own = np.einsum("ij,ij->i", fused, targets)
-        # A tie counts against the target: a pool may hold its duplicate.
-        ranks = 1 + (fused @ pool.T >= own[:, None]).sum(1)
-        found[float(weight)] = float(np.mean(1.0 / ranks))
+        found[float(weight)] = float(np.mean(1.0 / ranks(fused, targets, pool)))
     best = max(found.values())
     return max(weight for weight, score in found.items() if score == best), found

@@ -102,7 +102,7 @@ class Writer:
 
         def take(request: Request, reply: Reply) -> None:
             number, draw = map(int, request.key.split("/"))
-            if (text := self._kept(request, reply)) is not None:
+            if (text := self.kept(request, reply)) is not None:
                 found[number][draw] = text
 
         self._run(self.document_requests(queries, count, kind, how, targets), take, count * len(queries))
@@ -120,7 +120,7 @@ class Writer:
 
         def take(request: Request, reply: Reply) -> None:
             number = int(request.key)
-            text = self._kept(request, reply, least=4)
+            text = self.kept(request, reply, least=4)
             # The first line: small models go on with an answer.
             text = text and text.splitlines()[0].strip()
             if text and text in documents[number]:
@@ -154,7 +154,7 @@ class Writer:
         if summary.stopped is not None:
             raise Unfinished(f"hypothetical documents: {summary.stopped}")
 
-    def _kept(self, request: Request, reply: Reply, least: int | None = None) -> str | None:
+    def kept(self, request: Request, reply: Reply, least: int | None = None) -> str | None:
         """The text of a reply that can be used; its fault is counted where it cannot."""
         self.counts["asked"] += 1
         if reply.finish in ("error", "refusal") or (reply.error and reply.finish != "length"):

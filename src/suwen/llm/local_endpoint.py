@@ -17,14 +17,13 @@ from suwen.llm.reply_cache import Stored
 from suwen.llm.requests import Finish, Request, Sampling
 
 if TYPE_CHECKING:
-    from suwen.llm.local_model import LocalModel, Written
+    from suwen.llm.local_model import Written
 
 #: Requests that come within this many seconds of each other are sampled together.
 _TOGETHER = 0.02
 #: What a request may say of the draws, with what it means to say nothing.
 _DRAWS = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 _KNOWN = {*_DRAWS, "model", "messages", "seed", "max_tokens", "max_completion_tokens"}
-_loaded: dict[tuple[str, str | None], LocalModel] = {}
 
 
 class _Asked(NamedTuple):
@@ -90,7 +89,9 @@ class LocalEndpoint(Endpoint):
                 written = await asyncio.to_thread(_replies, alike)
             except Exception as problem:
                 for one in (*alike, *self._waiting):
-                    one.reply.set_exception(_told(self.name, problem))
+                    # Who asked may have given up, when a time was over.
+                    if not one.reply.done():
+                        one.reply.set_exception(_told(self.name, problem))
                 self._waiting = []
                 return
             for one, reply in zip(alike, written, strict=True):
@@ -112,10 +113,9 @@ def _settings_of(sent: Mapping[str, Any]) -> Sampling:
 
 def forget() -> None:
     """Let go of the model in memory, and of what is known of files."""
-    from suwen.llm.local_model import weights_digest
+    from suwen.llm.local_model import let_go
 
-    _loaded.clear()
-    weights_digest.cache_clear()
+    let_go()
 
 
 def _told(name: str, problem: Exception) -> Exception:
@@ -129,14 +129,11 @@ def _replies(asked: list[_Asked]) -> list[Written]:
     try:
         import torch
 
-        from suwen.llm.local_model import LocalModel
+        from suwen.llm.local_model import held
     except ImportError:
         raise LLMError("a model in this process needs the train extra: pip install 'suwen[train]'") from None
     source, adapter = asked[0].model
-    if (source, adapter) not in _loaded:
-        # One at a time: two large models rarely fit.
-        _loaded.clear()
-        _loaded[source, adapter] = LocalModel.load(source, Path(adapter) if adapter else None)
+    model = held(source, Path(adapter) if adapter else None)
     if asked[0].seed is not None:
         torch.manual_seed(asked[0].seed)
-    return _loaded[source, adapter].write([one.messages for one in asked], asked[0].settings)
+    return model.write([one.messages for one in asked], asked[0].settings)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from suwen.encoders.adapter import adapter_sha256, apply_adapter
+from suwen.encoders.adapter import adapter_sha256, apply_adapter, load_adapter
 from suwen.encoders.base_model import WANTED, base_hash, is_gguf, quietly, torch_dtype
 from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, read_weights
 from suwen.encoders.side import ModelError, local_folder
@@ -37,6 +37,8 @@ class LocalModel:
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
+        self._bare: dict[str, torch.Tensor] = {}
+        self._worn: Path | None = None
         named = {tokenizer.eos_token, _END, "<|endoftext|>", "<|eot_id|>"}
         known = tokenizer.get_vocab()
         self._ends = sorted(known[token] for token in named if token in known)
@@ -55,9 +57,35 @@ class LocalModel:
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         with quietly():
             model, tokenizer = (_of_gguf if is_gguf(source) else _of_folder)(source, torch_dtype("auto", device))
+        loaded = cls(model.to(device).eval(), tokenizer)
+        loaded.wear(adapter)
+        return loaded
+
+    def wear(self, adapter: Path | None) -> None:
+        """Put an adapter into the weights in place of the one that is in them, or none: to the bit as it was loaded."""
+        if adapter == self._worn:
+            return
+        body, self._worn = self.model.base_model, None
+        with torch.no_grad():
+            for name, weight in self._bare.items():
+                body.get_submodule(name).weight.copy_(weight)
+        self._bare = {}
         if adapter is not None:
-            apply_adapter(model.base_model, adapter)
-        return cls(model.to(device).eval(), tokenizer)
+            names = [name.removeprefix(f"{self.model.base_model_prefix}.") for name in load_adapter(adapter)]
+            bare = {name: _weight(body, name) for name in names}
+            apply_adapter(body, adapter)
+            self._bare = {name: weight for name, weight in bare.items() if weight is not None}
+            self._worn = adapter
+
+    def example(
+        self, messages: Sequence[Mapping[str, str]], answer: str, longest: int
+    ) -> tuple[list[int], list[int]] | None:
+        """The token ids of a prompt, and of the reply that it should get with its end; None where they are too long."""
+        prompt = self._prompt(messages)
+        reply: list[int] = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
+        known = self.tokenizer.get_vocab()
+        reply.append(known[_END] if _END in known else known[self.tokenizer.eos_token])
+        return (prompt, reply) if len(prompt) + len(reply) <= longest else None
 
     def write(self, conversations: Sequence[Sequence[Mapping[str, str]]], how: Sampling) -> list[Written]:
         """A reply to each conversation (``role`` and ``content`` of its messages)."""
@@ -82,6 +110,37 @@ class LocalModel:
             told = "\n\n".join(one["content"] for one in messages) + "\n"
         ids: list[int] = self.tokenizer(told, add_special_tokens=False)["input_ids"]
         return ids
+
+
+_held: dict[str, LocalModel] = {}
+
+
+def held(source: str | Path, adapter: Path | None = None, device: str | None = None) -> LocalModel:
+    """The model of a source, kept in memory for the next who asks, with another adapter or none: loading takes longest.
+
+    One at a time: two large models rarely fit.
+    """
+    key = f"{source} {device or ''}"
+    if key not in _held:
+        _held.clear()
+        _held[key] = LocalModel.load(source, adapter, device)
+    else:
+        _held[key].wear(adapter)
+    return _held[key]
+
+
+def let_go() -> None:
+    """Let go of the model in memory, and of what is known of files."""
+    _held.clear()
+    weights_digest.cache_clear()
+
+
+def _weight(body: Any, name: str) -> torch.Tensor | None:
+    """A copy of a module's weight; None where there is none, which the adapter will complain of."""
+    try:
+        return body.get_submodule(name).weight.detach().clone()
+    except AttributeError:
+        return None
 
 
 @lru_cache(maxsize=32)

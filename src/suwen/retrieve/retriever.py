@@ -19,6 +19,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.who_encodes import Choice, choose_encoder, tier_at_once
+from suwen.hyde.fusion import fuse
 from suwen.index.engine import (
     Backlog,
     Engine,
@@ -51,6 +52,7 @@ from suwen.retrieve.ingest import (
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
 from suwen.retrieve.relevance import Null, confidences, judge, measure_null, query_length
 from suwen.retrieve.results import Results
+from suwen.retrieve.rewriting import Rewritten
 from suwen.retrieve.wording import Wording, Wordings
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
@@ -264,6 +266,7 @@ class Index(AbstractContextManager["Index"]):
         fusion: Fusion = "scores",
         synonyms: bool = True,
         fold: bool = True,
+        beside: Rewritten | None = None,
     ) -> Results:
         """Find the passages that answer a query.
 
@@ -285,13 +288,14 @@ class Index(AbstractContextManager["Index"]):
             synonyms: Search for other names of what the query mentions too, and set its spelling right: see
                 :mod:`suwen.retrieve.wording`.
             fold: Show one of several passages that say the same, see :mod:`suwen.retrieve.folding`.
+            beside: Hypothetical documents that the query's vector is fused with, see :mod:`suwen.retrieve.rewriting`.
         """
         started = time.perf_counter()
         text, notes = check_query(query, k, offset, mode, weights, fusion)
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
         with self.engine.snapshot() as snapshot:
             asked = self.wordings.of(text, snapshot) if synonyms else Wording(text, text, {})
-            vector = None if encoder is None else encoder.encode_queries([asked.meant], instruction)[0]
+            vector = None if encoder is None else self._query_vector(encoder, asked.meant, instruction, beside)
             encoded = time.perf_counter()
             null = self._null(snapshot, tier or self.pair.default_tier)
             length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
@@ -316,8 +320,18 @@ class Index(AbstractContextManager["Index"]):
         ended = time.perf_counter()
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
+        if beside is not None:
+            timings |= {"write": beside.milliseconds, "total": round(timings["total"] + beside.milliseconds, 3)}
+            notes = (*notes, beside.note)
         used = encoder.name if encoder else None
         return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted, asked.told)
+
+    def _query_vector(self, encoder: Encoder, text: str, instruction: str | None, beside: Rewritten | None) -> Any:
+        vector = encoder.encode_queries([text], instruction)[0]
+        if beside is None or not beside.texts:
+            return vector
+        given, owners = encoder.encode_documents(list(beside.texts)), [0] * len(beside.texts)
+        return fuse(vector[None], given, owners, weight=beside.weight, normalise=self.pair.space.normalise)[0]
 
     def unit(self, snapshot: Snapshot, tier: str | None, vector: Any) -> float:
         """What a dense score of one query is worth beside words: see :mod:`suwen.retrieve.fuse`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -9,8 +11,10 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from suwen.encoders.who_encodes import state
+from suwen.errors import SuwenError
 from suwen.retrieve.ranking import DEEPEST, Mode
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.rewriting import Rewriter, Rewritten
 from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
 from suwen.service.direct_route import DirectRoute
 from suwen.service.filter_checks import Filter
@@ -20,7 +24,9 @@ from suwen.service.problems import Problem, documented
 from suwen.service.request_checks import Asked, Many, check_index, check_length, check_tier
 from suwen.service.request_log import note, request_id
 from suwen.service.served_index import holder_of
+from suwen.service.shared import Shared
 
+log = logging.getLogger("suwen.service")
 _EXAMPLES: list[Any] = [
     {"query": "肾结石怎么判断酸性还是碱性", "k": 5},
     {
@@ -31,6 +37,15 @@ _EXAMPLES: list[Any] = [
         "explain": True,
     },
 ]
+
+
+class Hyde(Asked):
+    """Hypothetical documents to search with: the model of the server's `[hyde]` writes them."""
+
+    n: int | None = Field(default=None, ge=1, le=16, description="How many; as the server says when left out.")
+    budget_ms: int | None = Field(
+        default=None, ge=1, le=60_000, description="Milliseconds after which the plain query is searched with."
+    )
 
 
 class Search(Asked):
@@ -65,6 +80,9 @@ class Search(Asked):
     explain: bool = Field(default=False, description="Say of each hit where either leg put it.")
     all: bool = Field(default=False, description="Show passages that say the same one by one, not folded into one hit.")
     synonyms: bool = Field(default=True, description="Search for other names too, and set the spelling right.")
+    hyde: Hyde | None = Field(
+        default=None, description="Search with hypothetical documents beside the query; off when left out."
+    )
     index: str | None = Field(default=None, description="The index's name, to be sure it is this one.")
 
 
@@ -78,9 +96,23 @@ def routes() -> APIRouter:
         "bad_filter",
         "bad_search",
         "no_instruction",
+        "no_hyde",
         "text_too_long",
         "too_many",
     )
+
+    @cache
+    def rewriter(shared: Shared) -> Rewriter:
+        """Who writes hypothetical documents, from the first request that wants some."""
+        try:
+            found = Rewriter.load()
+        except SuwenError as problem:
+            log.warning("hyde was asked for: %s", problem)
+            raise Problem(
+                "no_hyde", "this server has no model that writes hypothetical documents: leave hyde out", param="hyde"
+            ) from None
+        shared.on_close.append(found.close)
+        return found
 
     @router.post("/search", response_class=Response, responses=answers, summary="Search the index")
     async def search(asked: Search, request: Request) -> Response:
@@ -88,7 +120,11 @@ def routes() -> APIRouter:
         holder = holder_of(request)
         check_index(holder, asked.index)
         _check(holder, asked)
-        answer = await holder.read(lambda index: _search(index, asked), "search")
+        beside = None
+        if asked.hyde is not None and asked.mode != "lexical":
+            # Here and not with the readers: a search that waits for a model keeps none of them from others.
+            beside = await rewriter(holder.shared).write(asked.query, asked.hyde.n, asked.hyde.budget_ms)
+        answer = await holder.read(lambda index: _search(index, asked, beside), "search")
         holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
         note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
         if holder.settings.log_queries:
@@ -117,7 +153,7 @@ def _check(holder: Holder, asked: Search) -> None:
     check_length(asked.instruction or "", settings.query_characters, "instruction")
 
 
-def _search(index: Index, asked: Search) -> dict[str, Any]:
+def _search(index: Index, asked: Search, beside: Rewritten | None) -> dict[str, Any]:
     results = index.search(
         asked.query,
         asked.k,
@@ -133,6 +169,7 @@ def _search(index: Index, asked: Search) -> dict[str, Any]:
         explain=asked.explain,
         fold=not asked.all,
         synonyms=asked.synonyms,
+        beside=beside,
     )
     # vars() and not asdict(): orjson writes what is inside as it is, and copying ten hits costs more than finding them.
     hits = [{**vars(hit), "state": state(index.pair, hit.encoder)} for hit in results.hits]

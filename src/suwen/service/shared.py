@@ -40,6 +40,8 @@ class Shared:
         self.encoding = threading.Lock()
         #: Called when half of the time of a stop is over: what is not begun by then is left.
         self.on_late: list[Callable[[], None]] = []
+        #: Called when the last index is closed.
+        self.on_close: list[Callable[[], None]] = []
         self._ends_at: float | None = None
         self._pairs: dict[tuple[str, int], Pair] = {}
         self._loading = threading.Lock()
@@ -89,6 +91,8 @@ class Shared:
 
     def close(self) -> None:
         """End the threads, once no index needs them any more."""
+        for close in self.on_close:
+            close()
         self.encoders.shutdown(wait=True, cancel_futures=True)
         self.readers.shutdown(wait=True, cancel_futures=True)
 

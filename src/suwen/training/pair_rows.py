@@ -5,31 +5,64 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
+
 from suwen.training.loop.batches import OneSourceBatches
 from suwen.training.loop.run_folder import RunFolder
-from suwen.training.recipe.key_groups import Mine, Rows
+from suwen.training.recipe.key_groups import Rows
 from suwen.training.run_context import RunContext
 from suwen.training.tasks.align_task import AlignTask
+from suwen.training.tasks.fused_queries import Beside
 from suwen.training.tasks.pair_task import PairLosses, PairTask, Teacher
 from suwen.training.tasks.row_negatives import mine_rows
 from suwen.training.tasks.row_tables import PairTable, drawn_rows, table_of
 from suwen.training.tasks.towers import Tower
 from suwen.training.teacher_vectors import TeacherVectors
 
+_ENCODED_AT_ONCE = 512
+
 
 def read_table(context: RunContext, stage: Any) -> PairTable:
     """The rows of a stage, by text ids."""
     rows: Rows = stage.rows
-    table = table_of(
-        context.sources(rows.sources, unsupervised=stage.unsupervised and rows.sources is None, prompts=rows.prompts)
-    )
+    if stage.rewrites_read is not None:
+        table = table_of(context.rewritten(stage.rewrites_read))
+    else:
+        unsupervised = stage.unsupervised and rows.sources is None
+        table = table_of(context.sources(rows.sources, unsupervised=unsupervised, prompts=rows.prompts))
     return table if rows.share == 1 else drawn_rows(table, rows.share)
 
 
-def mined(context: RunContext, settings: Mine, table: PairTable, vectors: TeacherVectors, seed: int) -> PairTable:
+def mined(context: RunContext, stage: Any, table: PairTable, vectors: TeacherVectors) -> PairTable:
     """The rows with hard negatives from the document encoder's own ranking."""
     asked, given = vectors.of_queries(table), vectors.of_documents(table)
-    return mine_rows(table, asked, given, settings, device=context.device, seed=seed, by_dot=vectors.by_dot)
+    return _mined(context, stage, table, asked, given, by_dot=vectors.by_dot)
+
+
+def mined_by(context: RunContext, stage: Any, table: PairTable, queries: Tower, documents: Tower) -> PairTable:
+    """The rows with hard negatives from the ranking of the towers that are about to be trained."""
+    asked, given = _encoded(queries, len(table.queries)), _encoded(documents, len(table.documents))
+    return _mined(context, stage, table, asked, given)
+
+
+def _mined(
+    context: RunContext, stage: Any, table: PairTable, asked: Any, given: Any, *, by_dot: bool = False
+) -> PairTable:
+    weight = None if stage.hyde is None else stage.hyde.weight
+    settings = {"device": context.device, "seed": context.seed_of(stage), "by_dot": by_dot, "weight": weight}
+    return mine_rows(table, asked, given, stage.mine, **settings)
+
+
+def _encoded(tower: Tower, count: int) -> npt.NDArray[np.float32]:
+    """All vectors of a tower, without gradients."""
+    with torch.inference_mode():
+        parts = [
+            tower.vectors(np.arange(start, min(start + _ENCODED_AT_ONCE, count))).cpu().numpy()
+            for start in range(0, count, _ENCODED_AT_ONCE)
+        ]
+    return np.concatenate(parts)
 
 
 def stored_teacher(context: RunContext, vectors: TeacherVectors, table: PairTable) -> Teacher:
@@ -51,6 +84,7 @@ def train_pairs(
     negatives: int | None = None,
     teacher: Teacher | None = None,
     alignment: AlignTask | None = None,
+    beside: Tower | None = None,
 ) -> None:
     """Optimise over rows as a stage says, in batches of one source each.
 
@@ -66,6 +100,7 @@ def train_pairs(
         negatives: Negatives of a row; as the stage's ``rows`` say where none are given.
         teacher: Whose scores are distilled.
         alignment: A Stage-I task that is kept in the mix.
+        beside: Encodes the hypothetical documents, where the stage asks with them (its ``hyde``).
     """
     rows, seed = stage.rows, context.seed_of(stage)
     batches = OneSourceBatches(
@@ -82,5 +117,6 @@ def train_pairs(
         seed=seed,
         teacher=teacher,
         alignment=alignment,
+        beside=None if beside is None else Beside(beside, stage.hyde.weight, stage.hyde.documents),
     )
     context.optimise(task, folder, stage.training, per_epoch=batches.per_epoch)

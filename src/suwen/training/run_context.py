@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ from suwen.training.tasks.row_tables import (
     source_files,
 )
 
+#: The file of rows in the model folder of a stage that writes them.
+ROWS = "rows.jsonl.gz"
 #: Called with the stage's name, the steps done and in all (0 where the clock decides), and the curves' last values.
 StageProgress = Callable[[str, int, int, Mapping[str, float]], None]
 
@@ -97,9 +100,20 @@ class RunContext:
         with RunFolder.open(place, config, inputs, resume=self.resume) as folder:
             if folder.finished:
                 return folder.metrics
-            metrics = dict(stage.run(self, folder))
+            metrics = {"skipped": 1.0} if self._ended_before(stage) else dict(stage.run(self, folder))
             folder.finish(metrics)
         return metrics
+
+    def _ended_before(self, stage: Stage) -> bool:
+        """Whether the round before it gained nothing, or a stage that it reads was itself passed over."""
+        if stage.runs_anyway:
+            return False
+        read = [
+            (one.key, json.loads(file.read_text(encoding="utf-8")))
+            for one in stage.references()
+            if (file := self.folder_of(one.stage) / "metrics.json").is_file()
+        ]
+        return any(said.get("skipped") or (key == "after" and said.get("stopped")) for key, said in read)
 
     def seed_of(self, stage: Stage) -> int:
         """The stage's own seed, or the run's."""
@@ -143,6 +157,14 @@ class RunContext:
                 shards[name] = read_source(file, held_out, self.common / "row-shards", prompts=prompts)
         return shards
 
+    def rewritten(self, name: str) -> dict[str, list[Path]]:
+        """The shards of the rows that a stage has written with a language model."""
+        file = self.model_of(name) / ROWS
+        if not file.is_file():
+            raise DataError(f"{file} does not exist: the stage {name!r} wrote for texts alone, which are no rows")
+        with self._guarded(file) as held_out:
+            return {name: read_source(file, held_out, self.common / "row-shards")}
+
     @contextmanager
     def _guarded(self, file: Path) -> Iterator[HeldOut | None]:
         """What a file must be checked against; None once it has been, by this run or by one that shares with it."""
@@ -155,13 +177,15 @@ class RunContext:
         if mark.is_file():
             yield None
             return
-        yield self._held_out
+        yield self.held_out
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()
 
     @cached_property
-    def _held_out(self) -> HeldOut:
-        return HeldOut.read(Path(str(self.recipe.data.held_out)))
+    def held_out(self) -> HeldOut:
+        """What nothing may be trained on; nothing where the recipe names no file."""
+        path = self.recipe.data.held_out
+        return HeldOut() if path is None else HeldOut.read(Path(path))
 
     def _all_texts(self, path: str) -> Texts:
         if path not in self._read:

@@ -172,9 +172,13 @@ def document_encoder(context: RunContext, name: str) -> DocumentEncoder:
     kept: DocumentEncoder | None = context.loaded.get(f"encoder:{name}")
     if kept is not None:
         return kept
-    if "space" in context.recipe.stage(name).gives:
+    stage = context.recipe.stage(name)
+    if "student" in stage.gives and stage.encoder_from is None:
+        # A student on both sides fixes a space by itself.
+        encoder = DocumentEncoder.load(context.model_of(name), device=context.device)
+    elif "space" in stage.gives:
         # A space that was taken from a pair names its base itself.
-        base = getattr(context.recipe.stage(name), "base", None) or first_stage(context, name).base
+        base = getattr(stage, "base", None) or first_stage(context, name).base
         encoder = DocumentEncoder.load(context.model_of(name), base=str(base), device=context.device)
     else:
         encoder = TrainedDocument.load(context, name).encoder(document_folder(context, name))

@@ -199,6 +199,35 @@ class Mine(KeyGroup):
         return self
 
 
+class Hyde(KeyGroup):
+    """How a query is fused with the hypothetical documents of its row: in training as in a search."""
+
+    weight: float = Field(default=1.0, gt=0, description="how many documents the query counts for; 1 = the plain mean")
+    documents: int = Field(default=1, ge=1, description="how many of a row's documents a step takes")
+    by: Literal["student", "document"] = Field(
+        default="student",
+        description="of a pair: who encodes them, the student in document form, as a search on the light side does, "
+        "or the document encoder",
+    )
+
+
+def hyde_problem(hyde: Hyde | None, rewrites: str | None, rows: Rows) -> None:
+    """Refuse keys of a stage on written rows that have no effect."""
+    if rewrites is not None and (rows.sources is not None or rows.weights):
+        raise ValueError("`rows.sources` and `rows.weights` have no effect with `rewrites`: take them out, or it")
+    if hyde is not None and hyde.documents > 1 and rewrites is None:
+        raise ValueError("`hyde.documents` above 1 needs rows with several: name their `rewrites`")
+
+
+class Draws(KeyGroup):
+    """How texts are drawn from a language model."""
+
+    temperature: float = Field(default=0.7, ge=0, description="0 takes the likeliest token")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="share of probability drawn among; null = all")
+    top_k: int | None = Field(default=None, ge=1, description="likeliest tokens drawn among; null = all")
+    max_tokens: int = Field(default=256, ge=1, description="the most tokens of a text")
+
+
 class Forms(KeyGroup):
     """Which texts the teacher embeds as a query, and which as a document."""
 

@@ -27,7 +27,21 @@ if TYPE_CHECKING:
 
 #: What a stage leaves for others: a student; a document encoder, that can be trained on (an adapter), that others learn
 #: from (a teacher), that was a decoder before (decoder), or that is fixed for good (a space); its stored vectors.
-Gift = Literal["student", "encoder", "adapter", "teacher", "decoder", "space", "vectors"]
+#: And what hypothetical documents are made with: queries of documents, rows with what was written for them, and the
+#: adapter of the language model that writes.
+Gift = Literal[
+    "student",
+    "encoder",
+    "adapter",
+    "teacher",
+    "decoder",
+    "space",
+    "vectors",
+    "queries",
+    "rewrites",
+    "generator",
+    "round",
+]
 #: The class of each kind, by the word a recipe uses for it.
 STAGES: dict[str, type[Stage]] = {}
 
@@ -59,6 +73,7 @@ class Stage(KeyGroup):
         starts_tables: Whether a student of ``init: vectors`` may start in it.
         ships: Whether it writes what is shipped; a variant is measured and leaves it out.
         padded: Whether its batches are padded to the longest text, which is as long as texts may be.
+        runs_anyway: Whether it runs though a stage it reads has ended the rounds; others are then passed over.
     """
 
     gives: ClassVar[frozenset[Gift]] = frozenset()
@@ -66,6 +81,7 @@ class Stage(KeyGroup):
     starts_tables: ClassVar[bool] = False
     ships: ClassVar[bool] = False
     padded: ClassVar[bool] = False
+    runs_anyway: ClassVar[bool] = False
 
     stage: str = Field(description="its kind")
     name: Name = Field(description="its folder, and how later stages refer to it")
@@ -116,13 +132,18 @@ class Stage(KeyGroup):
 
     @property
     def rows_read(self) -> Rows | None:
-        """The training rows it reads."""
-        return getattr(self, "rows", None)
+        """The training rows it reads of the data; null where another stage has written them."""
+        return getattr(self, "rows", None) if self.rewrites_read is None else None
+
+    @property
+    def rewrites_read(self) -> str | None:
+        """The stage that has written its rows with a language model."""
+        return getattr(self, "rewrites", None)
 
     @property
     def learns_from_texts(self) -> bool:
         """Whether it is trained on the unlabelled texts: it is, where it is not trained on rows."""
-        return self.how_trained is not None and self.rows_read is None
+        return self.how_trained is not None and self.rows_read is None and self.rewrites_read is None
 
     @property
     def reads_texts(self) -> bool:
@@ -202,11 +223,11 @@ class TrainingStage(Stage):
 
     def readings(self, recipe: Recipe) -> list[Reading] | None:
         """What the encoders it trains read of a row, or of a text; None where the size of one is not known."""
-        name, rows = self.student_trained, self.rows_read
+        name, rows = self.student_trained, getattr(self, "rows", None)
         shape, trained = encoder_shape(recipe, name), recipe.students[name] if name else recipe.decoder_stage
         if shape is None:
             return None
-        if rows is None:
+        if rows is None or self.learns_from_texts:
             most = getattr(self, "max_length", None) or trained.max_length
             return [Reading(shape, most if self.padded else mean_tokens(recipe, self, "text", most))]
         query = mean_tokens(recipe, self, "query", getattr(trained, "query_length", None) or trained.max_length)

@@ -211,6 +211,13 @@ def _pair(folder: Path) -> None:
     freeze(read_factors(model), folder / "base", folder / "pair", **settings)
 
 
+def _writer(steps: int, folder: Path) -> None:
+    """A language model that knows the small world a little; without any step, one that knows nothing."""
+    from suwen.training.recipe.tiny_writer import make_writer
+
+    make_writer(folder, steps=steps, seed=_SEED)
+
+
 def _save_byte_pairs(folder: Path, *, first_token: bool = False) -> int:
     """A tokenizer like the Qwens': byte pairs, an end token that it does not add by itself."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -266,6 +273,8 @@ _MODELS: dict[str, Callable[[Path], None]] = {
     "neox-tiny": partial(_decoder, "GPTNeoX"),
     "gemma-tiny": partial(_decoder, "Gemma"),
     "mistral-tiny": partial(_decoder, "Mistral"),
+    "writer-tiny": partial(_writer, 0),
+    "writer-trained": partial(_writer, 500),
     "pair-tiny": _pair,
     "gte-tiny": partial(_encoder, "Gte"),
     "bert-tiny": partial(_encoder, "Bert"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.training.recipe.key_groups import Mine, Name, Prompts, Rows
+from suwen.training.recipe.key_groups import Hyde, Mine, Name, Prompts, Rows, hyde_problem, later
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Reference, TrainingStage
 from suwen.training.stages.align import prompt_problems
@@ -44,12 +44,18 @@ class PairStage(TrainingStage):
         default=None, description="the document or freeze stage whose scores are distilled"
     )
 
+    rewrites: Annotated[Name | None, Needs("rewrites")] = later(
+        None, "the stage that has written its rows with a language model, in place of files of rows"
+    )
+    hyde: Hyde | None = later(None, "ask with the rows' hypothetical documents beside their queries; null = alone")
+
     @model_validator(mode="after")
     def _one_side(self) -> PairStage:
         if (self.student is None) == (self.document is None):
             raise ValueError("trains either a `student` or a `document` stage: name exactly one of them")
         if (self.distil > 0) != (self.teacher is not None):
             raise ValueError("`distil` above 0 and a `teacher` go together: give both, or neither")
+        hyde_problem(self.hyde, self.rewrites, self.rows)
         return self
 
     @override
@@ -69,20 +75,20 @@ class PairStage(TrainingStage):
     @property
     @override
     def vectors_sought(self) -> str | None:
-        return None if self.mine is None else self.start or self.document
+        return None if self.mine is None or self.document is None else self.start or self.document
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
-        from suwen.training.pair_rows import mined, read_table, stored_teacher, train_pairs
+        from suwen.training.pair_rows import mined, mined_by, read_table, stored_teacher, train_pairs
         from suwen.training.tasks.pair_task import PairLosses
         from suwen.training.teacher_vectors import vectors_of
         from suwen.training.trained_document import TrainedDocument
         from suwen.training.trained_student import open_student
 
         table = read_table(context, self)
-        if self.mine is not None:
+        if self.mine is not None and self.document is not None:
             vectors = vectors_of(context, str(self.vectors_sought))
-            table = mined(context, self.mine, table, vectors, context.seed_of(self))
+            table = mined(context, self, table, vectors)
         losses = PairLosses(
             self.temperature,
             self.learn_temperature,
@@ -98,12 +104,16 @@ class PairStage(TrainingStage):
             name = str(self.student)
             student = open_student(context, name, self.start, training=self.training, prompts=self.prompts)
             queries, documents = student.queries(table, self.training), student.documents(table, self.training)
+            if self.mine is not None:
+                student.model.eval()
+                table = mined_by(context, self, table, queries, documents)
             model = trained = student.model
         teacher = None
         if self.teacher is not None:
             teacher = stored_teacher(context, vectors_of(context, self.teacher), table)
         model.train()
-        train_pairs(context, self, folder, table, queries, documents, [(trained, 1.0)], losses, teacher=teacher)
+        more: Any = {"teacher": teacher, "beside": documents if self.hyde is not None else None}
+        train_pairs(context, self, folder, table, queries, documents, [(trained, 1.0)], losses, **more)
         if self.document is not None:
             return document.leave(context, folder)
         return folder.leave(student.save, lambda: student.measure(context))

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from suwen.training.recipe.data_files import mean_tokens
-from suwen.training.recipe.key_groups import Mine, Name, Rows
+from suwen.training.recipe.key_groups import Hyde, Mine, Name, Rows, hyde_problem, later
 from suwen.training.recipe.model_shapes import encoder_shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs
@@ -49,12 +49,18 @@ class JointStage(AlignedStage):
     )
     projection: bool = Field(default=False, description="project the student up to the document encoder's full width")
 
+    rewrites: Annotated[Name | None, Needs("rewrites")] = later(
+        None, "the stage that has written its rows with a language model, in place of files of rows"
+    )
+    hyde: Hyde | None = later(None, "ask with the rows' hypothetical documents beside their queries; null = alone")
+
     @model_validator(mode="after")
     def _consistent(self) -> JointStage:
         if self.rows.negatives:
             raise ValueError("`rows.negatives` has no effect here: say `negatives` on the stage itself")
         if self.keep_alignment > 0 and self.vectors is None:
             raise ValueError("`keep_alignment` above 0 needs `vectors`, the vectors stage it aligns to: name it")
+        hyde_problem(self.hyde, self.rewrites, self.rows)
         return self
 
     @override
@@ -70,7 +76,7 @@ class JointStage(AlignedStage):
         table = read_table(context, self)
         vectors = vectors_of(context, self.vectors or self.document)
         if self.mine is not None:
-            table = mined(context, self.mine, table, vectors, context.seed_of(self))
+            table = mined(context, self, table, vectors)
         student = open_student(
             context, self.student, self.start, self.blend, training=self.training, prompts=self.prompts
         )
@@ -95,6 +101,9 @@ class JointStage(AlignedStage):
             documents = vectors.candidates(vectors.of_documents(table), context.device)
         losses = PairLosses(self.temperature, distil=self.distil, keep_alignment=self.keep_alignment)
         student.model.train()
+        beside = (
+            documents if self.hyde is None or self.hyde.by == "document" else student.documents(table, self.training)
+        )
         train_pairs(
             context,
             self,
@@ -107,6 +116,7 @@ class JointStage(AlignedStage):
             negatives=self.negatives,
             teacher=stored_teacher(context, vectors, table) if self.distil else None,
             alignment=self.kept_alignment(context, student) if self.keep_alignment else None,
+            beside=beside if self.hyde is not None else None,
         )
         if document is None:
             return folder.leave(student.save, lambda: vectors.measure(context, student.encode))

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from suwen.training.recipe.data_files import COST, count_examples, count_kinds, mean_tokens
-from suwen.training.recipe.key_groups import Forms, Name, Rows
+from suwen.training.recipe.key_groups import Forms, Name, Rows, later
 from suwen.training.recipe.model_shapes import document_shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
@@ -38,6 +38,13 @@ class VectorsStage(Stage):
     forms: Forms = Field(default_factory=Forms, description="the forms of each kind of text")
     rows: Rows | None = Field(default=None, description="rows whose texts get vectors too, for Stage II; null = none")
     limit: int | None = Field(default=None, ge=1, description="number of texts; null = all")
+    rewrites: Annotated[Name | None, Needs("rewrites")] = later(
+        None, "the stage that has written the rows whose texts get vectors, in place of files of rows"
+    )
+    hypothetical: Annotated[Name | None, Needs("rewrites")] = later(
+        None, "the stage that wrote documents for texts: in query form these get the vector that is fused with them"
+    )
+    weight: float = later(1.0, "of a text among its hypothetical documents", gt=0)
     token_budget: int = Field(default=65_536, ge=16, description="tokens per forward pass")
     compile: bool = Field(default=True, description="compile a frozen Qwen on a GPU, where there are many texts")
 
@@ -45,10 +52,13 @@ class VectorsStage(Stage):
     def _every_row(self) -> VectorsStage:
         if self.rows is not None:
             self.rows.require_whole()
+        if self.rewrites is not None and self.rows is None:
+            raise ValueError("`rewrites` are rows: say `rows: {}` beside them")
         return self
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.fused_vectors import PLAIN, fuse_texts
         from suwen.training.loop.processes import in_first
         from suwen.training.teacher_vectors import encode_texts, finish_vectors, require_room
         from suwen.training.trained_document import document_encoder
@@ -61,7 +71,10 @@ class VectorsStage(Stage):
         if self.compile and count >= _COMPILING_PAYS and "space" in context.recipe.stage(self.start).gives:
             encoder.compile(self.token_budget)
         for name, job in jobs.items():
-            encode_texts(context, encoder, folder.path / name, job, self)
+            plain = self.hypothetical is not None and name == "query"
+            encode_texts(context, encoder, folder.path / (PLAIN if plain else name), job, self)
+        if self.hypothetical is not None:
+            fuse_texts(context, encoder, folder.path, jobs["query"], self)
         scores = in_first(lambda: finish_vectors(context, encoder, folder.path, self.token_budget))
         # Whoever needs it again loads it: students are trained next, and want the room.
         context.loaded.pop(f"encoder:{self.start}", None)

@@ -18,6 +18,7 @@ from suwen.training.losses.distil_kl import DistilKL
 from suwen.training.losses.info_nce import InfoNCE, similarities
 from suwen.training.losses.matryoshka import Matryoshka
 from suwen.training.tasks.align_task import AlignTask
+from suwen.training.tasks.fused_queries import Beside, fused
 from suwen.training.tasks.merged_lora import MergedLora
 from suwen.training.tasks.row_tables import PairTable
 from suwen.training.tasks.towers import FrozenTower, ModuleTask, Tower, backward_through, parameter_groups
@@ -56,10 +57,15 @@ class Teacher:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step in ids: the queries, and the documents, of which the first are the queries' positives."""
+    """One step in ids: the queries, and the documents, of which the first are the queries' positives.
+
+    ``hypothetical`` stand beside the queries that ``owners`` number.
+    """
 
     queries: Ints
     documents: Ints
+    hypothetical: Ints
+    owners: Ints
 
 
 class PairTask(ModuleTask):
@@ -76,6 +82,7 @@ class PairTask(ModuleTask):
         seed: Of the draws.
         teacher: For distillation.
         alignment: The Stage-I task kept in the mix.
+        beside: What queries are fused with; they are asked alone where it is None.
     """
 
     def __init__(
@@ -91,11 +98,12 @@ class PairTask(ModuleTask):
         seed: int = 0,
         teacher: Teacher | None = None,
         alignment: AlignTask | None = None,
+        beside: Beside | None = None,
     ) -> None:
         super().__init__(torch.nn.ModuleList([module for module, _ in modules]))
         self.table, self.queries, self.documents = table, queries, documents
         self.batches, self.losses, self.negatives, self.seed = batches, losses, negatives, seed
-        self._teacher, self._alignment = teacher, alignment
+        self._teacher, self._alignment, self._beside = teacher, alignment, beside
         self._modules = list(modules)
         self._merged = [module for module, _ in modules if isinstance(module, MergedLora)]
         device = next(p.device for module, _ in modules for p in module.parameters())
@@ -124,11 +132,17 @@ class PairTask(ModuleTask):
         for adapter in self._merged:
             adapter.merge()
 
-        def loss(vectors: torch.Tensor) -> torch.Tensor:
-            count = len(batch.queries)
-            return self.scaled(self._loss(vectors[:count], vectors[count:], batch))
+        asked: list[tuple[Tower, Ints]] = [(self.queries, batch.queries), (self.documents, batch.documents)]
+        if self._beside is not None and len(batch.hypothetical):
+            asked.insert(1, (self._beside.tower, batch.hypothetical))
 
-        total = backward_through([(self.queries, batch.queries), (self.documents, batch.documents)], loss)
+        def loss(vectors: torch.Tensor) -> torch.Tensor:
+            queries, others, documents = vectors.split([len(batch.queries), len(batch.owners), len(batch.documents)])
+            if self._beside is not None:
+                queries = fused(queries, others, batch.owners, self._beside.weight)
+            return self.scaled(self._loss(queries, documents, batch))
+
+        total = backward_through(asked, loss)
         if self._alignment is not None and self.losses.keep_alignment:
             weight = self.losses.keep_alignment
             kept = self._alignment.backward(number, scale=lambda loss: self.scaled(weight * loss))
@@ -152,7 +166,10 @@ class PairTask(ModuleTask):
         documents = np.concatenate([np.array(right, np.int64), *wrong])
         if size > 1:
             documents = _evened(documents, len(rows) * (1 + self.negatives), self.table, rng)
-        return Batch(source.queries[rows].astype(np.int64), documents)
+        beside = [_some(source.hypothetical[row], self._beside.most, rng) for row in rows] if self._beside else []
+        owners = np.arange(len(beside)).repeat([len(ids) for ids in beside])
+        hypothetical = np.concatenate([np.zeros(0, np.int64), *beside])
+        return Batch(source.queries[rows].astype(np.int64), documents, hypothetical, owners)
 
     def _loss(self, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
         rank, size = world()

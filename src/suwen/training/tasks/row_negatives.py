@@ -13,6 +13,7 @@ import torch
 from suwen.curate.mine import Window
 from suwen.training.loop.batches import Ints, Lazy, Ragged
 from suwen.training.recipe.key_groups import Mine
+from suwen.training.tasks.fused_queries import fused
 from suwen.training.tasks.row_tables import PairTable, SourceRows
 
 _AT_ONCE = 1024
@@ -29,6 +30,7 @@ def mine_rows(
     device: str,
     seed: int = 0,
     by_dot: bool = False,
+    weight: float | None = None,
 ) -> PairTable:
     """Give every row negatives from the teacher's ranking of its source's documents; labelled ones stay.
 
@@ -43,6 +45,7 @@ def mine_rows(
         device: Where to multiply.
         seed: Of the draw where more are left than wanted.
         by_dot: Vectors keep their lengths.
+        weight: Of a query among its hypothetical documents, with which it is asked; None asks with the query alone.
     """
     window = Window(settings.first_rank, settings.last_rank, settings.margin, settings.count, _NEAR_DUPLICATE)
     mined = replace(table, sources={})
@@ -51,7 +54,7 @@ def mine_rows(
         pool = np.unique(np.concatenate([rows.positives.take(every)[0], rows.negatives.take(every)[0]]))
         matrix = torch.from_numpy(np.asarray(documents[pool])).to(device).float()
         rng = np.random.default_rng((seed, number, 5))
-        for row, ids in _candidates(rows, queries, documents, pool, matrix, window, by_dot):
+        for row, ids in _candidates(rows, queries, documents, pool, matrix, window, by_dot, weight):
             fresh = ids[~np.isin(table.words[ids], table.right[rows.queries[row]])]
             if len(fresh) > window.count:
                 fresh = fresh[np.sort(rng.choice(len(fresh), window.count, replace=False))]
@@ -91,11 +94,16 @@ def _candidates(
     matrix: torch.Tensor,
     window: Window,
     by_dot: bool,
+    weight: float | None,
 ) -> Iterator[tuple[int, Ints]]:
     """Each row with the pool's documents within the window that are neither too near the query nor the positive."""
     for start in range(0, len(rows.queries), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         asked = torch.from_numpy(np.asarray(queries[rows.queries[part]])).to(matrix)
+        if weight is not None:
+            ids, lengths = rows.hypothetical.take(np.arange(len(rows.queries))[part])
+            beside = torch.from_numpy(np.asarray(documents[ids])).to(matrix)
+            asked = fused(asked, beside, np.arange(len(asked)).repeat(lengths), weight)
         right = torch.from_numpy(np.asarray(documents[rows.positives.ids[rows.positives.offsets[:-1][part]]])).to(
             matrix
         )

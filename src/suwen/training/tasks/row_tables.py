@@ -26,8 +26,10 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 UNSUPERVISED = "unsup-"
 #: Rows of a shard: what a crash can cost, and what is held in memory as Python's objects at a time.
 _SHARD_ROWS = 50_000
+#: The lists of documents of a row, in the order of the fields of :class:`SourceRows`.
+_LISTS = ("positives", "negatives", "hypothetical")
 #: In the names of folders: another layout, or another number of rows in a shard, is another folder.
-_FORMAT = 1
+_FORMAT = 2
 
 
 class DataError(SuwenError):
@@ -58,11 +60,15 @@ class Texts:
 
 
 class SourceRows(NamedTuple):
-    """The rows of one source by the ids of their texts: each row's query, its positives and its negatives."""
+    """The rows of one source by the ids of their texts: each row's query, its positives and its negatives.
+
+    ``hypothetical`` are the documents that were written for a row's query; their ids are among those of the documents.
+    """
 
     queries: npt.NDArray[Any]
     positives: Ragged
     negatives: Ragged
+    hypothetical: Ragged
 
 
 @dataclass
@@ -168,12 +174,12 @@ def read_source(file: Path, held_out: HeldOut | None, folder: Path, *, prompts: 
 def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
     """Rows as numbers, and each distinct text of theirs once: in a blob with offsets, with its hash and instruction."""
     made, queries, documents = Arrays(), dict[tuple[str, str | None], int](), dict[tuple[str, str | None], int]()
-    asked, lists = array("i"), {"positives": list[list[int]](), "negatives": list[list[int]]()}
+    asked, lists = array("i"), {name: list[list[int]]() for name in _LISTS}
     for row in rows:
         instruction = row.prompt if prompts else ""
         both_sides = instruction if row.type.startswith("symmetric") else None
         asked.append(queries.setdefault((row.query, instruction), len(queries)))
-        for name, texts in zip(lists, (row.pos, row.neg), strict=True):
+        for name, texts in zip(lists, (row.pos, row.neg, row.hypothetical), strict=True):
             lists[name].append([documents.setdefault((text, both_sides), len(documents)) for text in texts])
     instructions = np.unique([own for _, own in (*queries, *documents) if own is not None])
     made["asked"], made["instructions"] = np.array(asked), instructions
@@ -200,7 +206,7 @@ def _joined(shards: Sequence[Path]) -> Arrays:
 
     made: Arrays = {"instructions": np.unique(np.concatenate(column("instructions")))}
     recoded = [np.append(np.searchsorted(made["instructions"], own), -1) for own in column("instructions")]
-    for side, names in (("query", ("asked",)), ("document", ("positives", "negatives"))):
+    for side, names in (("query", ("asked",)), ("document", _LISTS)):
         codes: Any = [new[old].astype(np.int32) for new, old in zip(recoded, column(f"{side}-codes"), strict=True)]
         made[f"{side}-starts"], codes = np.cumsum([0, *map(len, codes)]), np.concatenate(codes)
         numbers, words, first = _numbered(np.concatenate(column(f"{side}-words")), codes)
@@ -208,7 +214,7 @@ def _joined(shards: Sequence[Path]) -> Arrays:
         split = np.split(numbers, made[f"{side}-starts"][1:-1])
         for name in names:
             made[name] = np.concatenate([ids[own] for ids, own in zip(split, column(name), strict=True)])
-    for name in ("positives", "negatives"):
+    for name in _LISTS:
         made[f"{name}-offsets"] = np.append(0, np.cumsum(np.concatenate(column(f"{name}-lengths"))))
     # By their words: what is right as a query is put is right as a document is.
     kinds, lengths = len(made["words"]) + 1, np.diff(made["positives-offsets"])
@@ -278,7 +284,7 @@ def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
         found["words"],
         lists("right"),
         {
-            name: SourceRows(found["asked"][start:end], lists("positives", start, end), lists("negatives", start, end))
+            name: SourceRows(found["asked"][start:end], *(lists(one, start, end) for one in _LISTS))
             for name, start, end in zip(shards, ends, ends[1:], strict=False)
         },
     )
@@ -290,7 +296,7 @@ def drawn_rows(table: PairTable, share: float) -> PairTable:
     for number, (name, rows) in enumerate(sorted(table.sources.items())):
         order = np.random.default_rng((number, 17)).permutation(len(rows.queries))
         chosen = np.sort(order[: max(2, round(share * len(order)))])
-        sources[name] = SourceRows(rows.queries[chosen], rows.positives.of(chosen), rows.negatives.of(chosen))
+        sources[name] = SourceRows(rows.queries[chosen], *(some.of(chosen) for some in rows[1:]))
     return replace(table, sources=sources)
 
 
