@@ -176,6 +176,25 @@ def test_an_index_made_beside_the_server_is_taken_in(place: Path) -> None:
             assert server.ask("PUT", f"/indexes/{name}").status_code in (404, 405, 422), name
 
 
+def test_an_index_that_cannot_be_opened_keeps_the_others_going(place: Path) -> None:
+    broken = place / "more" / "broken"
+    broken.mkdir(parents=True)
+    (broken / "truth.db").write_bytes(b"no database at all" * 1000)
+    with running(place / "notes", folder=place / "more") as server:
+        while server.ask("GET", "/indexes/broken").json()["state"] == "opening":
+            time.sleep(0.01)
+        told = server.ask("GET", "/indexes/broken").json()
+        assert (told["state"], told["error"]["code"]) == ("failed", "damaged_index")
+        assert "truth.db" in told["error"]["message"] and str(place) not in told["error"]["message"]
+        assert server.ask("GET", "/indexes/broken/readyz").status_code == 503
+        assert server.ask("GET", "/readyz").status_code == 200
+        assert len(hit_ids(server, "/search")) == 3
+        refused = server.ask("PUT", "/aliases/default", json={"index": "broken"}).json()["error"]
+        assert refused["code"] == "damaged_index"
+        assert server.ask("DELETE", "/indexes/broken").status_code == 200
+        assert not broken.exists()
+
+
 def test_a_server_without_a_folder_keeps_to_its_settings(place: Path) -> None:
     drugs = made(place, "drugs", "布洛芬。")
     with running(place / "notes", indexes=f"pills={drugs}", aliases="tablets=pills") as server:

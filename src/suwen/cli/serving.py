@@ -86,6 +86,10 @@ def key_new(
     expires: Annotated[
         str | None, typer.Option("--expires", help="When it ends: 90d, 2027-01-31 or 2027-01-31T12:00 (UTC) [never].")
     ] = None,
+    index: Annotated[
+        list[str] | None,
+        typer.Option("--index", help="An index it is for, by name or alias; give it again for more [all]."),
+    ] = None,
     file: KeyFile = Path("keys.toml"),
     json: Json = False,
 ) -> None:
@@ -96,7 +100,7 @@ def key_new(
     _needs_extra()
     from suwen.service.keys import new_key
 
-    key = new_key(file, name, role, expires)
+    key = new_key(file, name, role, expires, index or ())
     if json:
         print_json({"key": key, "name": name, "role": role, "file": str(file)})
     else:
@@ -114,14 +118,23 @@ def key_list(file: KeyFile = Path("keys.toml"), json: Json = False) -> None:
     from suwen.service.keys import read_keys
 
     keys = [
-        {"name": key.name, "role": key.role, "expires": key.expires or None, "expired": key.expired()}
+        {
+            "name": key.name,
+            "role": key.role,
+            "expires": key.expires or None,
+            "expired": key.expired(),
+            "indexes": list(key.indexes) or None,
+        }
         for key in read_keys(file)
     ]
     if json:
         print_json({"file": str(file), "keys": keys})
         return
-    rows = [[str(key["name"]), str(key["role"]), _until(key["expires"], bool(key["expired"]))] for key in keys]
-    print_table(f"keys of {file}", ("name", "role", "until"), rows, words=3)
+    rows = [
+        [str(key.name), str(key.role), _until(key.expires or None, key.expired()), ", ".join(key.indexes) or "all"]
+        for key in read_keys(file)
+    ]
+    print_table(f"keys of {file}", ("name", "role", "until", "indexes"), rows, words=4)
 
 
 @key_app.command("revoke")

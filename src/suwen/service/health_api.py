@@ -79,8 +79,8 @@ def _add_ready(router: APIRouter, indexes: Indexes) -> None:
     )
     async def readyz(request: Request) -> Response:
         """Whether all is well with every index, or with the one of /indexes/NAME: open, sound, its writer not stuck."""
-        asked = holder_of(request)
-        for holder in [one.holder for one in indexes] if request.scope["suwen.every"] else [asked]:
+        every = [one.holder for one in indexes if indexes.needed(one.holder)]
+        for holder in every if request.scope["suwen.every"] else [holder_of(request)]:
             if (trouble := holder.trouble()) is not None:
                 raise trouble
             _ = holder.index  # Raises while it is not open.

@@ -84,6 +84,10 @@ class Indexes:
         """Every name of an index: its own, and its aliases."""
         return {name, *(alias for alias, meant in self._aliases.items() if meant == name)}
 
+    def needed(self, holder: Holder) -> bool:
+        """Whether the server is not ready without an index: one that is just being taken in keeps nobody waiting."""
+        return holder.ready or holder.name in self.named or holder.name in self._aliases.values()
+
     def _put(self, holder: Holder) -> ServedIndex:
         served = self._served[holder.name] = ServedIndex(holder)
         holder.called = lambda: self.called(holder.name)

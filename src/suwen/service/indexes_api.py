@@ -314,9 +314,12 @@ class _Sending(Response):
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             parts = self._packed.parts()
-            while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            part = next(parts)
+            while (following := await asyncio.to_thread(next, parts, None)) is not None:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+                part = following
         finally:
-            self._places.give(self._asker)
+            # Before the last part goes: who has the whole of it may ask for the next at once.
             await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            self._places.give(self._asker)
+        await send({"type": "http.response.body", "body": part})

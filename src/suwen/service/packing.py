@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _LEAST = 1024
 #: Up to this many bytes an answer is packed where it is, in a millisecond; a longer one in a thread.
 _ON_THE_SPOT = 64 * 1024
-#: The quickest. Of ten hits in Chinese it leaves 0.46, the next levels 0.43 for twice the time.
+#: The quickest. Of ten hits in Chinese (5.4 kB) it leaves 0.452; level 6 leaves 0.443, for a third more time.
 _LEVEL = 1
 _TEXT = re.compile(rb"text/|application/json|image/svg")
 _REFUSED = re.compile(rb"q=0(\.0*)?\s*$")

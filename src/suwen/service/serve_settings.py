@@ -169,9 +169,12 @@ class ServeSettings(BaseModel):
 
     def of(self, entry: IndexEntry) -> ServeSettings:
         """The settings of another index: as these, but for what its entry says."""
-        own = {"index": entry.index, "pair": entry.pair}
-        own["read_only"] = self.read_only if entry.read_only is None else entry.read_only
-        return self.model_copy(update=own | {"indexes": {}, "aliases": {}, "folder": None})
+        read_only = self.read_only if entry.read_only is None else entry.read_only
+        own: dict[str, Any] = {"index": entry.index, "pair": entry.pair, "read_only": read_only}
+        copy = self.model_copy(update=own | {"indexes": {}, "aliases": {}, "folder": None})
+        # Worked out once and kept: that of the other folder must not come along.
+        copy.__dict__.pop("name", None)
+        return copy
 
     @field_validator("cors_origins")
     @classmethod
