@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from suwen.corpora.records import Scalar
 from suwen.errors import SuwenError
@@ -25,6 +25,7 @@ from suwen.errors import SuwenError
 #: any of, ``{"year": {"gte": 2020, "ne": 2022}}`` operators, ``{"topic": None}`` missing, and filters of filters under
 #: ``$and``, ``$or`` and ``$not``.
 Where: TypeAlias = str | Sequence[str] | Mapping[str, Any]
+T = TypeVar("T")
 Bound = Literal["gt", "gte", "lt", "lte"]
 
 BOUNDS: tuple[Bound, ...] = ("gt", "gte", "lt", "lte")
@@ -140,7 +141,9 @@ def every(parts: Iterable[Filter]) -> Filter:
 
 def equal(field: str, values: Iterable[Any]) -> AnyOf:
     """The condition that a field has one of these values."""
-    texts, numbers, spelled = [], [], []
+    texts: list[str] = []
+    numbers: list[float] = []
+    spelled: list[float] = []
     for value in values:
         if not isinstance(value, str | int | float):
             raise FilterError(f"filter on {field!r}: {value!r} is not text, a number or a truth value")
@@ -152,7 +155,11 @@ def equal(field: str, values: Iterable[Any]) -> AnyOf:
             numbers.append(value)
             spelled.append(value)
             texts += [str(value), str(value).lower(), str(value).upper()] if isinstance(value, bool) else []
-    return AnyOf(_field(field), *(tuple(dict.fromkeys(part)) for part in (texts, numbers, spelled)))
+    return AnyOf(_field(field), _once(texts), _once(numbers), _once(spelled))
+
+
+def _once(values: list[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(values))
 
 
 def bounded(field: str, name: Bound, bound: Any) -> Within:

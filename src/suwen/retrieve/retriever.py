@@ -158,7 +158,7 @@ class Index(AbstractContextManager["Index"]):
                 even where a tier would now stand in for it.
             step: Store all of them in one step or none, and leave cores to searches and what takes seconds to the
                 background: encode by one core, and neither :meth:`compare` nor :meth:`calibrate`.
-            progress: Called with the number of documents read and of passages encoded.
+            progress: Called with the number of documents done and of passages encoded.
         """
         if step and encoder is None and ready is None:
             encoder = self.pair.encoder(kept_tier(self.engine, self.pair) or tier_at_once(self.pair))
