@@ -285,7 +285,7 @@ class Index(AbstractContextManager["Index"]):
             unit = null.unit * length
             read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
             order = ranked(read, weights, fusion, unit)
-            question = mode == "hybrid" and is_question(text)
+            question = mode == "hybrid" and all(weights.get(leg) for leg in WEIGHTS) and is_question(text)
             page = cut_page(snapshot, order, offset, k, per_document, fold=fold, question=question)
             searched = time.perf_counter()
             relevant, evidence = judge(read(STEPS[0]), null, length)
