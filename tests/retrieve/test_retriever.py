@@ -328,13 +328,12 @@ def test_a_damaged_index_says_so_at_every_door(built: Path, pair: Pair) -> None:
 
 def test_what_is_added_is_found_at_once(built: Path, pair: Pair) -> None:
     with Index.open(built, pair=pair, write=True) as writer, Index.open(built, pair=pair) as reader:
-        before = reader.search("阿司匹林心肌梗死", 1)[0].document_id
         writer.add([Document("new", "阿司匹林可预防心肌梗死。", "阿司匹林")])
         for opened in (writer, reader):
             assert opened.search("阿司匹林心肌梗死", 1)[0].document_id == "new"
         writer.engine.delete(["new"])
         for opened in (writer, reader):
-            assert opened.search("阿司匹林心肌梗死", 1)[0].document_id == before
+            assert "new" not in {hit.document_id for hit in opened.search("阿司匹林心肌梗死", 100)}
 
 
 def test_eight_threads_search_while_one_adds(built: Path, pair: Pair) -> None:

@@ -92,6 +92,9 @@ class Unheard:
     def encoding(self, *_: object) -> None:
         """A file's encoding."""
 
+    def page(self, *_: object) -> None:
+        """A page that could not be read."""
+
 
 def _names(paths: list[Path]) -> str:
     return ", ".join(path.name for path in paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")

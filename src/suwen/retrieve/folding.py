@@ -20,8 +20,9 @@ from suwen.text.synonyms import shipped
 ALIKE = 0.85
 #: Lengths and scores further apart than this are of different texts: looked at first, since it costs nothing.
 _LENGTHS, _SCORES = 0.85, 0.03
-#: A passage up to this many characters is a name and no answer: an entry of a code list, a heading.
+#: A passage up to this many characters and without a stop is a name and no answer: an entry of a code list, a heading.
 _NAME = 24
+_SENTENCE = re.compile(r"[。！？；，!?;]|[.,](?:\s|$)")
 _NUMBER = re.compile(r"\d+(?:[./:×-]\d+)*\s*(?:%|℃|°c|[a-zμ/]{1,8}|[\u4e00-\u9fff])?")
 _NEGATION = re.compile(
     r"[不无没未非勿禁忌否别免莫]|\b(?:not|no|never|none|without|neither|nor|avoid|cannot)\b|n['’]t\b"
@@ -67,8 +68,9 @@ def is_question(query: str) -> bool:
 
 
 def is_name(item: StoredPassage) -> bool:
-    """Whether a passage is a name and nothing more."""
-    return len(item.passage.content.strip()) <= _NAME
+    """Whether a passage is a name and nothing more: short, and no sentence."""
+    content = item.passage.content.strip()
+    return len(content) <= _NAME and not _SENTENCE.search(content)
 
 
 def first_of_each(found: Sequence[Content]) -> list[list[Content]]:

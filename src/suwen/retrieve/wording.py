@@ -21,6 +21,8 @@ from suwen.text.synonyms import Mention, Synonyms, shipped
 
 #: The index's own list, kept beside its data; read again when it has changed.
 FILE = "synonyms.txt"
+#: A query longer than this many characters is a pasted text, which says all it has to say.
+_LONGEST = 300
 #: Latin words shorter than this are abbreviations as often as not, and never set right.
 _SHORTEST = 5
 #: From this length on, two letters may be wrong.
@@ -56,6 +58,8 @@ class Wordings:
 
     def of(self, text: str, snapshot: Snapshot) -> Wording:
         """A query with its spelling set right and the other names of what it mentions, where the index has them."""
+        if len(text) > _LONGEST:
+            return Wording(text, text, {})
         own = self._own_list()
         wrong = corrections(text, snapshot, own)
         for typed, right in wrong.items():

@@ -1,0 +1,115 @@
+"""How search does on the realistic questions of tests/data/questions, and what it turns away.
+
+    python benchmarks/question_set.py [--part open|last] [--documents document|l6|static] [--plot FILE.svg]
+
+The index is the bundled sample with the passages beside the questions; its documents are encoded by the pair's document
+encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier. Told are nDCG@10, how
+often the first hit and one of the first three helps, by kind of question; the shares of real questions kept and of
+off-topic ones turned away; and how often hits of a confidence helped. `last` is for the end of a piece of work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from suwen.bench.retrieval_metrics import evaluate
+from suwen.corpora.collection import Collection
+from suwen.corpora.readers import read_documents
+from suwen.corpora.sample_collection import sample_path
+from suwen.retrieve.results import Results
+from suwen.retrieve.retriever import Index
+from suwen.retrieve.sample import index_sample
+
+QUESTIONS = Path(__file__).parents[1] / "tests" / "data" / "questions"
+EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.001)
+
+
+def build(index: Index, documents: str) -> None:
+    """The sample and the passages beside the questions."""
+    beside = list(read_documents(QUESTIONS / "corpus.jsonl"))
+    if documents == "document":
+        index_sample(index)
+        index.add(beside, encoder=index.pair.encoder("l6"))
+    else:
+        index.add([*read_documents(sample_path()), *beside], encoder=index.pair.encoder(documents))
+    index.calibrate()
+
+
+def reliability(found: dict[str, Results], qrels: dict[str, dict[str, float]], off: list[Results]) -> list[list[float]]:
+    """For stretches of confidence: how many first hits, their mean confidence, and the share that helped."""
+    pairs = [(one[0].confidence, qrels[id_].get(one[0].document_id, 0) > 0) for id_, one in found.items() if one.hits]
+    pairs += [(one[0].confidence, False) for one in off if one.hits]
+    rows = []
+    for low, high in pairwise(EDGES):
+        inside = [(sure, helped) for sure, helped in pairs if low <= sure < high]
+        if inside:
+            rows.append([len(inside), *map(float, np.mean(inside, axis=0))])
+    return rows
+
+
+def plot(rows: list[list[float]], file: Path) -> None:
+    """The reliability of a confidence, as a picture."""
+    marks = "".join(
+        f'<circle cx="{40 + 300 * sure:.0f}" cy="{340 - 300 * helped:.0f}" r="{3 + count**0.5:.1f}" fill="#2a6f97" '
+        f'fill-opacity="0.7"><title>{count:.0f} first hits</title></circle>'
+        for count, sure, helped in rows
+    )
+    axes = (
+        '<path d="M40 340H340M40 340V40" stroke="#333"/><path d="M40 340L340 40" stroke="#999" stroke-dasharray="4"/>'
+    )
+    words = '<text x="120" y="365">confidence told</text><text x="8" y="30">share that helped</text>'
+    file.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 380 380" font-family="sans-serif" font-size="13" '
+        f'fill="#333"><rect width="380" height="380" fill="#fff"/>{axes}{words}{marks}</svg>\n',
+        encoding="utf-8",
+    )
+
+
+def main() -> None:
+    """Ask everything, tell how it went."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", default="open", choices=("open", "last"))
+    parser.add_argument("--documents", default="document", choices=("document", "l6", "static"))
+    parser.add_argument("--plot", type=Path, help="draw the reliability of the confidence")
+    options = parser.parse_args()
+    tier = "static" if options.documents == "static" else "l6"
+    lines = [json.loads(line) for line in (QUESTIONS / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    asked = [line for line in lines if line["metadata"]["part"] == options.part]
+    off = [json.loads(line) for line in (QUESTIONS / "off_topic.jsonl").read_text(encoding="utf-8").splitlines()]
+    qrels = {id_: dict(grades) for id_, grades in Collection.open(QUESTIONS).qrels().items()}
+    with tempfile.TemporaryDirectory() as scratch, Index.create(Path(scratch) / "index") as index:
+        build(index, options.documents)
+        found = {line["_id"]: index.search(line["text"], 10, tier=tier) for line in asked}
+        away = [index.search(line["text"], 3, tier=tier) for line in off if line["part"] == options.part]
+    run = {id_: {hit.document_id: -float(place) for place, hit in enumerate(one)} for id_, one in found.items()}
+    ndcg = evaluate(run, {id_: qrels[id_] for id_ in run}, ["ndcg@10"])["ndcg@10"]
+    kinds = defaultdict(list)
+    for (id_, one), value, line in zip(found.items(), ndcg, asked, strict=True):
+        helped = [qrels[id_].get(hit.document_id, 0) > 0 for hit in one]
+        for kind in (line["metadata"]["kind"], "all"):
+            kinds[kind].append((float(value), helped[:1] == [True], any(helped[:3])))
+    print(f"part {options.part}, documents by {options.documents}, queries by {tier}\n")
+    print("| questions | number | nDCG@10 | first helps | one of three |\n|---|---|---|---|---|")
+    for kind, rows in kinds.items():
+        mean = np.mean(rows, axis=0)
+        print(f"| {kind} | {len(rows)} | {100 * mean[0]:.1f} | {mean[1]:.2f} | {mean[2]:.2f} |")
+    print(f"\nkept {np.mean([one.relevant for one in found.values()]):.3f} of {len(found)} real questions, turned away")
+    print(f"{np.mean([not one.relevant for one in away]):.3f} of {len(away)} off-topic ones")
+    print("let in: " + "; ".join(one.query for one in away if one.relevant))
+    rows = reliability(found, qrels, away)
+    print("\n| first hits | mean confidence | helped |\n|---|---|---|")
+    for count, sure, helped in rows:
+        print(f"| {count:.0f} | {sure:.2f} | {helped:.2f} |")
+    if options.plot:
+        plot(rows, options.plot)
+
+
+if __name__ == "__main__":
+    main()
