@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
@@ -52,6 +52,8 @@ from suwen.retrieve.results import Results
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
+#: Passages up to which searches of several threads take turns.
+_SMALL = 100_000
 
 
 class Index(AbstractContextManager["Index"]):
@@ -66,6 +68,7 @@ class Index(AbstractContextManager["Index"]):
         self.freshness = Freshness(engine, pair)
         self._nulls: dict[str, Null] = {}
         self._measuring = threading.Lock()
+        self._turn: AbstractContextManager[object] = nullcontext()
 
     @classmethod
     def open(cls, address: Address, *, pair: str | Path | Pair | None = None, write: bool = False) -> Index:
@@ -270,7 +273,7 @@ class Index(AbstractContextManager["Index"]):
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
         vector = None if encoder is None else encoder.encode_queries([text], instruction)[0]
         encoded = time.perf_counter()
-        with self.engine.snapshot() as snapshot:
+        with self._turn, self.engine.snapshot() as snapshot:
             read = cache(lambda depth: search_legs(snapshot, self.freshness, text, vector, mode, depth, where))
             page = cut_page(snapshot, ranked(read, weights, fusion), offset, k, per_document)
             searched = time.perf_counter()
@@ -289,6 +292,15 @@ class Index(AbstractContextManager["Index"]):
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
         return Results(query, hits, mode, encoder.name if encoder else None, relevant, evidence, timings, notes)
+
+    def take_turns(self) -> None:
+        """Let searches of several threads read a small index one after the other; they encode side by side.
+
+        Reading a small index is a dozen short calls that each give up the interpreter and have to wait for it again:
+        two threads at it are slower than one (benchmarks/serve_clients.py). In a large one they compute outside of it.
+        """
+        with self.engine.snapshot() as snapshot:
+            self._turn = threading.Lock() if snapshot.last_row <= _SMALL else nullcontext()
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""
