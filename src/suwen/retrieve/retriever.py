@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
@@ -57,6 +57,8 @@ from suwen.retrieve.wording import Wording, Wordings
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
+#: Passages up to which searches of several threads take turns.
+_SMALL = 100_000
 
 
 class Index(AbstractContextManager["Index"]):
@@ -72,6 +74,7 @@ class Index(AbstractContextManager["Index"]):
         self.wordings = Wordings(engine)
         self._nulls: dict[str, Null] = {}
         self._measuring = threading.Lock()
+        self._turn: AbstractContextManager[object] = nullcontext()
 
     @classmethod
     def open(
@@ -293,10 +296,10 @@ class Index(AbstractContextManager["Index"]):
         started = time.perf_counter()
         text, notes = check_query(query, k, offset, mode, weights, fusion)
         encoder = None if mode == "lexical" else self.pair.encoder(tier)
-        with self.engine.snapshot() as snapshot:
-            asked = self.wordings.of(text, snapshot) if synonyms else Wording(text, text, {})
-            vector = None if encoder is None else self._query_vector(encoder, asked.meant, instruction, beside)
-            encoded = time.perf_counter()
+        asked = self._worded(text) if synonyms else Wording(text, text, {})
+        vector = None if encoder is None else self._query_vector(encoder, asked.meant, instruction, beside)
+        encoded = time.perf_counter()
+        with self._turn, self.engine.snapshot() as snapshot:
             null = self._null(snapshot, tier or self.pair.default_tier)
             length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
             read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
@@ -327,6 +330,11 @@ class Index(AbstractContextManager["Index"]):
         used = encoder.name if encoder else None
         return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted, asked.told)
 
+    def _worded(self, text: str) -> Wording:
+        # Not in the snapshot that is searched: encoding, which comes between, is done side by side.
+        with self.engine.snapshot() as snapshot:
+            return self.wordings.of(text, snapshot)
+
     def _query_vector(self, encoder: Encoder, text: str, instruction: str | None, beside: Rewritten | None) -> Any:
         vector = encoder.encode_queries([text], instruction)[0]
         if beside is None or not beside.texts:
@@ -337,6 +345,15 @@ class Index(AbstractContextManager["Index"]):
     def unit(self, snapshot: Snapshot, tier: str | None, vector: Any) -> float:
         """What a dense score of one query is worth beside words: see :mod:`suwen.retrieve.fuse`."""
         return self._null(snapshot, tier or self.pair.default_tier).unit * query_length(vector, self.pair.space)
+
+    def take_turns(self) -> None:
+        """Let searches of several threads read a small index one after the other; they encode side by side.
+
+        Reading a small index is a dozen short calls that each give up the interpreter and have to wait for it again:
+        two threads at it are slower than one (benchmarks/serve_clients.py). In a large one they compute outside of it.
+        """
+        with self.engine.snapshot() as snapshot:
+            self._turn = threading.Lock() if snapshot.last_row <= _SMALL else nullcontext()
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""

@@ -92,6 +92,7 @@ class Holder:
             try:
                 # The first search reads the vectors and the encoder, which may take seconds: no caller should wait.
                 index.search("健康 health", k=1)
+                index.take_turns()
                 for begin in self.on_open:
                     begin(index)
             except BaseException:
