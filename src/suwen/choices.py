@@ -17,3 +17,22 @@ Duplicates = Literal["error", "first", "last"]
 NumberFormat = Literal["auto", "fp32", "bf16", "fp16"]
 #: How a model's tokens become one vector.
 Pooling = Literal["cls", "mean", "last"]
+#: What personal data is masked, by name; :data:`suwen.text.mask.KINDS` has the words for it.
+MASKED = (
+    "id_card",
+    "passport",
+    "bank_card",
+    "email",
+    "ssn",
+    "insurance",
+    "birth",
+    "phone",
+    "account",
+    "record",
+    "bed",
+    "plate",
+    "url",
+    "ip",
+    "address",
+    "name",
+)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from suwen.choices import MASKED
 from suwen.text.mask import KINDS, Masker, MaskError, mask, unmask, validate
 from suwen.text.mask_numbers import is_id_card, passes_luhn
 
@@ -286,3 +287,7 @@ def _steps(text: str) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def test_the_command_offers_every_kind() -> None:
+    assert tuple(KINDS) == MASKED

@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
+from suwen.choices import MASKED
 from suwen.cli.options import Json
 from suwen.cli.output import print_json, say
-from suwen.corpora.masked_files import mask_file
 from suwen.durable import replacing_text
-from suwen.text.mask import KINDS, MaskError
 
 mask_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -22,7 +21,7 @@ mask_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def mask(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="Texts: .txt, .md, .jsonl, .json, .csv, .parquet.")],
     to: Annotated[Path | None, typer.Option("--out", help="Write to this file, not to standard output.")] = None,
-    kind: Annotated[list[str] | None, typer.Option(help=f"Mask only this; repeatable. {', '.join(KINDS)}.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"Mask only this; repeatable. {', '.join(MASKED)}.")] = None,
     field: Annotated[list[str] | None, typer.Option(help="Mask only this field of a record; repeatable.")] = None,
     key: Annotated[Path | None, typer.Option(help="Write what the masks stand for here, and keep it apart.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="Write a CSV of so many masked sentences to check instead.")] = 0,
@@ -37,6 +36,9 @@ def mask(
 
     Example: `suwen mask notes.jsonl --field text --out masked.jsonl`, or `suwen mask notes.jsonl --sample 100`
     """
+    from suwen.corpora.masked_files import mask_file
+    from suwen.text.mask import MaskError
+
     if json and to is None:
         raise MaskError("--json and the masked text cannot share standard output: name a file with --out")
     if to is not None and to.exists() and to.samefile(source):

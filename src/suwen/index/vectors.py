@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 
@@ -238,6 +237,8 @@ class VectorFiles:
         the length of the difference, times the cosine with the query, which its signs around zero tell, not those
         around the mean. That finds 0.998 and more (benchmarks/inner_product_scan.py).
         """
+        import faiss
+
         code = binarise(query[None, :], np.zeros_like(query))
         distances = np.empty(self.count, dtype=np.int32)
         bits, found = faiss.swig_ptr(self.bits), faiss.swig_ptr(distances)
@@ -258,6 +259,8 @@ class VectorFiles:
 
 def _nearest(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.int64]:
     # The counting variant: its cost hardly grows with the number asked for, a heap's does (0.8 and 1.8 ms at 3,000).
+    import faiss
+
     with _one_thread():
         _, nearest = faiss.knn_hamming(code, bits, count, variant="mc")
     return np.asarray(nearest[0], dtype=np.int64)
@@ -271,6 +274,10 @@ def _one_thread() -> Iterator[None]:
     times the CPU, and where other processes keep the cores busy the scan ends when that thread gets its turn, 7 times
     as late.
     """
+    # Here and above, and not with the module: an index that is searched exactly never needs it, and it takes as long
+    # to load as all else of the engine.
+    import faiss
+
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
