@@ -74,7 +74,7 @@ def main() -> None:
             own, ours = spent(OWN, sizes[asked.pages]), spent(OURS, sizes[asked.pages])
             small = spent(OURS, sizes[asked.pages // 10])
             print(
-                f"run {run}: {asked.pages} pages,  {ours[0]:.2f} s, pypdfium2 {own[0]:.2f} s, {ours[0] / own[0]:.2f} times; "
+                f"{asked.pages} pages,  {ours[0]:.2f} s, pypdfium2 {own[0]:.2f} s, {ours[0] / own[0]:.2f} times; "
                 f"memory {ours[1]:.0f} MiB, of {asked.pages // 10} pages {small[1]:.0f} MiB",
                 flush=True,
             )
