@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ class Limits(NamedTuple):
 
     Attributes:
         memory: Bytes of address space of the process; models for scans take about 1.5 GiB of it.
-        seconds: Between one page and the next. A scan takes up to a minute on a slow core.
+        seconds: Of a core for one page; a scan takes up to a minute on a slow one. On the clock ten times as long.
         failures: Pages in a row that may take the process down before the file is given up.
     """
 
@@ -33,6 +34,8 @@ class Limits(NamedTuple):
     failures: int = 5
 
 
+#: A page that waits for something else than the core is given up after so many times its seconds.
+_ON_THE_CLOCK = 10
 #: Called with the number of the page, 0 for the whole file, and what is wrong with it.
 OnPage = Callable[[int, str], None]
 #: Called with the pages done and their number, 0 where it is not known.
@@ -91,19 +94,30 @@ def read_pages(
 def _child(path: Path, kind: str, first: int, limits: Limits, ocr: bool) -> Iterator[dict[str, Any]]:
     """What one process says; at its end ``died`` where it did not come to one by itself."""
     command = [sys.executable, "-m", "suwen.corpora.page_child", str(path), kind, "--first", str(first)]
-    command += ["--memory", str(limits.memory), "--cache", str(cache_folder()), *([] if ocr else ["--no-ocr"])]
+    command += [
+        "--memory",
+        str(limits.memory),
+        "--seconds",
+        str(limits.seconds),
+        "--cache",
+        str(cache_folder()),
+        *([] if ocr else ["--no-ocr"]),
+    ]
+    too_long = f"it took longer than {limits.seconds:g} seconds"
     alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | alone
     ) as process:
         try:
             assert process.stdout is not None
-            for line in _lines(process.stdout, limits.seconds):
+            for line in _lines(process.stdout, _ON_THE_CLOCK * limits.seconds):
                 if line is None:
-                    yield {"died": f"it took longer than {limits.seconds:g} seconds"}
+                    yield {"died": too_long}
                     return
                 yield json.loads(line)
-            if process.wait() != 0:
+            if process.wait() == -signal.SIGXCPU:
+                yield {"died": too_long}
+            elif process.returncode != 0:
                 yield {"died": f"reading it ended badly (exit {process.returncode}): damaged, or over the memory limit"}
         finally:
             process.kill()

@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Iterator
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--memory", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--no-ocr", action="store_true")
     asked = parser.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_AS, (asked.memory, asked.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _allow(asked.seconds)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(2, 1)  # what libraries print is no page
     try:
@@ -67,6 +70,7 @@ def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     cache = PageCache(asked.cache, asked.path) if asked.cache else None
     reader: list[Callable[..., Any]] = []
     for number in range(asked.first, len(document) + 1):
+        _allow(asked.seconds)
         try:
             yield {"page": number, **_pdf_page(document, number, cache, reader, asked.no_ocr)}
         except MemoryError:
@@ -75,6 +79,12 @@ def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield {"page": number, "error": str(problem)}
         except Exception as problem:  # pdfium's, the recogniser's: one page's trouble is its own
             yield {"page": number, "error": f"{type(problem).__name__}: {problem}"}
+
+
+def _allow(seconds: float) -> None:
+    """So much time of a core from now on, then the kernel ends this process: a busy machine costs no page."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime + seconds), resource.RLIM_INFINITY))
 
 
 def _pdf_page(
