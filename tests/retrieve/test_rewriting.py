@@ -36,7 +36,9 @@ def test_what_is_written_leads_a_search_and_is_kept(tmp_path: Path) -> None:
             rewriter = Rewriter.load(configured(tmp_path, server.url))
             found = rewriter.write_now("那个怎么办", budget_ms=60_000)
             asked = server.total
-            assert rewriter.write_now("那个怎么办", budget_ms=60_000).texts == found.texts and server.total == asked, "it is asked again"
+            assert rewriter.write_now("那个怎么办", budget_ms=60_000).texts == found.texts and server.total == asked, (
+                "it is asked again"
+            )
             rewriter.close()
         assert found.texts == (SAYS,) and found.note == "searched with 1 hypothetical documents"
         plain = index.search("那个怎么办", mode="dense")
