@@ -17,7 +17,7 @@ from suwen.llm import local_endpoint
 from suwen.llm.client import LLM
 from suwen.llm.config import ConfigProblem, LLMConfig, LLMError
 from suwen.llm.endpoint import EndpointProblem
-from suwen.llm.local_model import LocalModel
+from suwen.llm.local_model import LocalModel, held
 from suwen.llm.prompts import Message
 from suwen.llm.requests import Reply, Request
 
@@ -121,3 +121,24 @@ def test_a_tokenizer_without_an_end_of_text_is_refused(models, tmp_path: Path) -
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_file(str(base / "tokenizer.json")))
     with pytest.raises(ModelError, match="end of text"):
         LocalModel(None, tokenizer)
+
+
+def test_a_model_in_memory_changes_its_adapter_and_is_itself_again_without(models, tmp_path: Path) -> None:
+    base = models.build_base(tmp_path / "base")
+    torch.manual_seed(0)
+    for name in ("one", "two"):
+        factors = {"layers.0.mlp.down_proj": Factors(torch.randn(2, 96), torch.randn(64, 2))}
+        save_adapter(factors, tmp_path / name, bits=16, base=str(base))
+    local_endpoint.forget()
+    weight = held(base).model.base_model.layers[0].mlp.down_proj.weight
+    bare = weight.detach().clone()
+    one = held(base, tmp_path / "one").model.base_model.layers[0].mlp.down_proj.weight
+    assert one is weight, "the model was loaded again"
+    worn = one.detach().clone()
+    held(base, tmp_path / "two")
+    assert not torch.equal(weight, worn) and not torch.equal(weight, bare)
+    held(base, tmp_path / "one")
+    assert torch.equal(weight, worn)
+    held(base)
+    assert torch.equal(weight, bare)
+    local_endpoint.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +17,9 @@ from suwen.encoders.importing import import_model
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SearchAnswer
 from suwen.service.search_api import json_answer
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+from server import Server
 
 
 def ask(client, **body: object) -> dict:
@@ -183,3 +187,28 @@ def test_a_pair_of_released_weights_serves_several_at_once(served, models, tmp_p
         answers = list(threads.map(lambda query: ask(client, query=query, k=3, mode="dense"), ["血压"] * 12))
     assert len({str(answer["hits"]) for answer in answers}) == 1
     assert len(answers[0]["hits"]) == 3 and answers[0]["tier"] == "model"
+
+
+def test_hyde_searches_with_what_the_named_model_writes_and_is_refused_where_none_is(
+    served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = "尿酸结石多见于酸性尿，可以看尿液的酸碱度。"
+    monkeypatch.delenv("SUWEN_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    client, _ = served()
+    asked = {"query": "那个怎么办", "mode": "dense", "hyde": {"budget_ms": 60_000}}
+    assert code_of(client, **asked) == (422, "no_hyde", "hyde")
+    with Server(lambda _: says) as server:
+        (tmp_path / "suwen.toml").write_text(
+            f'[llm.endpoints.here]\nbase_url = "{server.url}"\n[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\n'
+            '[hyde]\nmodel = "m"\n',
+            "utf-8",
+        )
+        found = ask(client, **asked)
+        assert server.total == 1 and ask(client, query="那个怎么办", mode="dense")["notes"] == []
+        assert server.total == 1, "it is off unless asked for"
+    assert found["hits"][0]["document_id"] == "stone" and found["timings"]["write"] > 0
+    assert found["notes"] == ["searched with 1 hypothetical documents"]
+    # The server is gone; what it wrote is kept, and what it did not write is not waited for.
+    assert ask(client, **asked)["hits"] == found["hits"]
+    assert "plain query" in ask(client, query="孩子咳嗽", hyde={"n": 2, "budget_ms": 100})["notes"][-1]

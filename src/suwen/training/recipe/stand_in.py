@@ -274,7 +274,7 @@ _MODELS: dict[str, Callable[[Path], None]] = {
     "gemma-tiny": partial(_decoder, "Gemma"),
     "mistral-tiny": partial(_decoder, "Mistral"),
     "writer-tiny": partial(_writer, 0),
-    "writer-trained": partial(_writer, 500),
+    "writer-trained": partial(_writer, 400),
     "pair-tiny": _pair,
     "gte-tiny": partial(_encoder, "Gte"),
     "bert-tiny": partial(_encoder, "Bert"),
