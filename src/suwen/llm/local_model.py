@@ -138,7 +138,8 @@ def let_go() -> None:
 def _weight(body: Any, name: str) -> torch.Tensor | None:
     """A copy of a module's weight; None where there is none, which the adapter will complain of."""
     try:
-        return body.get_submodule(name).weight.detach().clone()
+        weight: torch.Tensor = body.get_submodule(name).weight
+        return weight.detach().clone()
     except AttributeError:
         return None
 

@@ -12,7 +12,7 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
@@ -52,8 +52,10 @@ from suwen.retrieve.ingest import (
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
 from suwen.retrieve.relevance import Null, confidences, judge, measure_null, query_length
 from suwen.retrieve.results import Results
-from suwen.retrieve.rewriting import Rewritten
 from suwen.retrieve.wording import Wording, Wordings
+
+if TYPE_CHECKING:
+    from suwen.retrieve.rewriting import Rewritten
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256

@@ -51,7 +51,12 @@ def _mined(
     context: RunContext, stage: Any, table: PairTable, asked: Any, given: Any, *, by_dot: bool = False
 ) -> PairTable:
     weight = None if stage.hyde is None else stage.hyde.weight
-    settings = {"device": context.device, "seed": context.seed_of(stage), "by_dot": by_dot, "weight": weight}
+    settings: dict[str, Any] = {
+        "device": context.device,
+        "seed": context.seed_of(stage),
+        "by_dot": by_dot,
+        "weight": weight,
+    }
     return mine_rows(table, asked, given, stage.mine, **settings)
 
 

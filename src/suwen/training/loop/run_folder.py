@@ -160,7 +160,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
             raise RunError(f"{self.path} is not finished and has no metrics yet: go on with --resume")
         return _read(self.path / "metrics.json")
 
-    def leave(self, save: Callable[[Path], None], measure: Callable[[], dict[str, float]] = dict) -> dict[str, float]:
+    def leave(self, save: Callable[[Path], object], measure: Callable[[], dict[str, float]] = dict) -> dict[str, float]:
         """Write the model, whole or not at all, and measure it, in the first process; the others wait.
 
         Args:

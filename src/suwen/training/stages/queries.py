@@ -116,6 +116,6 @@ class QueriesStage(WritingStage):
         lines = [
             {"query": found.get(place), "doc": text, "held_out": place in aside} for place, text in enumerate(documents)
         ]
-        folder.leave(lambda out: write_lines(out / QUERIES, lines) and None)
+        folder.leave(lambda out: write_lines(out / QUERIES, lines))
         counts.update(queries=len(found))
         return {key: float(value) for key, value in (counts + writer.counts).items()}

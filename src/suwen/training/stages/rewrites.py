@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -60,7 +61,7 @@ class LookingStage(WritingStage):
     def depends_on(self, recipe: Recipe) -> dict[str, Any]:
         depends = super().depends_on(recipe)
         if self.pair is not None:
-            folder = default_pair_path() if self.pair == "default" else self.pair
+            folder = default_pair_path() if self.pair == "default" else Path(self.pair)
             depends["pair"] = load_manifest(folder).space.id
         if self.student is not None and self.retriever is None:
             shape = recipe.students[self.student]
@@ -135,7 +136,7 @@ class RewritesStage(LookingStage):
         if not lines:
             raise DataError(f"stage {self.name!r}: nothing that was written is of use: {dict(counts + writer.counts)}")
         name = TEXTS if self.queries is None else ROWS
-        folder.leave(lambda out: write_lines(out / name, lines) and None)
+        folder.leave(lambda out: write_lines(out / name, lines))
         return {key: float(value) for key, value in (counts + writer.counts).items()} | {"rows": float(len(lines))}
 
     def _drawn(self, context: RunContext) -> tuple[list[str], list[int], list[str]]:

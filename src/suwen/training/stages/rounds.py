@@ -96,8 +96,7 @@ class RoundStage(LookingStage):
         """How well the generated queries that were set aside find their documents, alone and with what is written."""
         import numpy as np
 
-        from suwen.curate.hypothetical import ranks
-        from suwen.hyde.fusion import choose_weight, fuse
+        from suwen.hyde.fusion import choose_weight, fuse, ranks
         from suwen.training.hypothetical_writing import draws_of, open_retriever, open_writer, read_queries
 
         asked = read_queries(context, self.queries)

@@ -137,7 +137,9 @@ class PairTask(ModuleTask):
             asked.insert(1, (self._beside.tower, batch.hypothetical))
 
         def loss(vectors: torch.Tensor) -> torch.Tensor:
-            queries, others, documents = vectors.split([len(batch.queries), len(batch.owners), len(batch.documents)])
+            queries, others, documents = torch.split(
+                vectors, [len(batch.queries), len(batch.owners), len(batch.documents)]
+            )
             if self._beside is not None:
                 queries = fused(queries, others, batch.owners, self._beside.weight)
             return self.scaled(self._loss(queries, documents, batch))
