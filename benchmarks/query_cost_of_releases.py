@@ -28,6 +28,9 @@ from typing import Any
 import numpy as np
 
 BAR = 1.03
+#: Set by ``--other-hits``: a change of the ranking itself finds other hits, and is held to the bar of such a change.
+OTHER_HITS = "--other-hits" in sys.argv
+OTHER_BAR = 1.15
 #: Queries of one burst, by mode and tier: each takes about 15 milliseconds, so that most end undisturbed.
 CASES = {"dense": 2, "lexical": 12, "hybrid": 2, "dense static": 10, "hybrid static": 6}
 #: Those the bar is for: the default tier's.
@@ -111,7 +114,7 @@ def block(sides: list[Side], queries: list[str], pairs: int, rng: random.Random)
         # The first round reads files and fills caches; that both sides find the same is seen on the way.
         first, second = (side.ask(case=case, queries=queries)["hits"] for side in sides)
         for query, before, now in zip(queries, first, second, strict=True):
-            if before != now:
+            if before != now and not OTHER_HITS:
                 raise SystemExit(f"{case}, {query!r}: the old code finds {before}, the new one {now}")
     turns = {case: cycle(queries) for case in CASES}
     for _ in range(pairs):
@@ -179,6 +182,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=12, help="times both processes are started")
     parser.add_argument("--pairs", type=int, default=120, help="pairs of bursts of each case in a block")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="where both run; -1: anywhere")
+    parser.add_argument("--other-hits", action="store_true", help="the two rank otherwise: hold them to a bar of 1.15")
     parser.add_argument("--out", type=Path, help="also write the numbers here, as JSON")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--pair", help=argparse.SUPPRESS)
@@ -194,9 +198,10 @@ def main() -> None:
         print(f"| {case} | {ratio:.3f} | {low:.3f} to {high:.3f} |")
     if given.out:
         given.out.write_text(json.dumps(ratios, indent=1) + "\n", encoding="utf-8")
-    if over := [case for case in HELD if ratios[case][2] > BAR]:
-        raise SystemExit(f"over the bar of {BAR}: {', '.join(over)}")
-    print(f"the upper end of every interval of the default tier is at most {BAR}", file=sys.stderr)
+    bar = OTHER_BAR if OTHER_HITS else BAR
+    if over := [case for case in HELD if ratios[case][2] > bar]:
+        raise SystemExit(f"over the bar of {bar}: {', '.join(over)}")
+    print(f"the upper end of every interval of the default tier is at most {bar}", file=sys.stderr)
 
 
 if __name__ == "__main__":
