@@ -70,7 +70,7 @@ def main() -> None:
                 book.import_pages(whole, list(range(min(len(whole), pages - len(book)))))
             book.save(Path(folder, f"{pages}.pdf"))
             sizes[pages] = Path(folder, f"{pages}.pdf")
-        for run in range(asked.runs):
+        for _ in range(asked.runs):
             own, ours = spent(OWN, sizes[asked.pages]), spent(OURS, sizes[asked.pages])
             small = spent(OURS, sizes[asked.pages // 10])
             print(
