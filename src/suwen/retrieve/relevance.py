@@ -108,8 +108,10 @@ def measure_null(
     found = []
     for probe, ranking, length in zip(probes, nearest, lengths, strict=True):
         found.append(_values({"dense": ranking, "lexical": lexical(probe, DEPTH)}, unit * length))
-    summaries = (_summary([value[name] for value in found]) for name in ("dense", "lexical", "hybrid"))
-    return Null(*summaries, rows, scale, unit)
+    by_words, by_meaning, by_both = (
+        _summary([value[name] for value in found]) for name in ("lexical", "dense", "hybrid")
+    )
+    return Null(by_meaning, by_words, by_both, rows, scale, unit)
 
 
 def query_length(vector: Vectors | None, space: Space) -> float:

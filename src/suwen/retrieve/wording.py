@@ -179,7 +179,8 @@ def _meant(typed: str, snapshot: Snapshot) -> str | None:
     names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
     alike = {name for name in names if all(a == b or sound_alike(a, b) for a, b in zip(typed, name, strict=True))}
     likely = alike or names
-    return next(iter(likely)) if len(likely) == 1 and _is_there(*likely, snapshot) else None
+    only = next(iter(likely)) if len(likely) == 1 else None
+    return only if only is not None and _is_there(only, snapshot) else None
 
 
 def _masks(name: str) -> list[str]:
