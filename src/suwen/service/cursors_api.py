@@ -150,7 +150,7 @@ def _check_size(k: int, most: int) -> None:
 
 
 def _page(index: Index, cursor: Cursor, after: int, k: int) -> dict[str, Any]:
-    rows, scores = (part[after : after + k].tolist() for part in cursor.ranking)
+    rows, scores = (part[after : after + k].tolist() for part in (cursor.ranking.rows, cursor.ranking.scores))
     hits = [{**vars(hit), "state": state(index.pair, hit.encoder)} for hit in hits_of(index, rows, scores)]
     total, end = len(cursor.ranking.rows), after + len(rows)
     return {
