@@ -1,8 +1,11 @@
-"""Engines by their address: a folder is the embedded engine's. The one module that knows which engines there are."""
+"""Engines by their address: a folder is the embedded engine's, ``postgresql://…`` the cluster engine's.
+
+The one module that knows which engines there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -26,15 +29,27 @@ class _Kind(Protocol):
     def restore(self, source: Path, address: Address) -> None: ...
 
 
+def _cluster() -> _Kind:
+    try:
+        from suwen.index.cluster.engine import ClusterEngine
+    except ImportError as problem:
+        raise IndexProblem(f"postgresql:// addresses need more ({problem}): pip install 'suwen[cluster]'") from problem
+    return ClusterEngine
+
+
 #: The engine of each scheme of an address. Another engine is another line.
-_KINDS: Mapping[str, _Kind] = {"": EmbeddedEngine}
+_KINDS: Mapping[str, Callable[[], _Kind]] = {
+    "": lambda: EmbeddedEngine,
+    "postgresql": _cluster,
+    "postgres": _cluster,
+}
 
 
 def create_engine(address: Address, *, space: str, dimension: int, similarity: Similarity = "cosine") -> Engine:
     """Make an empty index and open it for writing.
 
     Args:
-        address: A folder, which may exist but must not hold anything foreign.
+        address: A folder, which may exist but must not hold anything foreign; or a database's address.
         space: The id of the space whose vectors it will hold.
         dimension: Of these vectors.
         similarity: How they are compared.
@@ -46,7 +61,7 @@ def open_engine(address: Address, *, write: bool = False, repair: bool = True) -
     """Open an index.
 
     Args:
-        address: Where it is: its folder.
+        address: Where it is: its folder, or its database's address.
         write: Whether it will be changed; one process at a time may.
         repair: Put right what a crash left behind. Off to look at an index as it is, or before a rebuild.
     """
@@ -72,5 +87,6 @@ def _kind(address: Address) -> _Kind:
     scheme, separator, _ = str(address).partition("://")
     kind = _KINDS.get(scheme if separator else "")
     if kind is None:
-        raise IndexProblem(f"{address}: there is no engine for {scheme}:// addresses here; give the folder of an index")
-    return kind
+        known = "give the folder of an index, or postgresql://…"
+        raise IndexProblem(f"{address}: there is no engine for {scheme}:// addresses here; {known}")
+    return kind()
