@@ -24,8 +24,9 @@ def verify(index: IndexFolder, json: Json = False) -> None:
     """
     with _engine(index, repair=False) as engine, measuring("verifying") as progress:
         problems = engine.verify(progress)
-    about = {"index": str(index), "ok": not problems, "problems": problems}
-    show(about, *(problems or [f"{index} is in order"]), json=json)
+        told = engine.address
+    about = {"index": told, "ok": not problems, "problems": problems}
+    show(about, *(problems or [f"{told} is in order"]), json=json)
     if problems:
         raise typer.Exit(NEGATIVE)
 
@@ -36,8 +37,8 @@ def rebuild(index: IndexFolder, json: Json = False) -> None:
     Example: `suwen rebuild my-index`
     """
     started = time.monotonic()
-    passages = _rebuilt(index)
-    _tell(json, f"{index}: rebuilt {plural(passages, 'passage')}", {"passages": passages}, started)
+    told, passages = _rebuilt(index)
+    _tell(json, f"{told}: rebuilt {plural(passages, 'passage')}", {"passages": passages}, started)
 
 
 def compact(index: IndexFolder, json: Json = False) -> None:
@@ -50,9 +51,9 @@ def compact(index: IndexFolder, json: Json = False) -> None:
         before, worked, after = engine.stats(), engine.compact(progress), engine.stats()
     freed = before.bytes_truth + before.bytes_derived - after.bytes_truth - after.bytes_derived
     said = (
-        f"{index}: {plural(before.deleted, 'deleted passage')} folded away"
+        f"{engine.address}: {plural(before.deleted, 'deleted passage')} folded away"
         if worked
-        else f"{index}: nothing to compact"
+        else f"{engine.address}: nothing to compact"
     )
     _tell(json, said, {"worked": worked, "folded": before.deleted, "bytes_freed": freed}, started)
 
@@ -85,8 +86,8 @@ def restore(
 
     started = time.monotonic()
     restore_index(source, index)
-    passages = _rebuilt(index)
-    _tell(json, f"{index}: restored {plural(passages, 'passage')}", {"passages": passages}, started)
+    told, passages = _rebuilt(index)
+    _tell(json, f"{told}: restored {plural(passages, 'passage')}", {"passages": passages}, started)
 
 
 @contextmanager
@@ -102,10 +103,10 @@ def _engine(
         yield engine
 
 
-def _rebuilt(index: Path) -> int:
+def _rebuilt(index: Path) -> tuple[str, int]:
     with _engine(index, write=True, repair=False) as engine, measuring("rebuilding") as progress:
         engine.rebuild(progress)
-        return engine.stats().passages
+        return engine.address, engine.stats().passages
 
 
 def _tell(json: bool, said: str, about: dict[str, object], started: float) -> None:

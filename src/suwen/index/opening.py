@@ -11,10 +11,9 @@ from typing import Protocol
 
 import faiss
 
+from suwen.index.address import Address, shown, whole
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Engine, IndexProblem, Similarity
-
-Address = str | Path
 
 
 class _Kind(Protocol):
@@ -54,7 +53,7 @@ def create_engine(address: Address, *, space: str, dimension: int, similarity: S
         dimension: Of these vectors.
         similarity: How they are compared.
     """
-    return _kind(address).create(address, space=space, dimension=dimension, similarity=similarity)
+    return _kind(address).create(whole(address), space=space, dimension=dimension, similarity=similarity)
 
 
 def open_engine(address: Address, *, write: bool = False, repair: bool = True) -> Engine:
@@ -65,17 +64,17 @@ def open_engine(address: Address, *, write: bool = False, repair: bool = True) -
         write: Whether it will be changed; one process at a time may.
         repair: Put right what a crash left behind. Off to look at an index as it is, or before a rebuild.
     """
-    return _kind(address).open(address, write=write, repair=repair)
+    return _kind(address).open(whole(address), write=write, repair=repair)
 
 
 def index_exists(address: Address) -> bool:
     """Whether there is an index at this address, sound or not."""
-    return _kind(address).exists(address)
+    return _kind(address).exists(whole(address))
 
 
 def restore(source: Path, address: Address) -> None:
     """Make an index of what :meth:`~suwen.index.engine.Engine.backup` wrote; rebuild it, or open it, to search it."""
-    _kind(address).restore(source, address)
+    _kind(address).restore(source, whole(address))
 
 
 def search_on_one_core() -> None:
@@ -84,9 +83,9 @@ def search_on_one_core() -> None:
 
 
 def _kind(address: Address) -> _Kind:
-    scheme, separator, _ = str(address).partition("://")
+    scheme, separator, _ = whole(address).partition("://")
     kind = _KINDS.get(scheme if separator else "")
     if kind is None:
         known = "give the folder of an index, or postgresql://…"
-        raise IndexProblem(f"{address}: there is no engine for {scheme}:// addresses here; {known}")
+        raise IndexProblem(f"{shown(address)}: there is no engine for {scheme}:// addresses here; {known}")
     return kind()

@@ -15,6 +15,7 @@ from suwen.encoders.query import Encoder
 from suwen.encoders.space import DamagedPair
 from suwen.encoders.who_encodes import tier_at_once
 from suwen.errors import SuwenError
+from suwen.index.address import shown
 from suwen.index.engine import DamagedIndex
 from suwen.index.opening import search_on_one_core
 from suwen.retrieve.retriever import Index
@@ -94,7 +95,7 @@ class Holder:
 
     def open(self) -> None:
         """Open the index, in whatever thread this is; a failure is kept, not raised."""
-        settings = self.settings
+        settings, told = self.settings, shown(self.settings.index)
         try:
             index = Index.open(settings.index, pair=settings.pair, write=not settings.read_only)
             try:
@@ -110,13 +111,13 @@ class Holder:
             return
         except OSError as problem:
             self.failure = DamagedIndex(
-                f"{settings.index} cannot be read ({problem}): run 'suwen verify {settings.index}', or restore a backup"
+                f"{told} cannot be read ({problem}): run 'suwen verify {told}', or restore a backup"
             )
         except SuwenError as problem:
             self.failure = problem
         except Exception as problem:
             log.exception("the index cannot be opened")
-            self.failure = SuwenError(f"{settings.index} cannot be opened ({type(problem).__name__}: {problem})")
+            self.failure = SuwenError(f"{told} cannot be opened ({type(problem).__name__}: {problem})")
         log.error("the index cannot be served: %s", self.failure)
         for stop in self.on_failure:
             stop()

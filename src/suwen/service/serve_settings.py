@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from suwen.errors import SuwenError
+from suwen.index.address import is_remote, name_of, shown
 
 PREFIX = "SUWEN_SERVE_"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -26,7 +28,7 @@ class ServeSettings(BaseModel):
     """How one index is served.
 
     Attributes:
-        index: The index folder.
+        index: The index: its folder, or ``postgresql://…``.
         pair: The pair to use; else ``SUWEN_PAIR``, the index's own, the default pair.
         read_only: Serve without the writer's lock: nothing can be posted or deleted.
         host: The address to listen on; one that others can reach needs keys.
@@ -122,7 +124,15 @@ class ServeSettings(BaseModel):
     @cached_property
     def name(self) -> str:
         """The index's name, as requests may give it: that of its folder."""
-        return self.index.resolve().name
+        return name_of(self.index)
+
+    @property
+    def spool(self) -> Path:
+        """Where imports wait: in the index folder, or in the user's own for an index that is not a folder."""
+        if not is_remote(self.index):
+            return self.index / "imports"
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        return state / "suwen" / hashlib.sha256(shown(self.index).encode()).hexdigest()[:16] / "imports"
 
     @property
     def public(self) -> bool:
@@ -182,6 +192,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
     if not isinstance(section, dict):
         raise SettingsProblem(f"{file}: serve is not a section: write [serve] and its settings under it")
     paths = {name for name in ("index", "pair", "keys", "reviews") if isinstance(section.get(name), str)}
+    paths -= {"index"} if is_remote(str(section.get("index"))) else set()
     return section | {name: file.parent / section[name] for name in paths}
 
 
