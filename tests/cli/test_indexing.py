@@ -22,6 +22,8 @@ import suwen as package
 from suwen.corpora.passages import split_document
 from suwen.corpora.readers import read_documents
 from suwen.encoders.pair import Pair
+from suwen.retrieve import foresight
+from suwen.retrieve.ingest import IngestReport
 
 Suwen = Callable[..., Any]
 
@@ -218,6 +220,48 @@ def stored(index: Path) -> int:
         return int(truth.execute("SELECT count(*) FROM documents").fetchone()[0])
     finally:
         truth.close()
+
+
+def test_a_large_collection_is_encoded_by_the_fastest_tier_first(
+    suwen: Suwen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both tiers of the small pair are tables.
+    monkeypatch.setattr(Pair, "fastest", "rough")
+    monkeypatch.setattr(foresight, "_FEW", 1)
+    monkeypatch.setattr(foresight, "NOTABLE", 0.0)
+    lines = [f'{{"_id": "d{number}", "text": "number {number} page"}}\n' for number in range(60)]
+    (tmp_path / "large.jsonl").write_text("".join(lines))
+    told = suwen("index", tmp_path / "told", tmp_path / "large.jsonl")
+    info = suwen("info", "--json").json
+    usual = next(line.split()[0] for line in info["tiers"] if "(default)" in line)
+    assert f"with `{usual}`, for some 60 passages; `--tier " in told.err and "encoded by the tier" in told.err
+    monkeypatch.setattr(foresight, "LONG", 0.0)
+    done = suwen("index", tmp_path / "two", tmp_path / "large.jsonl", "--json")
+    assert "can be searched now; from here on" in done.err
+    report = done.json
+    assert (report["added"], report["reencoded"], report["encoder"], report["encoded"]) == (60, 0, usual, 120)
+    about = suwen("info", tmp_path / "two", "--json").json
+    assert (about["documents"], about["deleted"], about["encoded by"]) == (60, 0, [f"{usual}: 60 passages"])
+    again = suwen("index", tmp_path / "two", tmp_path / "large.jsonl", "--json").json
+    assert (again["unchanged"], again["encoded"]) == (60, 0)
+
+
+def test_a_first_pass_cut_short_goes_on_to_the_usual_tier(
+    suwen: Suwen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Both tiers of the small pair are tables.
+    monkeypatch.setattr(Pair, "fastest", "rough")
+    monkeypatch.setattr(foresight, "_FEW", 1)
+    monkeypatch.setattr(foresight, "LONG", 0.0)
+    (tmp_path / "large.jsonl").write_text("".join(f'{{"_id": "d{n}", "text": "number {n}"}}\n' for n in range(9)))
+    stored = IngestReport.and_then
+    monkeypatch.setattr(IngestReport, "and_then", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert suwen("index", tmp_path / "cut", tmp_path / "large.jsonl").code == 130
+    monkeypatch.setattr(IngestReport, "and_then", stored)
+    done = suwen("index", tmp_path / "cut", tmp_path / "large.jsonl", "--json").json
+    assert (done["read"], done["added"]) == (9, 0)
+    (encoded,) = suwen("info", tmp_path / "cut", "--json").json["encoded by"]
+    assert encoded.startswith(done["encoder"])
 
 
 def test_control_c_in_the_middle_and_again(suwen: Suwen, small: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from suwen.cli.training import _steps
 @pytest.mark.parametrize(
     ("progress", "values", "line"),
     [
-        (lambda: counting("indexing"), (12_000, 34_000), "indexing: 12,000 documents read, 34,000 passages encoded"),
+        (lambda: counting("indexing"), (12_000, 34_000), "indexing: 12,000 documents, 34,000 passages encoded"),
         (lambda: measuring("encoding"), (1_000, 2_500), "encoding: 1,000 of 2,500"),
         (lambda: measuring("encoding"), (1_000, 0), "encoding: 1,000"),
         (_steps, ("align-l6", 100, 5_000, {"loss": 0.25}), "align-l6: 100 of 5,000 loss 0.2500"),

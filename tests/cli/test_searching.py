@@ -41,10 +41,21 @@ def test_filters_pages_and_documents(suwen: Suwen, index: Path) -> None:
     assert {id_.split("#")[0] for id_ in found("--where", "lang=en", "-k", 50)} <= {"stroke", "asthma"}
     assert {id_.split("#")[0] for id_ in found("--where", "year>=2023", "--where", "lang=zh|fr")} <= {"sugar", "flu"}
     assert {id_.split("#")[0] for id_ in found("--where", "year=2022")} == {"stone", "kidney"}
+    assert {id_.split("#")[0] for id_ in found("--where", "year=2022 AND NOT lang is missing")} == {"stone", "kidney"}
+    assert not {"stone", "kidney"} & {id_.split("#")[0] for id_ in found("--where", "year!=2022", "-k", 50)}
     whole = found("-k", 9)
     assert [*found("-k", 4), *found("-k", 5, "--offset", 4)] == whole
     documents = [id_.split("#")[0] for id_ in found("--per-document", "-k", 10)]
     assert len(documents) == len(set(documents)) == 10
+
+
+def test_hits_in_the_order_of_a_field_with_counts(suwen: Suwen, index: Path) -> None:
+    done = suwen("search", index, "患者应定期检查", "--json", "--sort", "-year", "--facet", "lang", "-k", 50)
+    years = [hit["metadata"]["year"] for hit in done.json["hits"] if "year" in hit["metadata"]]
+    assert years == sorted(years, reverse=True)
+    counts = {one["value"]: one["count"] for one in done.json["facets"]["lang"]["values"]}
+    assert counts["en"] == 2
+    assert "lang: zh (" in suwen("search", index, "患者应定期检查", "--facet", "lang").out
 
 
 def test_weights(suwen: Suwen, index: Path) -> None:

@@ -185,6 +185,8 @@ class Checkpointing(sqlite3.Connection):
 def run(root: Path, seed: int) -> None:
     """Make the calls; faults count from the first acknowledged one on."""
     shim = ctypes.CDLL(None)
+    # Compactions of both kinds: that give pages back alone, and that write anew.
+    embedded.REWRITTEN, embedded.WASTE = 0, 5
     engine = EmbeddedEngine.create(root, space="sp-test", dimension=DIMENSION, seal=SEAL)
     for number, call in enumerate(plan(seed)):
         if number:

@@ -36,7 +36,7 @@ from suwen.index.engine import (
     Waiting,
     check_documents,
 )
-from suwen.index.filters import Condition, Where, conditions, unknown_field
+from suwen.index.filters import Where, read_where, unknown_field, wrong_kind
 from suwen.text.segment import bigrams, words
 
 SPACE = "sp-0123456789abcdef0123"
@@ -112,11 +112,19 @@ class NaiveSnapshot(Snapshot):
         return sorted({key for metadata in every for key in metadata if any(True for _ in _values(metadata[key]))})
 
     def admitted(self, where: Where | None) -> list[Kept]:
-        wanted = conditions(where) if where else []
-        for condition in wanted:
-            if condition.field not in self.fields():
-                raise unknown_field(condition.field, self.fields())
-        return [one for one in self._passages if admits(wanted, one.metadata)]
+        if not where:
+            return self._passages
+        read_where(where)
+        assert isinstance(where, Mapping)
+        every = [encoded.document.metadata for encoded, _ in self._documents.values()]
+        for name, bounds in fields_of(where):
+            values = [one for metadata in every for one in _values(metadata.get(name))]
+            if not values:
+                raise unknown_field(name, self.fields())
+            for bound in bounds:
+                if not any(_one_kind(bound, one) for one in values):
+                    raise wrong_kind(name, bound if (number := spelt(str(bound))) is None else number, values[0])
+        return [one for one in self._passages if admits(where, one.metadata)]
 
     def dense_scores(self, query: np.ndarray, where: Where | None = None) -> dict[tuple[str, int], float]:
         """The score of every passage that may come back."""
@@ -332,26 +340,94 @@ def bm25(counts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.asarray(idf * (K1 + 1) * counts / (counts + K1 * (1 - B + B * lengths / lengths.mean())))
 
 
-def admits(wanted: Sequence[Condition], metadata: Mapping[str, Any]) -> bool:
-    """Whether a document's metadata meet every condition of a filter."""
-    return all(any(_meets(one, value) for value in _values(metadata.get(one.field))) for one in wanted)
+def admits(where: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+    """Whether a document's metadata pass a filter, given as a mapping."""
+    ranges: dict[str, list[tuple[str, Any]]] = {}
+    for name, wanted in _entries(where):
+        if name == "$or":
+            passes = any(admits(one, metadata) for one in wanted)
+        elif name == "$not":
+            passes = not admits(wanted, metadata)
+        else:
+            operators = wanted if isinstance(wanted, Mapping) else {"eq": wanted}
+            there = list(_values(metadata.get(name)))
+            bounds = [one for one in operators.items() if one[0] in ("gt", "gte", "lt", "lte")]
+            ranges.setdefault(name, []).extend(bounds)
+            passes = all(_operates(there, *one) for one in operators.items() if one not in bounds)
+        if not passes:
+            return False
+    ranged = ((list(_values(metadata.get(name))), bounds) for name, bounds in ranges.items() if bounds)
+    return all(any(all(_compares(one, *bound) for bound in bounds) for one in there) for there, bounds in ranged)
+
+
+def fields_of(where: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The fields a filter names, with the bounds on each."""
+    for name, wanted in _entries(where):
+        for inner in wanted if name == "$or" else [wanted] if name == "$not" else []:
+            yield from fields_of(inner)
+        if not name.startswith("$"):
+            operators = wanted.items() if isinstance(wanted, Mapping) else []
+            yield name, [bound for operator, bound in operators if operator in ("gt", "gte", "lt", "lte")]
+
+
+def _entries(where: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, wanted in where.items():
+        if name == "$and":
+            for one in wanted:
+                yield from _entries(one)
+        else:
+            yield name, wanted
 
 
 def _values(value: Any) -> Iterator[Any]:
-    every = value if isinstance(value, list) else [] if value is None else [value]
-    yield from (one for one in every if one == one)
+    every = value if isinstance(value, list) else [value]
+    yield from (one for one in every if one is not None and one == one)
 
 
-def _meets(wanted: Condition, value: Any) -> bool:
-    if wanted.bounds:
-        return all(
-            isinstance(value, str) == isinstance(bound, str) and _compares(value, name, bound)
-            for name, bound in wanted.bounds.items()
-        )
-    return any(value == one and (isinstance(one, str | int) or math.isfinite(one)) for one in wanted.values)
+def _operates(there: list[Any], operator: str, wanted: Any) -> bool:
+    if operator == "missing":
+        return wanted is (not there)
+    if wanted is None:
+        found = not there
+    else:
+        found = any(_equals(one, each) for one in there for each in (wanted if isinstance(wanted, list) else [wanted]))
+    return found is (operator == "eq")
+
+
+def _equals(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, str):
+        truth = {"true": 1, "false": 0}.get(wanted.lower())
+        return bool(value == wanted if isinstance(value, str) else value in (spelt(wanted), truth))
+    if not isinstance(value, str) or not math.isfinite(wanted):
+        return bool(value == wanted and math.isfinite(wanted))
+    named = isinstance(wanted, bool) and value in (str(wanted), str(wanted).lower(), str(wanted).upper())
+    return named or spelt(value) == wanted
+
+
+def _one_kind(bound: Any, value: Any) -> bool:
+    text = isinstance(bound, str) and spelt(bound) is None
+    return isinstance(value, str) if text else not isinstance(value, str) or spelt(value) is not None
+
+
+def spelt(text: str) -> float | None:
+    """The number a text is, when it is written as people write numbers."""
+    whole, point, part = text.removeprefix("-").partition(".")
+    if not (whole.isascii() and whole.isdigit()) or (whole[0] == "0" and whole != "0"):
+        return None
+    if point and not (part.isascii() and part.isdigit()):
+        return None
+    return float(text) if point else int(text)
 
 
 def _compares(value: Any, name: str, bound: Any) -> bool:
+    if isinstance(bound, str) and spelt(bound) is None:
+        if not isinstance(value, str):
+            return False
+    else:
+        bound = spelt(bound) if isinstance(bound, str) else bound
+        value = spelt(value) if isinstance(value, str) else value
+        if value is None:
+            return False
     return bool({"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[name])
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from naive import encoded, unit
+from naive import encoded, ids_of, unit
 
 import suwen
-from suwen.index import snapshot, truth
+from suwen.index import embedded, snapshot, truth
 from suwen.index.embedded import EmbeddedEngine
 
 Make = Callable[..., EmbeddedEngine]
@@ -92,6 +92,26 @@ def test_compaction_gives_space_back(made: Make) -> None:
     assert after.bytes_derived < before.bytes_derived
     assert engine.compact() is False
     assert len(list(engine.folder.glob("gen-*"))) == 1
+
+
+def test_one_deleted_passage_of_many_is_no_reason_to_write_all_anew(
+    made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "REWRITTEN", 20)
+    engine, rng = made(documents=0, seal=8), np.random.default_rng(3)
+    for number in range(60):
+        engine.add([encoded(f"d{number}", ["高血压 " * 2000], unit(rng, 1, 16))])
+    before, (generation,) = engine.stats(), engine.folder.glob("gen-*")
+    engine.delete(["d7"])
+    assert engine.compact() is True, "the pages of its text are given back"
+    after = engine.stats()
+    assert (after.deleted, after.bytes_truth < before.bytes_truth) == (1, True)
+    assert list(engine.folder.glob("gen-*")) == [generation] and engine.verify() == []
+    assert engine.compact() is False
+    assert "d7#0" not in ids_of(engine) + ids_of(engine, text="高血压") and len(ids_of(engine)) == 59
+    engine.delete([f"d{number}" for number in range(10, 14)])
+    assert engine.compact() is True and engine.stats().deleted == 0
+    assert list(engine.folder.glob("gen-*")) != [generation] and engine.verify() == []
 
 
 def test_progress_runs_to_its_end(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:

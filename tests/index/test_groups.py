@@ -50,7 +50,7 @@ def test_any_mixture_is_ranked_as_by_brute_force(
     made: Make, monkeypatch: pytest.MonkeyPatch, exact_limit: int, score_all: int, steps: list[str]
 ) -> None:
     monkeypatch.setattr(snapshot, "EXACT_LIMIT", exact_limit)
-    monkeypatch.setattr(vectors, "SCORE_ALL", score_all)
+    monkeypatch.setattr(vectors, "SCORED_BYTES", score_all * 64)
     rng = np.random.default_rng(len(steps))
     engine = made(uuid4().hex, documents=4, seal=3)
     for number, step in enumerate(steps):
@@ -85,7 +85,7 @@ def test_nothing_is_mapped_without_a_scale(made: Make) -> None:
 def test_the_larger_group_does_not_crowd_the_smaller_out(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """With so few candidates that the scan would find the favoured group alone."""
     monkeypatch.setattr(snapshot, "EXACT_LIMIT", 0)
-    monkeypatch.setattr(vectors, "SCORE_ALL", 0)
+    monkeypatch.setattr(vectors, "SCORED_BYTES", 0)
     monkeypatch.setattr(vectors, "RESCORED_BYTES", 0)
     monkeypatch.setattr(snapshot, "_MARGIN", 0)
     engine = made(documents=0, seal=8)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +75,7 @@ def test_recall_of_the_bit_scan(held: tuple[VectorFiles, np.ndarray]) -> None:
 def test_recall_under_a_filter(
     held: tuple[VectorFiles, np.ndarray], share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SCORE_ALL", 100)
+    monkeypatch.setattr(module, "SCORED_BYTES", 100 * 64)
     rng = np.random.default_rng(3)
     admitted = np.sort(rng.choice(2 * np.arange(COUNT) + 1, int(share * COUNT), replace=False))
     assert recall(*held, admitted, None) >= 0.99
@@ -178,3 +181,27 @@ def test_lengths_count_where_vectors_are_compared_by_inner_product(tmp_path: Pat
     (folder / "lengths").unlink()
     with pytest.raises(DamagedIndex, match="lengths is missing"):
         VectorFiles(folder, "i", DIMENSION, COUNT, empty.mean, "dot")
+
+
+_THREADS = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from suwen.index.vectors import VectorFiles
+
+rng, folder, similarity = np.random.default_rng(1), Path(sys.argv[1]), sys.argv[2]
+vectors = rng.standard_normal((5000, 64)).astype(np.float32)
+VectorFiles.create(folder, "id", 64, similarity)
+files = VectorFiles(folder, "id", 64, 0, np.zeros(64, np.float32), similarity)
+files.append(np.arange(1, 5001), vectors)
+files = VectorFiles(folder, "id", 64, 5000, np.zeros(64, np.float32), similarity)
+before = len(os.listdir("/proc/self/task"))
+files.search(vectors[0], 10, None, None)
+assert len(os.listdir("/proc/self/task")) == before, "a team of threads was made for one query"
+"""
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_a_search_makes_no_threads_that_wait_for_one_another(tmp_path: Path, similarity: str) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "4"}
+    subprocess.run([sys.executable, "-c", _THREADS, str(tmp_path), similarity], check=True, env=environment)

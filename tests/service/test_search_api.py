@@ -68,6 +68,12 @@ def test_the_answer_has_the_documented_shape(client) -> None:
         ({"query": "药", "index": "other"}, (404, "unknown_index", "index")),
         ({"query": "药", "where": {"ward": 3}}, (422, "unknown_field", "where")),
         ({"query": "药", "where": {"year": {"above": 3}}}, (422, "bad_filter", "where")),
+        ({"query": "药", "where": "year"}, (422, "bad_filter", "where")),
+        ({"query": "药", "where": {"department": {"gte": 3}}}, (422, "bad_filter", "where")),
+        ({"query": "药", "where": {"$or": [{"$and": [1]}]}}, (422, "invalid_request", "where")),
+        ({"query": "药", "sort": "ward"}, (422, "unknown_field", "where")),
+        ({"query": "药", "facets": ["ward"]}, (422, "unknown_field", "where")),
+        ({"query": "药", "facets": ["year"] * 17}, (422, "invalid_request", "facets")),
         ({"query": "药", "k": 1001}, (422, "too_many", "k")),
         ({"query": "药", "k": 10, "offset": 9_999}, (422, "bad_search", None)),
     ],
@@ -83,6 +89,34 @@ def test_an_error_says_what_there_is_instead(client) -> None:
     assert "the fields are department, lang, year" in said
 
 
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("year=2021", {"year": "2021"}),
+        ("NOT year>=2021", {"$not": {"year": {"gte": "2021"}}}),
+        ("lang!=en AND department!=儿科", {"lang": {"ne": "en"}, "department": {"ne": "儿科"}}),
+    ],
+)
+def test_a_filter_means_the_same_as_text_and_as_an_object(client, text: str, same: dict) -> None:
+    every = ask(client, query="药", k=100)["hits"]
+    found = [hit["id"] for hit in ask(client, query="药", k=100, where=text)["hits"]]
+    assert found == [hit["id"] for hit in ask(client, query="药", k=100, where=same)["hits"]]
+    assert 0 < len(found) < len(every)
+
+
+def test_hits_are_sorted_and_counted_by_a_field(client) -> None:
+    told = ask(client, query="药", k=100, mode="dense", sort="-year", facets=["year", "department"])
+    years = [hit["metadata"].get("year", 0) for hit in told["hits"]]
+    assert years == sorted(years, reverse=True) and len(set(years)) > 1
+    documents = {hit["document_id"]: hit["metadata"] for hit in told["hits"]}
+    for field, facet in told["facets"].items():
+        for one in facet["values"]:
+            assert one["count"] == sum(metadata.get(field) == one["value"] for metadata in documents.values())
+    first = ask(client, query="药", k=2, mode="dense", sort="-year")["hits"]
+    second = ask(client, query="药", k=2, offset=2, mode="dense", sort="-year")["hits"]
+    assert [hit["id"] for hit in [*first, *second]] == [hit["id"] for hit in told["hits"][:4]]
+
+
 @settings(max_examples=60)
 @given(
     st.fixed_dictionaries(
@@ -93,7 +127,10 @@ def test_an_error_says_what_there_is_instead(client) -> None:
             "where": st.dictionaries(
                 st.sampled_from(["year", "department", "x", ""]),
                 st.integers() | st.text(max_size=5) | st.lists(st.floats(allow_nan=False, allow_infinity=False)),
-            ),
+            )
+            | st.text(max_size=20),
+            "sort": st.sampled_from(["year", "-year", "x", ""]),
+            "facets": st.lists(st.sampled_from(["year", "x"]), max_size=2),
             "offset": st.integers(-1, 20_000),
             "highlights": st.booleans(),
         },

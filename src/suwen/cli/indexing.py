@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,12 +29,14 @@ from suwen.cli.options import (
     TextField,
     TitleField,
 )
-from suwen.cli.output import counting, measuring, plural, say, show
-from suwen.cli.source_notes import SourceNotes
+from suwen.cli.output import about, counting, measuring, plural, say, show
+from suwen.cli.source_notes import SourceNotes, Unheard
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
     from suwen.corpora.records import Document
+    from suwen.encoders.query import Encoder
+    from suwen.encoders.who_encodes import Choice
     from suwen.retrieve.imported import ImportedVectors
     from suwen.retrieve.ingest import IngestReport
     from suwen.retrieve.retriever import Index
@@ -78,18 +81,22 @@ def index(
     """Make an index of the sources, or bring it up to date with them.
 
     Run again on a changed source: only what changed is encoded, and what is gone is dropped; more than a fifth of the
-    index only with `--prune`. Documents that came by `suwen add` stay. A `--tier` is remembered.
+    index only with `--prune`. Documents that came by `suwen add` stay. A `--tier` is remembered. Without one, a
+    large collection is encoded by the fastest tier first, so that it can be searched soon, and then by the usual one.
 
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
     from suwen.retrieve.retriever import Index
 
     notes = SourceNotes(skip_bad)
-    documents = _read(sources, format, id_field, text_field, title_field, encoding, notes)
+    fields = (sources, format, id_field, text_field, title_field, encoding)
+    documents = _read(*fields, notes)
+    # A pipe can be read once.
+    again = None if any(source.is_fifo() for source in sources) else partial(_read, *fields, Unheard(skip_bad))
     with Index.open_or_create(index, pair=pair) as opened:
         ready = _ready(opened, vectors, ids, space)
         taken = _Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap)
-        taken.run(documents, json, mirror=True, prune=prune)
+        taken.mirror(documents, again, json, prune)
 
 
 def add(
@@ -235,7 +242,7 @@ def _read(
     text_field: str | None,
     title_field: str | None,
     encoding: str | None,
-    notes: SourceNotes,
+    notes: SourceNotes | Unheard,
 ) -> Iterator[Document]:
     from suwen.corpora.readers import read_documents
 
@@ -280,13 +287,66 @@ class _Take:
     size: int | None = None
     overlap: int | None = None
 
-    def run(self, documents: Iterator[Document], json: bool, *, mirror: bool = False, prune: bool = True) -> None:
-        encoder, said = None, f"vectors come from {self.ready.file}" if self.ready else ""
-        if self.ready is None:
-            choice = self.opened.choose_encoder(tier=self.tier, document_encoder=self.document_encoder, remember=mirror)
-            encoder, said = choice.encoder, choice.said
-        with closing(self.ready) if self.ready else nullcontext(), counting("indexing") as progress:
-            report = self.opened.add(
+    def run(self, documents: Iterator[Document], json: bool) -> None:
+        choice = self.opened.choose_encoder(tier=self.tier, document_encoder=self.document_encoder)
+        report = self._store(documents, choice.encoder, 0)
+        _tell(self.opened, report, self.notes, choice.said, json)
+
+    def mirror(
+        self, documents: Iterator[Document], again: Callable[[], Iterator[Document]] | None, json: bool, prune: bool
+    ) -> None:
+        """Bring the index up to date; a large collection, where it can be read again, by two tiers in turn."""
+        if self.ready is not None:
+            with closing(self.ready):
+                report = self._store(documents, None, 0, mirror=True, prune=prune)
+            _tell(self.opened, report, self.notes, f"vectors come from {self.ready.file}", json)
+            return
+        choice = self.opened.choose_encoder(tier=self.tier, document_encoder=self.document_encoder, remember=True)
+        tiers, total = self._plan(choice.name, again()) if again else ([choice.name], 0)
+        report = self._by(tiers[0], choice, documents, total, prune)
+        for tier in tiers[1:]:
+            say(f"{self.opened.engine.address}: can be searched now; from here on `{tier}` encodes it again")
+            assert again is not None
+            report = report.and_then(self._by(tier, choice, again(), total, prune))
+            # Half of what the files hold is hidden now.
+            self.opened.engine.compact()
+        _tell(self.opened, report, self.notes, choice.said, json)
+
+    def _by(self, tier: str, choice: Choice, documents: Iterator[Document], total: int, prune: bool) -> IngestReport:
+        encoder = choice.encoder if tier == choice.name else self.opened.choose_encoder(tier=tier).encoder
+        return self._store(documents, encoder, total, mirror=True, prune=prune)
+
+    def _plan(self, name: str, documents: Iterator[Document]) -> tuple[list[str], int]:
+        """Who encodes, one after the other, and how many documents there are (0: nobody knows)."""
+        from suwen.retrieve.foresight import NOTABLE, foresee, in_turn
+
+        engine, pair = self.opened.engine, self.opened.pair
+        tiers = [tier for tier in dict.fromkeys([name, pair.fastest]) if tier in pair.tiers]
+        try:
+            seen = foresee(engine, pair, documents, tiers, self.size)
+        except SuwenError:
+            # Told where it belongs, when what comes before it is stored.
+            return [name], 0
+        turns = [name] if self.tier else in_turn(engine, pair, name, seen)
+        if len(turns) == 2:
+            # Left to the pair: what is there of the first is not what the index was built with.
+            engine.remember(tier="")
+        if seen.seconds.get(name, 0.0) > NOTABLE and name != pair.fastest:
+            own, fast = (about(seen.seconds[tier]) for tier in (name, pair.fastest))
+            faster = f"`{pair.fastest}` comes first" if len(turns) == 2 else f"`--tier {pair.fastest}`"
+            say(f"about {own} with `{name}`, for some {plural(seen.passages, 'passage')}; {faster}, about {fast}")
+        return turns, seen.documents
+
+    def _store(
+        self,
+        documents: Iterator[Document],
+        encoder: Encoder | None,
+        total: int,
+        mirror: bool = False,
+        prune: bool = True,
+    ) -> IngestReport:
+        with counting("indexing", total) as progress:
+            return self.opened.add(
                 documents,
                 mirror=mirror,
                 prune=prune,
@@ -298,7 +358,6 @@ class _Take:
                 keep=self.tier is None,
                 progress=progress,
             )
-        _tell(self.opened, report, self.notes, said, json)
 
 
 def _tell(opened: Index, report: IngestReport, notes: SourceNotes, said: str, json: bool) -> None:

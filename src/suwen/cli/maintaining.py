@@ -42,7 +42,9 @@ def rebuild(index: IndexFolder, json: Json = False) -> None:
 
 
 def compact(index: IndexFolder, json: Json = False) -> None:
-    """Fold deleted passages away and give their space back.
+    """Give the space of deleted passages back.
+
+    In a large index they stay in the derived files, hidden, until they are a twentieth; `suwen rebuild` folds any away.
 
     Example: `suwen compact my-index`
     """
@@ -50,12 +52,16 @@ def compact(index: IndexFolder, json: Json = False) -> None:
     with _engine(index, write=True) as engine, measuring("compacting") as progress:
         before, worked, after = engine.stats(), engine.compact(progress), engine.stats()
     freed = before.bytes_truth + before.bytes_derived - after.bytes_truth - after.bytes_derived
-    said = (
-        f"{engine.address}: {plural(before.deleted, 'deleted passage')} folded away"
-        if worked
-        else f"{engine.address}: nothing to compact"
+    folded = before.deleted - after.deleted
+    said = f"{plural(folded, 'deleted passage')} folded away" if worked else "nothing to compact"
+    if after.deleted:
+        said += f"; {plural(after.deleted, 'deleted passage')} left until there are more (suwen rebuild folds any away)"
+    _tell(
+        json,
+        f"{engine.address}: {said}",
+        {"worked": worked, "folded": folded, "left": after.deleted, "bytes_freed": freed},
+        started,
     )
-    _tell(json, said, {"worked": worked, "folded": before.deleted, "bytes_freed": freed}, started)
 
 
 def backup(

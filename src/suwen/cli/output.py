@@ -80,18 +80,35 @@ def now_and_then() -> Callable[[str], None]:
     return tell
 
 
-@contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress of a job whose end is not known: documents read and passages encoded."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def about(seconds: float) -> str:
+    """A time as people say it: ``40 seconds``, ``3 minutes``, ``2.5 hours``."""
+    if seconds < 90:
+        return plural(max(1, round(seconds)), "second")
+    return plural(round(seconds / 60), "minute") if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+
+def pace(what: str, documents: int, passages: int, total: int, seconds: float) -> str:
+    """How far indexing is: how much is done, of how much where that is known, how fast it goes, and what is left."""
+    done = f"{documents:,} of {plural(total, 'document')}" if total else plural(documents, "document")
+    rate = f" ({passages / seconds:,.0f} a second)" if seconds >= 1 else ""
+    text = f"{what}: {done}, {plural(passages, 'passage')} encoded{rate}"
+    left = seconds * (total - documents) / documents if documents and total > documents else 0
+    return text + (f", about {about(left)} left" if left and seconds >= 5 else "")
+
+
+@contextmanager
+def counting(what: str, total: int = 0) -> Iterator[Callable[[int, int], None]]:
+    """Progress of indexing: documents done and passages encoded, the rate, and the time left where the end is known."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    known = (BarColumn(bar_width=20),) if total else ()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), *known, TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
-        task, tell = progress.add_task(what), now_and_then()
+        task, tell, began = progress.add_task(what, total=total or None), now_and_then(), time.monotonic()
 
         def report(documents: int, passages: int) -> None:
-            text = f"{what}: {plural(documents, 'document')} read, {plural(passages, 'passage')} encoded"
-            progress.update(task, description=text)
+            text = pace(what, documents, passages, total, time.monotonic() - began)
+            progress.update(task, description=text, completed=documents)
             tell(text)
 
         yield report

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from suwen.encoders.pair import Pair
-    from suwen.retrieve.results import Hit, Results
+    from suwen.retrieve.results import Facet, Hit, Results
 
 _BASE = "; the base is not in the pair, name it with SUWEN_BASE"
 
@@ -32,9 +32,20 @@ def search(
         str | None, typer.Option("--instruction", help="What is asked for, where the pair's prompt takes one.")
     ] = None,
     where: Annotated[
-        list[str] | None, typer.Option("--where", help="Filter: field=value, field=a|b, field>=2020; repeat for *and*.")
+        list[str] | None,
+        typer.Option(
+            "--where",
+            help="Filter: field=value, field!=a|b, field>=2020, 'field is missing', with AND, OR, NOT and brackets; "
+            "repeat for AND.",
+        ),
     ] = None,
     offset: Annotated[int, typer.Option("--offset", help="Hits to leave out, for the next page.")] = 0,
+    sort: Annotated[
+        str | None, typer.Option("--sort", help="Put the best hits in the order of a field; -field: largest first.")
+    ] = None,
+    facet: Annotated[
+        list[str] | None, typer.Option("--facet", help="Count a field's values among the best hits; may be repeated.")
+    ] = None,
     per_document: Annotated[bool, typer.Option("--per-document", help="One hit of each document.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say where each hit comes from.")] = False,
     dense_weight: Annotated[float | None, typer.Option("--dense-weight", help="Weight of meaning in hybrid.")] = None,
@@ -46,7 +57,6 @@ def search(
 
     Example: `suwen search my-index 肾结石怎么判断酸性还是碱性 -k 5 --where department=泌尿外科`
     """
-    from suwen.index.filters import parse_where
     from suwen.retrieve.fuse import WEIGHTS
     from suwen.retrieve.retriever import Index
 
@@ -59,8 +69,10 @@ def search(
             mode=mode,
             tier=tier,
             instruction=instruction,
-            where=parse_where(where or []) or None,
+            where=where or None,
             offset=offset,
+            sort=sort,
+            facets=facet or (),
             per_document=per_document,
             highlights=True,
             explain=explain,
@@ -133,12 +145,20 @@ def _show(results: Results, offset: int) -> None:
         out.print(_marked(hit))
         if hit.explanation:
             out.print(_because(hit), markup=False, style="dim")
+    for field, facet in results.facets.items():
+        out.print(_counted(field, facet), markup=False)
     spent = results.timings
     tier = f", tier {results.tier}" if results.tier else ""
     took = f"encode {spent['encode']:.1f} ms, search {spent['search']:.1f} ms"
     err.print(f"{plural(len(results), 'hit')}, {results.mode}{tier}; {took}", markup=False)
     for note in results.notes:
         err.print(note, markup=False)
+
+
+def _counted(field: str, facet: Facet) -> str:
+    """For example ``year: 2024 (12), 2023 (3), 8 more; none (1)``."""
+    named = [f"{one.value} ({one.count})" for one in facet.values] + ([f"{facet.more} more"] if facet.more else [])
+    return f"{field}: {', '.join(named)}" + (f"; none ({facet.missing})" if facet.missing else "")
 
 
 def _marked(hit: Hit) -> Text:

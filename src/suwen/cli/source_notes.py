@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,22 @@ class SourceNotes:
             "left_out": {"files": [str(path) for path in self._files], "records": self.records},
             "encodings": {str(path): name for path, name in self._encodings.items()},
         }
+
+
+@dataclass
+class Unheard:
+    """What a reading has to say that another reading of the same sources will say again."""
+
+    skip_bad: bool
+
+    def record(self, *_: object) -> None:
+        """A bad record."""
+
+    def files(self, *_: object) -> None:
+        """Files left out."""
+
+    def encoding(self, *_: object) -> None:
+        """A file's encoding."""
 
 
 def _names(paths: list[Path]) -> str:

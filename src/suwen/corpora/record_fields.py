@@ -96,14 +96,18 @@ def to_qrel(record: Mapping[str, Any], place: str) -> Qrel:
 
 
 def tidy_metadata(items: Mapping[str, Any]) -> dict[str, Scalar | list[Scalar]]:
-    """Keep the scalars and lists of scalars, with texts cleaned; what a nested ``metadata`` holds joins the rest."""
+    """Keep the scalars and lists of scalars, with texts cleaned; what a nested ``metadata`` holds joins the rest.
+
+    Null is no value: a field that is null is left out, and so is null in a list.
+    """
     tidy: dict[str, Scalar | list[Scalar]] = {}
     for key, value in items.items():
         if key == "metadata" and isinstance(value, Mapping):
             tidy |= tidy_metadata(value)
         elif isinstance(value, list | tuple):
-            scalars = [scalar for part in value if (scalar := _scalar(part)) is not None]
-            if len(scalars) == len(value):
+            there = [part for part in value if part is not None]
+            scalars = [scalar for part in there if (scalar := _scalar(part)) is not None]
+            if len(scalars) == len(there):
                 tidy[clean(str(key))] = scalars
         elif (scalar := _scalar(value)) is not None:
             tidy[clean(str(key))] = scalar

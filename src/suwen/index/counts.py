@@ -61,14 +61,17 @@ def sizes(folder: Path) -> tuple[int, int]:
 
 
 def fields(connection: sqlite3.Connection) -> list[str]:
-    """The fields of metadata that any document has."""
-    return [key for (key,) in connection.execute("SELECT DISTINCT key FROM attributes ORDER BY key")]
+    """The fields of metadata that any document has. Steps from one to the next, however many values each has."""
+    return _steps(connection, "SELECT key FROM attributes WHERE key > ? ORDER BY key LIMIT 1")
 
 
 def encoders(connection: sqlite3.Connection) -> list[str]:
     """Who encoded anything that is there. Steps from one name to the next, however many passages each has."""
+    return _steps(connection, "SELECT encoder FROM passages WHERE encoder > ? ORDER BY encoder LIMIT 1")
+
+
+def _steps(connection: sqlite3.Connection, query: str) -> list[str]:
     names: list[str] = []
-    query = "SELECT encoder FROM passages WHERE encoder > ? ORDER BY encoder LIMIT 1"
     while (step := connection.execute(query, (names[-1] if names else "",)).fetchone()) is not None:
         names.append(step[0])
     return names

@@ -51,6 +51,9 @@ log = logging.getLogger("suwen.index")
 SEAL = 1024
 #: Up to this many passages a missing or damaged derived file is made again on opening (seconds); past it, on request.
 _HEAL_LIMIT = 50_000
+#: A compaction writes files of up to this many records anew (seconds), larger ones where a twentieth of them is dead:
+#: fewer cost a scan next to nothing, and to be rid of one of them all the others would be cut into words again.
+REWRITTEN, WASTE = 20_000, 20
 
 
 class EmbeddedEngine(Engine):
@@ -324,12 +327,14 @@ class EmbeddedEngine(Engine):
     def compact(self, progress: Progress | None = None) -> bool:
         with self._truth.reading() as connection:
             view = self._views.at(connection)
-            if not len(view.hidden) and not len(view.tail_rows):
+            dead, count = len(view.hidden), view.files.count
+            if not dead and not len(view.tail_rows):
                 return False
-        self.rebuild(progress)
+        rewrite = count <= REWRITTEN or WASTE * dead >= count
+        if rewrite:
+            self.rebuild(progress)
         with self._writing():
-            self._truth.shrink()
-        return True
+            return self._truth.shrink() or rewrite
 
     def rebuild(self, progress: Progress | None = None) -> None:
         # Beside the old files, then switched in one transaction. Other threads of this process may write meanwhile:

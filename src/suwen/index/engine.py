@@ -6,7 +6,6 @@ in ``tests/index/contract`` holds every one of them to this page. Where what is 
 * Several vectors of a passage: :class:`EncodedDocument` gets the passage of each vector. Rows number passages, not
   vectors, so a passage stays one hit of a :class:`Ranking`, by its best vector.
 * Page and position: fields of :class:`~suwen.corpora.records.Passage`, which engines store and give back whole.
-* Facets and sorting: questions to a :class:`Snapshot`, under the same ``where`` as a search.
 """
 
 from __future__ import annotations
@@ -198,6 +197,9 @@ class Snapshot(Protocol):
     def encoders(self) -> Sequence[str]:
         """Who encoded anything that is there."""
 
+    def fields(self) -> list[str]:
+        """The fields of metadata that any document has, ascending."""
+
     def dense(
         self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
     ) -> Ranking:
@@ -296,7 +298,10 @@ class Engine(Protocol):
         """Read everything and compare; the problems in words, none when all is well."""
 
     def compact(self, progress: Progress | None = None) -> bool:
-        """Give the space of deleted passages back; whether there was anything to do."""
+        """Give the space of deleted passages back; whether there was anything to do.
+
+        An engine may keep a few of them, hidden, where being rid of them would mean to write everything anew.
+        """
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Derive again whatever searches need, while searches go on."""

@@ -4,37 +4,100 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
+from collections.abc import Callable, Sequence
 
 from suwen.corpora.records import Scalar
-from suwen.index.filters import Condition, Where, conditions
+from suwen.index.filters import (
+    AnyOf,
+    Either,
+    Every,
+    Filter,
+    Missing,
+    Not,
+    Within,
+    conditions,
+    number_of,
+    unknown_field,
+    wrong_kind,
+)
 
 _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_OF_FIELD = "SELECT document FROM attributes WHERE key = ?"
+#: SQLite sorts every number before every text; those texts that spell a number begin with a sign before the colon.
+_NUMBERS, _TEXTS, _MAY_SPELL = "value < ''", "value >= ''", "value >= '' AND value < ':'"
+
+Compiled = tuple[str, list[Scalar]]
 
 
-def compile_where(where: Where) -> tuple[str, list[Scalar]]:
+def teach(connection: sqlite3.Connection) -> None:
+    """Give a connection what the SQL of filters calls."""
+    connection.create_function("number_of", 1, _spelled, deterministic=True)
+
+
+def compile_filter(found: Filter) -> Compiled:
     """SQL that selects the live rows a filter admits, in ascending order, and its parameters."""
-    clauses, parameters = [], []
-    for condition in conditions(where):
-        clause, values = _range(condition) if condition.bounds else _any_of(condition)
-        clauses.append(f"document IN (SELECT document FROM attributes WHERE key = ? AND {clause})")
-        parameters += [condition.field, *values]
-    return f"SELECT row FROM passages WHERE {' AND '.join(clauses) or '1'} ORDER BY row", parameters
+    clause, parameters = _compiled(found)
+    return f"SELECT row FROM passages WHERE {clause} ORDER BY row", parameters
 
 
-def _any_of(condition: Condition) -> tuple[str, list[Scalar]]:
+def check_fields(connection: sqlite3.Connection, found: Filter, fields: Callable[[], Sequence[str]]) -> None:
+    """Refuse a filter on a field that no document has, or with a bound of a kind that no value is of."""
+    for one in conditions(found):
+        example = connection.execute("SELECT value FROM attributes WHERE key = ? LIMIT 1", (one.field,)).fetchone()
+        if example is None:
+            raise unknown_field(one.field, fields())
+        for _, bound in one.bounds if isinstance(one, Within) else ():
+            kinds = (
+                (_TEXTS,) if isinstance(bound, str) else (_NUMBERS, f"{_MAY_SPELL} AND number_of(value) IS NOT NULL")
+            )
+            queries = (f"SELECT 1 FROM attributes WHERE key = ? AND {kind} LIMIT 1" for kind in kinds)
+            if not any(connection.execute(query, (one.field,)).fetchone() for query in queries):
+                raise wrong_kind(one.field, bound, example[0])
+
+
+def _compiled(found: Filter) -> Compiled:
+    if isinstance(found, Not):
+        clause, parameters = _compiled(found.part)
+        return f"NOT ({clause})", parameters
+    if isinstance(found, Every | Either):
+        parts = [_compiled(part) for part in found.parts]
+        joint = " AND " if isinstance(found, Every) else " OR "
+        return joint.join(f"({clause})" for clause, _ in parts) or "1", [one for _, given in parts for one in given]
+    if isinstance(found, Missing):
+        return f"document NOT IN ({_OF_FIELD})", [found.field]
+    return _any_of(found) if isinstance(found, AnyOf) else _within(found)
+
+
+def _any_of(found: AnyOf) -> Compiled:
     # As one JSON parameter: SQLite takes 32,766 parameters at the most, and no integer over 64 bits.
-    finite = [value for value in condition.values if isinstance(value, str | int) or math.isfinite(value)]
-    return "value IN (SELECT value FROM json_each(?))", [json.dumps(finite)]
+    query = f"{_OF_FIELD} AND value IN (SELECT value FROM json_each(?))"
+    parameters: list[Scalar] = [found.field, json.dumps([*found.texts, *found.numbers])]
+    if found.spelled:
+        query += f" UNION ALL {_OF_FIELD} AND {_MAY_SPELL} AND number_of(value) IN (SELECT value FROM json_each(?))"
+        parameters += [found.field, json.dumps(found.spelled)]
+    return f"document IN ({query})", parameters
 
 
-def _range(condition: Condition) -> tuple[str, list[Scalar]]:
-    parts, values = [], []
-    for name, bound in condition.bounds.items():
-        # SQLite sorts every number before every text, so a bound must be held to its own type.
-        kind = "typeof(value) = 'text'" if isinstance(bound, str) else "typeof(value) IN ('integer', 'real')"
-        parts.append(f"value {_OPERATORS[name]} ? AND {kind}")
-        values.append(bound.encode(errors="replace").decode() if isinstance(bound, str) else storable(bound))
-    return " AND ".join(parts), values
+def _within(found: Within) -> Compiled:
+    held = [(_OPERATORS[name], bound) for name, bound in found.bounds]
+    bounds = [bound if isinstance(bound, str) else storable(bound) for _, bound in held]
+    numeric = [not isinstance(bound, str) for bound in bounds]
+    as_text = [
+        f"{'number_of(value)' if number else 'value'} {sign} ?" for (sign, _), number in zip(held, numeric, strict=True)
+    ]
+    kind = _MAY_SPELL if any(numeric) else _TEXTS
+    query, parameters = f"{_OF_FIELD} AND {kind} AND {' AND '.join(as_text)}", [found.field, *bounds]
+    if all(numeric):
+        as_numbers = " AND ".join(f"value {sign} ?" for sign, _ in held)
+        query += f" UNION ALL {_OF_FIELD} AND {_NUMBERS} AND {as_numbers}"
+        parameters *= 2
+    return f"document IN ({query})", parameters
+
+
+def _spelled(text: str) -> float | None:
+    number = number_of(text)
+    return None if number is None else storable(number)
 
 
 def storable(number: float) -> float:

@@ -141,7 +141,8 @@ class Lexical:
         total = searcher.num_docs
         asked = k + 16
         if admitted is not None and len(admitted) > _TERM_SET:
-            asked = int(asked * total / len(admitted))
+            # Three standard deviations more than are expected to do: a second search costs what the first did.
+            asked = int((asked + 3 * asked**0.5) * total / len(admitted))
         while True:
             hits = searcher.search(query, limit=max(1, min(asked, total)), count=False).hits
             rows = np.asarray(searcher.fast_field_values("row", [address for _, address in hits]), dtype=np.int64)

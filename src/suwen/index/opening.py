@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-import faiss
-
 from suwen.index.address import Address, shown, whole
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Engine, IndexProblem, Similarity
@@ -75,11 +73,6 @@ def index_exists(address: Address) -> bool:
 def restore(source: Path, address: Address) -> None:
     """Make an index of what :meth:`~suwen.index.engine.Engine.backup` wrote; rebuild it, or open it, to search it."""
     _kind(address).restore(source, whole(address))
-
-
-def search_on_one_core() -> None:
-    """Let searches of this thread use one core: for a thread of many, whose teams would only wait for one another."""
-    faiss.omp_set_num_threads(1)
 
 
 def _kind(address: Address) -> _Kind:

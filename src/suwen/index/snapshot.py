@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from suwen.index import lookup
+from suwen.index.counts import fields
 from suwen.index.engine import Progress, Ranking, Rows, Scale, Snapshot, StoredDocument, StoredPassage, Vectors
 from suwen.index.filters import Where
 from suwen.index.truth import Truth
-from suwen.index.vectors import best, products
+from suwen.index.vectors import among, best, products
 from suwen.index.view import View
 
 #: Up to this many sealed passages the search is exact over fp32 vectors kept in memory.
@@ -33,6 +34,9 @@ class EmbeddedSnapshot(Snapshot):
     @property
     def encoders(self) -> list[str]:
         return self._view.groups.names
+
+    def fields(self) -> list[str]:
+        return fields(self._connection)
 
     def dense(
         self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
@@ -105,16 +109,17 @@ class EmbeddedSnapshot(Snapshot):
     def _approximate(self, query: Vectors, k: int, admitted: Rows | None, apart: bool) -> list[Ranking]:
         """The best of the vector files; ``apart``, of each encoder's passages, so that none crowd the others out."""
         view, parts = self._view, []
-        for among, dead in view.groups.apart(view.files, admitted, view.dead) if apart else [(admitted, view.dead)]:
-            rows = view.files.search(query, k + _MARGIN, among, dead).rows
+        each = view.groups.apart(view.files, admitted, view.dead) if apart else [(admitted, view.dead)]
+        for theirs, dead in each:
+            rows = view.files.search(query, k + _MARGIN, theirs, dead).rows
             scores = products(Truth.vectors_of(self._connection, rows, view.dimension), query)
             parts.append(Ranking(rows, scores))
         return parts
 
 
 def _score(rows: Rows, vectors: Vectors, query: Vectors, admitted: Rows | None, hidden: Rows) -> Ranking:
-    seen = ~np.isin(rows, hidden) if len(hidden) else np.ones(len(rows), dtype=bool)
+    seen = ~among(rows, hidden) if len(hidden) else np.ones(len(rows), dtype=bool)
     if admitted is not None:
-        seen &= np.isin(rows, admitted)
+        seen &= among(rows, admitted)
     scores = products(vectors, query)
     return Ranking(rows[seen], scores[seen]) if not seen.all() else Ranking(rows, scores)

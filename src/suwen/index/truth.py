@@ -34,7 +34,7 @@ from suwen.index.engine import (
     StoredPassage,
     Vectors,
 )
-from suwen.index.filters_sql import storable
+from suwen.index.filters_sql import storable, teach
 
 #: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; all others stay 1.
 FORMAT = 2
@@ -168,6 +168,7 @@ class Truth:
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
         # In WAL mode only FULL syncs the log at every commit: with NORMAL an acknowledged write may be lost.
         connection.execute("PRAGMA synchronous = FULL")
+        teach(connection)
         own = _Own(connection)
         with self._guard:
             self._connections.add(own)
@@ -225,16 +226,17 @@ class Truth:
     @staticmethod
     def has_arrivals(connection: sqlite3.Connection) -> bool:
         """Whether the index knows when a waiting document came: one that an older suwen wrote does not."""
-        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'arrivals'"
-        return connection.execute(query).fetchone() is not None
+        return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'arrivals'").fetchone() is not None
 
-    def shrink(self) -> None:
-        """Give free pages back to the disk. The file shrinks when the log is folded in; a reader may put that off."""
+    def shrink(self) -> bool:
+        """Give free pages back to the disk, if any; when the log is folded in, a reader may put that off."""
         connection = self.reader()
         try:
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
-            connection.execute("PRAGMA busy_timeout = 500")
+            (before,) = connection.execute("PRAGMA page_count").fetchone()
+            # As a script: every step frees one page, and execute takes one step of what gives no columns.
+            connection.executescript("PRAGMA incremental_vacuum; PRAGMA busy_timeout = 500")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return bool(connection.execute("PRAGMA page_count").fetchone()[0] < before)
         except sqlite3.OperationalError as problem:
             outcome = "The index is compacted but its file is not smaller; free disk space and compact again"
             raise not_written(self.path, problem, outcome) from problem
@@ -260,7 +262,7 @@ class Truth:
 
     @staticmethod
     def deleted(connection: sqlite3.Connection) -> Rows:
-        """Rows that derived files still hold and nobody may see, ascending."""
+        """Rows that derived files still hold and nobody may see."""
         return rows_of(connection.execute("SELECT row FROM deleted ORDER BY row"))
 
     @staticmethod
@@ -280,7 +282,7 @@ class Truth:
                 f"the stored vector of row {bad[0]} is damaged: run 'suwen verify' to see whose it is and add that "
                 "document again, or restore a backup"
             )
-        rows = np.fromiter((row for row, _, _ in records), dtype=np.int64, count=len(records))
+        rows = np.array([row for row, _, _ in records], dtype=np.int64)
         return rows, decode_vectors([blob for _, blob, _ in records], dimension)
 
     @classmethod

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +33,11 @@ _KINDS: dict[Similarity, tuple[str, ...]] = {
 #: vectors need more: on 160k real spans recall@10 is 0.996 with 1,000 of 512 dimensions, but 0.986 with 1,000 and
 #: 0.994 with 2,000 of 256 (centred; uncentred 0.979, 0.910 and 0.946).
 RESCORED_BYTES = 768_000
-#: Up to this many admitted passages every one is scored by its int8 code: no bit scan, nothing missed.
-SCORE_ALL = 20_000
+#: Up to this many bytes of codes every admitted passage is scored: no bit scan, nothing missed. Past it the scan of the
+#: admitted alone is cheaper (benchmarks/filter_cost.py).
+SCORED_BYTES = 2 * RESCORED_BYTES
+#: Filters whose places in the files are kept at hand.
+_PLACED = 8
 
 
 class Block(NamedTuple):
@@ -63,6 +68,7 @@ class VectorFiles:
         self.codes = self._map("codes", self._record)
         self.rows: Rows = self._map("rows", np.dtype("<i8"))
         self.lengths: Vectors | None = self._map("lengths", np.dtype("<f4")) if "lengths" in self._kinds else None
+        self._placed: list[tuple[Rows, npt.NDArray[np.int64], npt.NDArray[np.bool_]]] = []
 
     @property
     def bit_width(self) -> int:
@@ -155,12 +161,9 @@ class VectorFiles:
             dead: A flag for each record, or None when there are no tombstones.
         """
         if admitted is not None:
-            positions = self.positions(admitted)
-            if len(positions) > SCORE_ALL:
-                # A flag each, so that the scan below can drop what the filter does not admit.
-                dead = np.ones(self.count, dtype=bool)
-                dead[positions] = False
-                positions = self._scan(query, self._candidates(k), dead, len(positions))
+            positions, outside = self._places(admitted)
+            if len(positions) * self.dimension > SCORED_BYTES:
+                positions = self._scan(query, self._candidates(k), outside, len(positions))
         else:
             alive = self.count - (int(dead.sum()) if dead is not None else 0)
             positions = self._scan(query, self._candidates(k), dead, alive)
@@ -170,6 +173,22 @@ class VectorFiles:
         # One in 250 keeps recall level as the index grows: the nearest hide among ever more near ones (at 1M passages
         # 2,000 candidates held 0.986 of the top 10).
         return max(RESCORED_BYTES // self.dimension, self.count // 250, 10 * k)
+
+    def _places(self, admitted: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Where admitted rows stand, and a flag for each record that is none of them.
+
+        A filter is asked for again with the next query and the next page, with the same array: finding its places
+        took longer than the search where it admits much.
+        """
+        for rows, positions, outside in self._placed:
+            if rows is admitted:
+                return positions, outside
+        positions = self.positions(admitted)
+        outside = np.ones(self.count, dtype=bool)
+        outside[positions] = False
+        # A new list each time: other threads read the old one.
+        self._placed = [(admitted, positions, outside), *self._placed[: _PLACED - 1]]
+        return positions, outside
 
     def positions(self, rows: Rows) -> npt.NDArray[np.int64]:
         """Where these rows stand in the files; rows that are not there are left out."""
@@ -219,9 +238,9 @@ class VectorFiles:
         """
         code = binarise(query[None, :], np.zeros_like(query))
         distances = np.empty(self.count, dtype=np.int32)
-        faiss.hammings(  # type: ignore[attr-defined]
-            faiss.swig_ptr(code), faiss.swig_ptr(self.bits), 1, self.count, self.bit_width, faiss.swig_ptr(distances)
-        )
+        bits, found = faiss.swig_ptr(self.bits), faiss.swig_ptr(distances)
+        with _one_thread():
+            faiss.hammings(faiss.swig_ptr(code), bits, 1, self.count, self.bit_width, found)  # type: ignore[attr-defined]
         return np.asarray(lengths * (np.float32(self.dimension / 2) - distances), dtype=np.float32)
 
     def _rescore(self, query: Vectors, positions: npt.NDArray[np.int64], k: int) -> Ranking:
@@ -234,8 +253,25 @@ class VectorFiles:
 
 def _nearest(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.int64]:
     # The counting variant: its cost hardly grows with the number asked for, a heap's does (0.8 and 1.8 ms at 3,000).
-    _, nearest = faiss.knn_hamming(code, bits, count, variant="mc")
+    with _one_thread():
+        _, nearest = faiss.knn_hamming(code, bits, count, variant="mc")
     return np.asarray(nearest[0], dtype=np.int64)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Scan in this thread alone.
+
+    One query is one piece of work to faiss, and a second thread of its team only spins until the first is done: 2.7
+    times the CPU, and where other processes keep the cores busy the scan ends when that thread gets its turn, 7 times
+    as late.
+    """
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def best(rows: Rows, scores: Vectors, k: int) -> Ranking:

@@ -15,12 +15,12 @@ import tantivy
 from suwen.index.counts import fields
 from suwen.index.derive import generation_name
 from suwen.index.engine import DamagedIndex, Rows, Vectors
-from suwen.index.filters import Where, unknown_field
-from suwen.index.filters_sql import compile_where
+from suwen.index.filters import Where, read_where
+from suwen.index.filters_sql import check_fields, compile_filter
 from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
 from suwen.index.truth import Truth, rows_of
-from suwen.index.vectors import VectorFiles
+from suwen.index.vectors import VectorFiles, among
 
 
 @dataclass
@@ -51,11 +51,9 @@ class View:
         known = repr(where)
         rows = self._admitted.get(known)
         if rows is None:
-            sql, parameters = compile_where(where)
-            for key in where:
-                if not connection.execute("SELECT 1 FROM attributes WHERE key = ? LIMIT 1", (key,)).fetchone():
-                    raise unknown_field(key, fields(connection))
-            rows = rows_of(connection.execute(sql, parameters))
+            found = read_where(where)
+            check_fields(connection, found, lambda: fields(connection))
+            rows = rows_of(connection.execute(*compile_filter(found)))
             if len(self._admitted) >= 16:
                 self._admitted.clear()
             self._admitted[known] = rows
@@ -154,7 +152,7 @@ class Views:
         if same is None:
             return Truth.vectors(connection, sealed_row, self._dimension)
         rows, vectors = Truth.vectors(connection, max(same.last_row, sealed_row), self._dimension)
-        kept = ~np.isin(same.tail_rows, hidden)
+        kept = ~among(same.tail_rows, hidden)
         return np.concatenate([same.tail_rows[kept], rows]), np.concatenate([same.tail[kept], vectors])
 
 

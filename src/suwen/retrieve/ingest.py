@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -32,7 +33,7 @@ _ENCODE_AT_ONCE = 512
 #: More than this share of an index gone from its sources is more likely the wrong folder than a clean-up.
 _MOST_GONE = 0.2
 
-#: Called with how many documents were read and how many passages encoded so far.
+#: Called with how many documents are done and how many passages encoded so far.
 IngestProgress = Callable[[int, int], None]
 
 
@@ -88,6 +89,19 @@ class IngestReport:
     encoded: int = 0
     seconds: float = 0.0
 
+    def and_then(self, later: IngestReport) -> IngestReport:
+        """What both runs did together, where the later one encoded again what this one had stored."""
+        came, changed = self.added + later.added, self.changed + later.changed
+        return replace(
+            later,
+            added=came,
+            changed=changed,
+            reencoded=max(0, later.read - came - changed - later.unchanged),
+            removed=self.removed + later.removed,
+            encoded=self.encoded + later.encoded,
+            seconds=round(self.seconds + later.seconds, 3),
+        )
+
 
 class Ingestion:
     """One run that brings documents into an index; what is asked for is said by ``Index.add``."""
@@ -140,7 +154,7 @@ class Ingestion:
         known = self._engine.known([document.id]).get(document.id)
         if known is not None and (known.digest == digest or (self._keep and self._is_encoded(document, known))):
             self._report.unchanged += 1
-            self._progress(self._report.read, self._report.encoded)
+            self._tell_progress(0.0)
             return
         self._count(document, known)
         passages = split_document(document, self._pair.count_tokens, self._size, self._overlap)
@@ -152,6 +166,11 @@ class Ingestion:
             self._check_step(document, self._step.passages)
         elif self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
             self._flush()
+
+    def _tell_progress(self, share: float) -> None:
+        """Of the documents that wait, a share is done: a batch is read in no time, and encoded in a minute."""
+        left = math.ceil((1 - share) * len(self._waiting))
+        self._progress(self._report.read - left, self._report.encoded)
 
     def _repeated(self) -> None:
         if self._step is None:
@@ -205,12 +224,12 @@ class Ingestion:
         # For the whole batch at once: an encoder is at its best, and ready vectors can be probed, with many passages.
         waiting = [passage for _, passages, _ in self._waiting for passage in passages]
         vectors = self._ready.take(waiting) if self._ready else self._made()
+        self._tell_progress(1.0)
         start = 0
         for document, passages, digest in self._waiting:
             end = start + len(passages)
             arrived = None if self._maker == self._own else time.time()
             self._report.passages += len(passages)
-            self._progress(self._report.read, self._report.encoded)
             yield EncodedDocument(document, passages, vectors[start:end], self._maker, digest, self._origin, arrived)
             start = end
 
@@ -231,7 +250,7 @@ class Ingestion:
             places, contents = zip(*missing[start : start + _ENCODE_AT_ONCE], strict=True)
             vectors[list(places)] = encode_documents(self._pair, self._encoder, contents)
             self._report.encoded += len(contents)
-            self._progress(self._report.read, self._report.encoded)
+            self._tell_progress((start + len(contents)) / len(missing))
         return vectors
 
     def _digest(self, document: Document, maker: str) -> str:

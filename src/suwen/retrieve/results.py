@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from suwen.corpora.records import Metadata
+from suwen.corpora.records import Metadata, Scalar
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,25 @@ class Hit:
 
 
 @dataclass(frozen=True)
+class FacetValue:
+    """How many of the documents found have a value."""
+
+    value: Scalar
+    count: int
+
+
+@dataclass(frozen=True)
+class Facet:
+    """The values of one field among the documents found, most frequent first."""
+
+    values: tuple[FacetValue, ...]
+    #: How many values beyond those there are.
+    more: int
+    #: How many documents have none.
+    missing: int
+
+
+@dataclass(frozen=True)
 class Results:
     """The hits of one query, best first. Iterates, indexes and counts like a list of them."""
 
@@ -86,6 +105,8 @@ class Results:
     timings: dict[str, float] = field(default_factory=dict)
     #: Things the caller should know, such as a query that was cut.
     notes: tuple[str, ...] = ()
+    #: The values of the fields asked for, counted among the best documents found.
+    facets: dict[str, Facet] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)

@@ -34,6 +34,7 @@ from suwen.index.engine import (
 )
 from suwen.index.filters import Where
 from suwen.index.opening import create_engine, index_exists, open_engine
+from suwen.retrieve.facets import look_over
 from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import WEIGHTS, Fusion
 from suwen.retrieve.highlight import Marker
@@ -145,7 +146,7 @@ class Index(AbstractContextManager["Index"]):
                 even where a tier would now stand in for it.
             step: Store all of them in one step or none, and leave cores to searches and what takes seconds to the
                 background: encode by one core, and neither :meth:`compare` nor :meth:`calibrate`.
-            progress: Called with the number of documents read and of passages encoded.
+            progress: Called with the number of documents done and of passages encoded.
         """
         if step and encoder is None and ready is None:
             encoder = self.pair.encoder(kept_tier(self.engine, self.pair) or tier_at_once(self.pair))
@@ -244,6 +245,8 @@ class Index(AbstractContextManager["Index"]):
         instruction: str | None = None,
         where: Where | None = None,
         offset: int = 0,
+        sort: str | None = None,
+        facets: Sequence[str] = (),
         per_document: bool = False,
         highlights: bool = False,
         explain: bool = False,
@@ -260,6 +263,8 @@ class Index(AbstractContextManager["Index"]):
             instruction: What is asked for, where the pair's query prompt has a place for an instruction.
             where: Metadata filter, see :data:`suwen.index.filters.Where`.
             offset: Hits to leave out, for the next page.
+            sort: A field to put the best hits in the order of, or ``-field`` for the largest first; see :mod:`.facets`.
+            facets: Fields whose values are counted among the best hits.
             per_document: At most one hit of each document, its best.
             highlights: Mark the matching sentences.
             explain: Say of each hit where either leg put it.
@@ -273,7 +278,8 @@ class Index(AbstractContextManager["Index"]):
         encoded = time.perf_counter()
         with self.engine.snapshot() as snapshot:
             read = cache(lambda depth: search_legs(snapshot, self.freshness, text, vector, mode, depth, where))
-            page = cut_page(snapshot, ranked(read, weights, fusion), offset, k, per_document)
+            ordered, counted = look_over(snapshot, ranked(read, weights, fusion), k, sort, facets)
+            page = cut_page(snapshot, ordered, offset, k, per_document)
             searched = time.perf_counter()
             null = self._null(snapshot, tier or self.pair.default_tier)
             relevant, evidence = judge(read(STEPS[0]), null, query_length(vector, self.pair.space))
@@ -291,7 +297,8 @@ class Index(AbstractContextManager["Index"]):
         ended = time.perf_counter()
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
-        return Results(query, hits, mode, encoder.name if encoder else None, relevant, evidence, timings, notes)
+        used = encoder.name if encoder else None
+        return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted)
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""

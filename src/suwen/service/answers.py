@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from suwen import __version__
 from suwen.encoders.who_encodes import State
-from suwen.retrieve.results import Explanation, Highlight
+from suwen.retrieve.results import Explanation, Facet, Highlight
 
 _STATE = "`encoded` by the document encoder, or `fresh`: encoded by a tier, searchable, and waiting for it."
 
@@ -71,6 +71,7 @@ class SearchAnswer(BaseModel):
     evidence: dict[str, float]
     timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`.")
     notes: list[str]
+    facets: dict[str, Facet] = Field(description="By field asked for, its values among the documents of the best hits.")
     index: str
     request_id: str
 
@@ -166,6 +167,7 @@ SEARCHED = {
     "evidence": {"dense": 3.1, "lexical": 2.2},
     "timings": {"encode": 7.1, "search": 0.9, "total": 8.2},
     "notes": [],
+    "facets": {"department": {"values": [{"value": "泌尿外科", "count": 12}], "more": 0, "missing": 1}},
     "index": "notes",
     "request_id": "5d1c0f3e9a7b2468",
 }

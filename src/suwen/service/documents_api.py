@@ -26,10 +26,11 @@ from suwen.service.answers import (
     json_answer,
 )
 from suwen.service.direct_route import DirectRoute
+from suwen.service.filter_checks import Metadata
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import LONGEST_ID, Asked, Many, Metadata, Part, check_count, check_index, check_length
+from suwen.service.request_checks import LONGEST_ID, Asked, Many, Part, check_count, check_index, check_length
 from suwen.service.request_log import note
 
 #: A text with more characters than this for each passage that is taken is not even cut into them.
@@ -60,7 +61,7 @@ class Posted(Part):
     title: str = Field(default="", max_length=2000)
     metadata: Metadata = Field(
         default_factory=dict,
-        description="Flat: a value or a list of values under each field, for filters.",
+        description="Flat: a value or a list of values under each field, for filters; null is no value.",
     )
 
 

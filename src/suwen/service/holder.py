@@ -17,7 +17,6 @@ from suwen.encoders.who_encodes import tier_at_once
 from suwen.errors import SuwenError
 from suwen.index.address import shown
 from suwen.index.engine import DamagedIndex
-from suwen.index.opening import search_on_one_core
 from suwen.retrieve.retriever import Index
 from suwen.service.keys import Keys
 from suwen.service.places import Kind, Places
@@ -55,8 +54,7 @@ class Holder:
         #: Who encodes posted documents again, and how many of them are being worked on.
         self.workers: Callable[[], Mapping[str, Any]] = lambda: {"worker": "none", "leased": 0}
         self._index: Index | None = None
-        # One thread a search: with several at work, a team of threads for each would only wait for one another.
-        self._readers = ThreadPoolExecutor(settings.threads, "suwen-read", search_on_one_core)
+        self._readers = ThreadPoolExecutor(settings.threads, "suwen-read")
         self._writer = Writer()
         self._encoding = threading.Lock()
         self._opening: asyncio.Future[None] | None = None

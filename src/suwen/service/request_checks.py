@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from math import isfinite
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, model_validator
 from pydantic_core import PydanticCustomError
 
 from suwen.encoders.pair import Pair
@@ -43,59 +41,8 @@ class Part(Asked):
 
 #: A list whose first wrong item is the only one that is told, for the same reason.
 Many = Annotated[list[T], FailFast()]
-Scalar = str | int | float | bool
-_SCALAR: dict[str, Any] = {"anyOf": [{"type": kind} for kind in ("string", "integer", "number", "boolean")]}
-_LONGEST_LIST = 10_000
 #: Characters that are cleaned on the spot: a millisecond.
 _CLEANED_AT_ONCE = 50_000
-
-
-def checked_values(value: Any, most: int, ranges: bool) -> dict[str, Any]:
-    """Metadata, or a filter on it: a value or a list of values under each field, or for a filter a range.
-
-    By hand, up to the first thing that is wrong: pydantic tries every kind for every value, and tells them all.
-
-    Args:
-        value: What was sent.
-        most: How many fields it may have.
-        ranges: Whether a field may have bounds.
-    """
-    if not isinstance(value, dict):
-        raise ValueError("it is not an object: send one value or list of values under the name of each field")
-    if len(value) > most:
-        raise ValueError(f"it has {len(value)} fields, at most {most} are taken")
-    for field, wanted in value.items():
-        if isinstance(wanted, dict) and ranges:
-            _check_list(field, list(wanted.values()), 4)
-        elif isinstance(wanted, list):
-            _check_list(field, wanted, _LONGEST_LIST)
-        else:
-            _check_list(field, [wanted], 1)
-    return value
-
-
-def _check_list(field: str, values: list[Any], most: int) -> None:
-    if len(values) > most:
-        raise ValueError(f"{field!r} has {len(values)} values, at most {most} are taken")
-    for one in values:
-        if not isinstance(one, str | int | float):
-            raise ValueError(f"{field!r}: {type(one).__name__} is not text, a number or a truth value")
-        if isinstance(one, float) and not isfinite(one):
-            raise ValueError(f"{field!r} holds a number that is too large")
-
-
-def _described(most: int, ranges: bool) -> WithJsonSchema:
-    kinds: list[Any] = [*_SCALAR["anyOf"], {"type": "array", "items": _SCALAR, "maxItems": _LONGEST_LIST}]
-    if ranges:
-        bound = {"anyOf": [{"type": kind} for kind in ("string", "integer", "number")]}
-        kinds.append({"type": "object", "additionalProperties": bound, "maxProperties": 4})
-    return WithJsonSchema({"type": "object", "maxProperties": most, "additionalProperties": {"anyOf": kinds}})
-
-
-Metadata = Annotated[
-    dict[str, Any], BeforeValidator(partial(checked_values, most=256, ranges=False)), _described(256, False)
-]
-Filter = Annotated[dict[str, Any], BeforeValidator(partial(checked_values, most=64, ranges=True)), _described(64, True)]
 
 
 def check_index(settings: ServeSettings, name: str | None) -> None:

@@ -13,10 +13,11 @@ from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
 from suwen.service.direct_route import DirectRoute
+from suwen.service.filter_checks import Filter
 from suwen.service.holder import Holder
 from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
-from suwen.service.request_checks import Asked, Filter, check_index, check_length, check_tier
+from suwen.service.request_checks import Asked, Many, check_index, check_length, check_tier
 from suwen.service.request_log import note, request_id
 
 _EXAMPLES: list[Any] = [
@@ -45,9 +46,19 @@ class Search(Asked):
     )
     where: Filter | None = Field(
         default=None,
-        description='Metadata filter: {"field": value}, {"field": [a, b]}, {"field": {"gte": 2020, "lt": 2024}}.',
+        description='Metadata filter, as text (`year>=2020 AND NOT lang=zh|en`) or as an object: {"field": value}, '
+        '{"field": [a, b]}, {"field": {"gte": 2020, "ne": 2022}}, {"field": null}, {"$or": [filter, filter]}.',
     )
     offset: int = Field(default=0, ge=0, description="Hits to leave out, for the next page.")
+    sort: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="A field to put the best hits in the order of; `-field` for the largest first.",
+    )
+    facets: Many[str] = Field(
+        default_factory=list, max_length=16, description="Fields whose values are counted among the best hits."
+    )
     per_document: bool = Field(default=False, description="At most one hit of each document.")
     highlights: bool = Field(default=False, description="Mark the sentences that match.")
     explain: bool = Field(default=False, description="Say of each hit where either leg put it.")
@@ -105,6 +116,8 @@ def _search(index: Index, asked: Search) -> dict[str, Any]:
         instruction=asked.instruction,
         where=asked.where,
         offset=asked.offset,
+        sort=asked.sort,
+        facets=asked.facets,
         per_document=asked.per_document,
         highlights=asked.highlights,
         explain=asked.explain,

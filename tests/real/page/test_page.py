@@ -187,6 +187,34 @@ def test_a_link_holds_the_whole_search(tab, address):
     )
 
 
+def test_hits_are_counted_by_field_narrowed_and_sorted(tab, address):
+    settled = "!document.querySelector('#results[aria-busy]')"
+    visit(tab, address, q="血压")
+    told = api(address, query="血压", facets=["lang", "year"])["facets"]
+    counts = {str(one["value"]): str(one["count"]) for one in told["lang"]["values"]}
+    groups = "[...document.querySelectorAll('.facets section')]"
+    group = f"{groups}.find((one) => one.querySelector('h3').textContent === 'lang')"
+    shown = tab.see(
+        f"[...{group}.querySelectorAll('button')].map((one) => [...one.children].map((part) => part.textContent))"
+    )
+    without = {"(none)": str(told["lang"]["missing"])} if told["lang"]["missing"] else {}
+    assert dict(shown) == counts | without and "zh" in counts
+    tab.see(f"[...{group}.querySelectorAll('button')].find((one) => one.textContent.startsWith('zh')).click()")
+    tab.until(f"document.querySelectorAll('.chip').length === 1 && {settled}")
+    assert tab.see(f"{group}.querySelector('button').getAttribute('aria-pressed')") == "true"
+    tab.see(
+        "(() => { const one = document.getElementById('sort'); one.value = '-year'; "
+        "one.dispatchEvent(new Event('change')); })()"
+    )
+    tab.until(f"location.hash.includes('sort=-year') && {settled}")
+    expected = api(address, query="血压", where="lang=zh", sort="-year")["hits"]
+    assert tab.texts(".hit .id") == [hit["document_id"] for hit in expected]
+    years = [hit["metadata"]["year"] for hit in expected]
+    assert years == sorted(years, reverse=True) and len(set(years)) > 1
+    tab.see(f"{group}.querySelector('[aria-pressed=true]').click()")
+    tab.until(f"document.querySelectorAll('.chip').length === 0 && {settled}")
+
+
 def test_filters_and_tiers_are_picked(tab, address):
     visit(tab, address, q="血压")
     tab.click("#open-filters")
@@ -199,10 +227,12 @@ def test_filters_and_tiers_are_picked(tab, address):
     values = "[...document.querySelectorAll('.meta li')].filter((one) => one.textContent.startsWith('lang'))"
     assert set(tab.see(f"{values}.map((one) => one.textContent)")) == {"langen"}
     tab.click("#filter-free")
-    tab.write("year ≥ 2023")
+    tab.write("year ≥ 2023 OR year is missing")
     tab.press("Enter")
     tab.until("document.querySelectorAll('.chip').length === 2 && !document.querySelector('#results[aria-busy]')")
-    expected = api(address, query="血压", where={"lang": ["en"], "year": {"gte": 2023}})["hits"]
+    expected = api(address, query="血压", where={"lang": ["en"], "$or": [{"year": {"gte": 2023}}, {"year": None}]})[
+        "hits"
+    ]
     assert tab.texts(".hit .id") == [hit["document_id"] for hit in expected]
     tab.write("nonsense")
     tab.press("Enter")

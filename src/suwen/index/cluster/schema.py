@@ -6,7 +6,8 @@ from __future__ import annotations
 FORMAT = 1
 
 #: ``meta`` is one row: what the index is, and where it stands. ``searched``, ``words`` and ``bigrams`` are what BM25
-#: counts, deleted passages among them until a rebuild, as the embedded engine counts them.
+#: counts, deleted passages among them until a rebuild, as the embedded engine counts them. An attribute is a text or a
+#: number; ``spelled`` is the number that a text spells.
 TABLES = """
 CREATE TABLE meta(
   one boolean PRIMARY KEY DEFAULT true CHECK (one), format int NOT NULL, uuid text NOT NULL, space text NOT NULL,
@@ -28,9 +29,11 @@ CREATE INDEX documents_by_encoder ON passages(encoder, row) WHERE ordinal = 0;
 CREATE TABLE vectors(row bigint PRIMARY KEY, vector bytea NOT NULL, checksum bigint NOT NULL);
 ALTER TABLE vectors ALTER vector SET STORAGE EXTERNAL;
 CREATE TABLE attributes(
-  document bigint NOT NULL, key text COLLATE "C" NOT NULL, text text COLLATE "C", number numeric);
+  document bigint NOT NULL, key text COLLATE "C" NOT NULL, text text COLLATE "C", number numeric,
+  spelled numeric);
 CREATE INDEX attributes_by_number ON attributes(key, number, document);
 CREATE INDEX attributes_by_text ON attributes(key, left(text, 100), document);
+CREATE INDEX attributes_by_spelling ON attributes(key, spelled, document) WHERE spelled IS NOT NULL;
 CREATE INDEX attributes_by_document ON attributes(document);
 CREATE TABLE gone(row bigint PRIMARY KEY);
 """

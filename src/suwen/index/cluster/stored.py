@@ -27,6 +27,7 @@ from suwen.index.engine import (
     Vectors,
     Waiting,
 )
+from suwen.index.filters import number_of
 from suwen.index.truth import decode_vectors, encode_vectors
 
 #: Vectors read at a time: bounds the memory of a rebuild, whatever the size of the index.
@@ -45,7 +46,7 @@ def put(connection: Connection, documents: Sequence[EncodedDocument], first: int
     attributes = (
         (n, *one) for n, e in zip(numbers, documents, strict=True) for one in _attributes(e.document.metadata)
     )
-    copy(connection, "attributes(document, key, text, number)", attributes)
+    copy(connection, "attributes(document, key, text, number, spelled)", attributes)
     parts = [(n, e, part) for n, e in zip(numbers, documents, strict=True) for part in e.passages]
     passages = (
         (row, n, one.ordinal, one.start, one.end, one.text, encoded.encoder)
@@ -110,12 +111,14 @@ def _check_text(encoded: EncodedDocument) -> None:
         )
 
 
-def _attributes(metadata: Metadata) -> Iterator[tuple[str, str | None, Decimal | None]]:
+def _attributes(metadata: Metadata) -> Iterator[tuple[str, str | None, Decimal | None, Decimal | None]]:
     for key, values in metadata.items():
         for value in values if isinstance(values, list) else [values]:
-            if value is not None and value == value:  # NaN is equal to nothing a filter could ask for
-                name = clean(key)
-                yield (name, clean(value), None) if isinstance(value, str) else (name, None, number(value))
+            if isinstance(value, str):
+                spelled = number_of(value)
+                yield clean(key), clean(value), None, None if spelled is None else number(spelled)
+            elif value is not None and math.isfinite(value):
+                yield clean(key), None, number(value), None
 
 
 def number(value: float) -> Decimal:
@@ -297,8 +300,3 @@ def _encoded(connection: Connection, stored: StoredDocument, vectors: Vectors, e
     document_ = Document(stored.id, "", stored.title, stored.metadata)
     passages = [item.passage for item in stored.passages]
     return EncodedDocument(document_, passages, vectors, encoder, stored.digest, origin)
-
-
-def finite(values: Iterable[Any]) -> list[Decimal]:
-    """The numbers among a filter's values, as attributes hold them."""
-    return [number(one) for one in values if isinstance(one, int) or (isinstance(one, float) and math.isfinite(one))]

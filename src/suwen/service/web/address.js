@@ -12,6 +12,7 @@ export function fromAddress() {
     mode: MODES.includes(mode) ? mode : "hybrid",
     tier: given.get("tier") || "",
     filters: given.getAll("where"),
+    sort: given.get("sort") || "",
     perDocument: given.get("per") === "document",
     page: Math.min(Math.max(1, Number.parseInt(given.get("page"), 10) || 1), 900),
     lang: ["zh", "en"].includes(given.get("lang")) ? given.get("lang") : "",
@@ -24,6 +25,7 @@ function toAddress(state) {
   if (state.mode !== "hybrid") told.set("mode", state.mode);
   if (state.tier) told.set("tier", state.tier);
   for (const clause of state.filters) told.append("where", clause);
+  if (state.sort) told.set("sort", state.sort);
   if (state.perDocument) told.set("per", "document");
   if (state.page > 1) told.set("page", String(state.page));
   if (state.lang) told.set("lang", state.lang);

@@ -1,32 +1,17 @@
-// Filters on metadata: `field=value`, `field=a|b`, `field>=2020`, read as the command line reads them.
+// Filters on metadata as the command line has them: `field=value`, `field!=a|b`, `field>=2020`, `field is missing`, with
+// AND, OR, NOT and brackets. The service reads them; here they are only written.
 
-const CLAUSE = /^([^<>=!]+?)\s*(>=|<=|=|>|<)\s*(.+)$/su;
-const BOUNDS = { ">": "gt", ">=": "gte", "<": "lt", "<=": "lte" };
+const SPECIAL = /[|"()<>=!≠≤≥\n]|^\s|\s$|^$|\s(AND|OR)(\s|$)|^(AND|OR|NOT)\s|\sis\s+missing$/u;
 
-/** The parts of a filter, `{ field, operator, value }`, or null where it is not understood. */
-export function parse(clause) {
-  const found = CLAUSE.exec(clause.trim().replace(/^([^<>=!]+?)\s*≥/u, "$1>=").replace(/^([^<>=!]+?)\s*≤/u, "$1<="));
-  return found && { field: found[1].trim(), operator: found[2], value: found[3].trim() };
-}
+const quoted = (text) => (SPECIAL.test(text) ? `"${text.replace(/[\\"]/g, "\\$&")}"` : text);
 
-// A typed number also matches its spelling: a CSV source keeps numbers as text.
-function forms(text) {
-  if (/^(true|false)$/i.test(text)) return [text.toLowerCase() === "true", text];
-  return text !== "" && /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$/i.test(text) ? [Number(text), text] : [text];
-}
+/** One condition on a field, as text. Several values are any of them. */
+export const condition = (field, operator, ...values) => quoted(field) + operator + values.map(quoted).join("|");
 
-/** Several filters as the service takes them; a field with both "=" and a bound keeps what was said last. */
-export function toWhere(clauses) {
-  // Without a prototype: a field may have any name.
-  const where = Object.create(null);
-  for (const { field, operator, value } of clauses.map(parse).filter(Boolean)) {
-    if (operator === "=") {
-      const wanted = value.split("|").flatMap((part) => forms(part.trim()));
-      where[field] = Array.isArray(where[field]) ? [...where[field], ...wanted] : wanted;
-    } else {
-      const before = where[field];
-      where[field] = { ...(before && !Array.isArray(before) ? before : {}), [BOUNDS[operator]]: forms(value)[0] };
-    }
-  }
-  return Object.keys(where).length ? where : null;
-}
+export const missing = (field) => `${quoted(field)} is missing`;
+
+/** Whether a text could be a filter; what it says, the service finds out. */
+export const plausible = (clause) => /[=<>≠≤≥]\s*\S|\sis\s+missing/u.test(clause);
+
+/** Filters that must all hold, as the service takes them. */
+export const toWhere = (clauses) => clauses.map((clause) => `(${clause})`).join(" AND ") || null;

@@ -1,5 +1,6 @@
 // One hit on the page: its place, title, marked text, metadata, score, state, and why it is there.
 
+import { condition } from "./filters.js";
 import { marked } from "./marks.js";
 import { languageOf, node } from "./nodes.js";
 import { find, number, say } from "./words.js";
@@ -91,11 +92,10 @@ function facts(hit, options) {
 }
 
 function meta(field, value, options) {
-  const clause = `${field}=${value}`;
+  const clause = condition(field, "=", String(value));
   const parts = [node("span.name", {}, field), node("span.value", { lang: languageOf(String(value)) }, String(value))];
-  // "|" would be read as "or", and a field's name may hold what a filter cannot.
   const scalar = ["string", "number", "boolean"].includes(typeof value) && value !== "";
-  if (!scalar || /[|\n]/.test(clause) || /[<>=!]/.test(field)) return node("li", {}, node("span", {}, parts));
+  if (!scalar) return node("li", {}, node("span", {}, parts));
   const act = { type: "button", title: say("filter.by", { clause }), onclick: () => options.onfilter(clause) };
   return node("li", {}, node("button.link", act, parts));
 }

@@ -1,7 +1,7 @@
 // The pickers around the search box: mode, query encoder, filters. They hold the search that the page is about to run.
 
 import { byId, fill, node } from "./nodes.js";
-import { parse } from "./filters.js";
+import { condition, missing, plausible } from "./filters.js";
 import { say } from "./words.js";
 
 let fields = [];
@@ -13,6 +13,9 @@ export function offer(info) {
   fields = info.index?.fields || [];
   tiers = { names: (info.pair?.tiers || []).map((tier) => tier.name ?? tier), usual: info.pair?.default_tier || "" };
 }
+
+/** The fields of its documents. */
+export const known = () => fields;
 
 /** Remember values of metadata that hits had, to propose them. */
 export function learn(hits) {
@@ -85,22 +88,28 @@ export function toggleFilters(open = byId("filters").hidden) {
 /** Make the filter forms work: `add(clause)` is told of each that is understood. */
 export function begin(add) {
   const take = (clause, input) => {
-    const understood = parse(clause);
-    byId("filter-complaint").hidden = Boolean(understood);
+    const understood = plausible(clause);
+    byId("filter-complaint").hidden = understood;
     byId("filter-complaint").textContent = understood ? "" : say("filter.bad", { clause });
     if (!understood) return input.focus();
     input.value = "";
-    return add(`${understood.field}${understood.operator}${understood.value}`);
+    return add(clause);
   };
   byId("open-filters").addEventListener("click", () => toggleFilters());
   byId("filter-field").addEventListener("change", propose);
+  byId("filter-operator").addEventListener("change", () => {
+    byId("filter-value").disabled = byId("filter-operator").value === "missing";
+  });
   byId("pick-filter").addEventListener("submit", (event) => {
     event.preventDefault();
-    const clause = byId("filter-field").value + byId("filter-operator").value + byId("filter-value").value.trim();
-    take(clause, byId("filter-value"));
+    const [field, operator] = [byId("filter-field").value, byId("filter-operator").value];
+    // A bar between values is "or" here too, so it is not quoted.
+    const values = byId("filter-value").value.trim().split("|").map((one) => one.trim());
+    const clause = operator === "missing" ? missing(field) : condition(field, operator, ...values);
+    take(values[0] || operator === "missing" ? clause : field + operator, byId("filter-value"));
   });
   byId("type-filter").addEventListener("submit", (event) => {
     event.preventDefault();
-    take(byId("filter-free").value, byId("filter-free"));
+    take(byId("filter-free").value.trim(), byId("filter-free"));
   });
 }

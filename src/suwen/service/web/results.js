@@ -1,5 +1,6 @@
 // The answer to a search as it stands on the page: a list with its times, or three columns side by side.
 
+import { facets } from "./facets.js";
 import { brief, full } from "./hits.js";
 import { node } from "./nodes.js";
 import { notice } from "./notices.js";
@@ -30,7 +31,9 @@ export function list(answer, state, size, actions) {
   return [
     node("div.summary", {}, node("p", {}, counted), latency(answer.timings, answer.trip)),
     ...warnings(answer, state, hits.length),
-    node("ol.hits", { start: from + 1 }, hits.map((hit, at) => full(hit, from + at + 1, options))),
+    node("div.beside", {},
+      node("ol.hits", { start: from + 1 }, hits.map((hit, at) => full(hit, from + at + 1, options))),
+      facets(answer, state, actions)),
     pager(state.page, answer.hits.length > size, actions),
   ];
 }

@@ -3,6 +3,7 @@
 import * as adding from "./adding.js";
 import { fromAddress, keepAddress } from "./address.js";
 import { call } from "./api.js";
+import { MOST_FIELDS } from "./facets.js";
 import { toWhere } from "./filters.js";
 import { byId, fill, node } from "./nodes.js";
 import { trouble } from "./notices.js";
@@ -40,6 +41,8 @@ async function ask(mode, signal) {
     mode,
     tier: mode === "lexical" ? null : state.tier || null,
     where: toWhere(state.filters),
+    sort: state.sort || null,
+    facets: compare ? [] : picking.known().slice(0, MOST_FIELDS),
     offset: compare ? 0 : (state.page - 1) * SIZE,
     per_document: state.perDocument,
     highlights: true,
@@ -81,7 +84,8 @@ function fail(problem) {
 }
 
 function show() {
-  const actions = { added, onfilter: addFilter, onopen: reading.open, onpage: turn, shown: shownColumn };
+  const actions = { added, onfilter: addFilter, onopen: reading.open, onpage: turn, shown: shownColumn,
+    onunfilter: removeFilter, onsort: (sort) => go({ ...picking.taken(state), sort }), fields: picking.known() };
   if (state.mode === "compare") {
     fill(results, ...columns(answer, SIZE, { ...actions, onshow: (way) => (shownColumn = way) }));
     picking.learn(WAYS.flatMap((way) => answer[way].hits));
