@@ -172,10 +172,12 @@ class ClusterEngine(Engine):
             connection.execute(query, (name, data))
 
     def get_blob(self, name: str) -> bytes | None:
-        return self._blob("data", name)
+        found = self._blob("data", name)
+        return None if found is None else bytes(found)
 
     def blob_version(self, name: str) -> int | None:
-        return self._blob("version", name)
+        found = self._blob("version", name)
+        return None if found is None else int(found)
 
     def _blob(self, column: str, name: str) -> Any:
         with self._truth.reading() as connection:

@@ -156,12 +156,13 @@ def fetch(connection: Connection, rows: Sequence[int]) -> list[StoredPassage]:
 
 def document(connection: Connection, id_: str) -> StoredDocument | None:
     """A whole document, if it is there."""
-    query = "SELECT number, title, metadata, digest FROM documents WHERE id = ANY(%s)"
+    query = "SELECT number, title, metadata, digest, origin, arrived FROM documents WHERE id = ANY(%s)"
     if (record := connection.execute(query, (askable([id_]),)).fetchone()) is None:
         return None
     of = "SELECT row FROM passages WHERE document = %s ORDER BY ordinal"
     rows = rows_of(connection.execute(of, (record[0],)))
-    return StoredDocument(id_, record[1], json.loads(record[2]), record[3], fetch(connection, rows.tolist()))
+    _, title, metadata, digest, *came = record
+    return StoredDocument(id_, title, json.loads(metadata), digest, fetch(connection, rows.tolist()), *came)
 
 
 def known(connection: Connection, ids: Sequence[str]) -> dict[str, Known]:
@@ -291,12 +292,7 @@ def compare(
             outcomes[one.id] = "wrong"
         else:
             outcomes[one.id] = "stored"
-            fitting.append(_encoded(connection, stored, one.vectors, encoder))
+            passages = [item.passage for item in stored.passages]
+            itself = Document(stored.id, "", stored.title, stored.metadata)
+            fitting.append(EncodedDocument(itself, passages, one.vectors, encoder, stored.digest, stored.origin))
     return fitting, outcomes
-
-
-def _encoded(connection: Connection, stored: StoredDocument, vectors: Vectors, encoder: str) -> EncodedDocument:
-    (origin,) = connection.execute("SELECT origin FROM documents WHERE id = %s", (stored.id,)).fetchone() or ("add",)
-    document_ = Document(stored.id, "", stored.title, stored.metadata)
-    passages = [item.passage for item in stored.passages]
-    return EncodedDocument(document_, passages, vectors, encoder, stored.digest, origin)
