@@ -32,8 +32,10 @@ def answers(engine: Engine) -> list[object]:
     said: list[object] = [engine.ids(origin="index"), engine.backlog("document"), engine.stats()[:2]]
     with engine.snapshot() as view:
         for text in ("高血压 饮食", "number7 第二段", "stroke"):
-            ranking = view.lexical(text, 10, {"year": {"gte": 2002}})
-            said.append([(item.passage.id, item.metadata.get("year")) for item in view.fetch(ranking.rows.tolist())])
+            # Equal scores go by row, and the copy's rows are in the order of ids.
+            ranking = view.lexical(text, 100, {"year": {"gte": 2002}})
+            found = [item.passage.id for item in view.fetch(ranking.rows.tolist())]
+            said.append(sorted(zip(np.round(ranking.scores, 3).tolist(), found, strict=True)))
         for seed in range(4):
             ranking = view.dense(np.random.default_rng(seed).standard_normal(16).astype(np.float32), 10)
             found = [item.passage.id for item in view.fetch(ranking.rows.tolist())]

@@ -48,12 +48,14 @@ def copy_index(source: Address, target: Address, progress: Progress | None = Non
                 f"{old.address} has {wanted.documents} documents and {wanted.passages} passages, the copy "
                 f"{found.documents} and {found.passages}: it was changed meanwhile. Empty {new.address} and copy again"
             )
-        new.remember(**old.settings(), **{_FROM: "", _LAST: ""})
+        new.remember(**{**old.settings(), _FROM: "", _LAST: ""})
         return found.documents, found.passages
 
 
 def _target(old: Engine, target: Address) -> Engine:
     """The copy, made or gone on with; an index that is anything else is refused."""
+    if unfinished := old.settings().get(_FROM):
+        raise IndexProblem(f"{old.address} is itself an unfinished copy of {unfinished}: finish that one first")
     if not index_exists(target):
         dimension = old.stats().dimension
         new = create_engine(target, space=old.space, dimension=dimension, similarity=old.similarity)

@@ -72,7 +72,7 @@ def _any_of(found: AnyOf) -> Compiled:
     for column, wanted in (("number", found.numbers), ("spelled", found.spelled)):
         if wanted:
             # Unnested, so that a long list is hashed and not looked up in the index one by one.
-            listed = "{" + ",".join(str(number(one)) for one in wanted) + "}"
+            listed = "{" + ",".join(repr(one) if type(one) is int else str(number(one)) for one in wanted) + "}"
             ways.append((f"{column} IN (SELECT unnest(%s::numeric[]))", [listed]))
     if not ways:
         return "false", []

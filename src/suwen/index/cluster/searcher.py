@@ -1,8 +1,8 @@
 """What finds the nearest vectors for a cluster index: a protocol of its own, and pgvector inside the same PostgreSQL.
 
-A searcher is derived and disposable. It proposes rows; the truth decides which of them are there, and their scores. A
-searcher that keeps its rows elsewhere is told of rows before they are committed and of deletions after, so that it may
-know too much and never too little; it is swept when a writer opens the index. Rows are never used twice.
+A searcher is derived and disposable. It proposes rows; the truth decides which of them are there, and their scores. It
+is called inside the truth's transactions, so one that keeps its rows in another system needs more than this protocol:
+rows reserved and told of before a commit, deletions told of after it, and what a crash left swept on opening.
 """
 
 from __future__ import annotations
@@ -24,11 +24,8 @@ EXACT_LIMIT = 10_000
 class Searcher(Protocol):
     """Finds the nearest vectors among rows it was given."""
 
-    #: Whether it keeps its rows outside the transactions of the truth.
-    outside: bool
-
-    def table(self, generation: int) -> str | None:
-        """The table of the truth's database that holds a generation; None for a searcher outside."""
+    def table(self, generation: int) -> str:
+        """The table that holds a generation."""
 
     def create(self, connection: Connection, meta: Meta, generation: int) -> None:
         """Make room for a generation of rows."""
@@ -56,8 +53,6 @@ class Searcher(Protocol):
 
 class PgVector:
     """A table of fp16 vectors with an HNSW graph, in the truth's own transactions: it is never behind."""
-
-    outside = False
 
     def table(self, generation: int) -> str:
         """See :class:`Searcher`."""

@@ -142,11 +142,13 @@ class Truth:
 
     @contextlib.contextmanager
     def single(self) -> Iterator[Connection]:
-        """This thread's connection, for one statement that is a transaction by itself."""
-        with self._telling():
-            if getattr(self._local, "own", None) is None or self._local.own.connection.closed or self._closed:
-                self._local.own = self._connect()
-            yield self._local.own.connection
+        """A connection for one statement that is a transaction by itself, whatever this thread is reading."""
+        own = self._connect()
+        try:
+            with self._telling():
+                yield own.connection
+        finally:
+            own.connection.close()
 
     # -- writing ------------------------------------------------------------------------------------------------
 

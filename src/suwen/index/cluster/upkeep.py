@@ -69,7 +69,7 @@ def mend(connection: Connection, meta: Meta, searcher: Searcher) -> str:
 def is_lost(connection: Connection, meta: Meta, searcher: Searcher) -> bool:
     """Whether what is derived is not there, or its words are all gone."""
     for table in (words.table(meta.generation), searcher.table(meta.generation)):
-        found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone() if table else (True,)
+        found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
         if found is None or found[0] is None:
             return True
     return meta.words + meta.bigrams > 0 and not words.is_filled(connection, meta.generation)
@@ -89,7 +89,7 @@ def verify(connection: Connection, meta: Meta, searcher: Searcher, progress: Pro
         return [*problems, f"the searcher is gone ({' '.join(str(problem).split())}): run 'suwen rebuild'"]
     if len(lacking := np.setdiff1d(there, held)):
         problems.append(f"the searcher lacks {len(lacking)} rows, the first is {lacking[0]}: run 'suwen rebuild'")
-    if not searcher.outside and len(foreign := np.setdiff1d(held, there)):
+    if len(foreign := np.setdiff1d(held, there)):
         problems.append(f"the searcher has {len(foreign)} rows that are not in the truth: run 'suwen rebuild'")
     return problems + _check_words(connection, there, searched)
 
