@@ -28,8 +28,9 @@ FLOORS = (
 )
 #: Belongs to no room, imports none, and is open to all.
 GROUND = ("errors", "choices", "durable", "html_kit", "sqlite_file")
-#: All that other rooms may know of ``index/``: what an engine is, how one is opened, what a filter may say, its recall.
-CONTRACT = {"engine", "opening", "filters", "recall"}
+#: All that other rooms may know of ``index/``: what an engine is, where one is and how it is opened, what a filter may
+#: say, its recall, and how it is copied to another.
+CONTRACT = {"engine", "address", "opening", "filters", "recall", "copying"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 NAMES = [path.relative_to(SOURCE).as_posix() for path in MODULES]
 

@@ -15,7 +15,7 @@ import suwen as package
 from suwen.cli.verbs import VERBS as TABLE
 
 Suwen = Callable[..., Any]
-GROUPS = {"key", "bench", "jury", "curate"}
+GROUPS = {"key", "bench", "jury", "curate", "engine"}
 VERBS = [name for name in TABLE if name not in GROUPS]
 
 

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from naive import SPACE, NaiveEngine, some_documents
 
+from postgres_server import new_address
+from suwen.index.cluster.engine import ClusterEngine
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Engine, Similarity
 
@@ -33,6 +35,21 @@ class Embedded:
 
     def reopen(self, engine: Engine, *, write: bool) -> Engine:
         return EmbeddedEngine.open(engine.address, write=write, seal=8)
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self._addresses: dict[str, str] = {}
+
+    def create(self, dimension: int, similarity: Similarity = "cosine") -> Engine:
+        address = new_address()
+        engine = ClusterEngine.create(address, space=SPACE, dimension=dimension, similarity=similarity)
+        # An engine tells its address without the password.
+        self._addresses[engine.address] = address
+        return engine
+
+    def reopen(self, engine: Engine, *, write: bool) -> Engine:
+        return ClusterEngine.open(self._addresses[engine.address], write=write)
 
 
 class InMemory:

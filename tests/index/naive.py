@@ -187,7 +187,8 @@ class NaiveSnapshot(Snapshot):
             return None
         encoded, kept = self._documents[id_]
         document = encoded.document
-        return StoredDocument(id_, document.title, document.metadata, encoded.digest, [_stored(one) for one in kept])
+        passages, came = [_stored(one) for one in kept], (encoded.origin, encoded.arrived)
+        return StoredDocument(id_, document.title, document.metadata, encoded.digest, passages, *came)
 
     def count(self, encoder: str, most: int) -> int:
         return min(most, sum(one.encoder == encoder for one in self._passages))

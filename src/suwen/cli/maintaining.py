@@ -24,8 +24,9 @@ def verify(index: IndexFolder, json: Json = False) -> None:
     """
     with _engine(index, repair=False) as engine, measuring("verifying") as progress:
         problems = engine.verify(progress)
-    about = {"index": str(index), "ok": not problems, "problems": problems}
-    show(about, *(problems or [f"{index} is in order"]), json=json)
+        told = engine.address
+    about = {"index": told, "ok": not problems, "problems": problems}
+    show(about, *(problems or [f"{told} is in order"]), json=json)
     if problems:
         raise typer.Exit(NEGATIVE)
 
@@ -36,8 +37,8 @@ def rebuild(index: IndexFolder, json: Json = False) -> None:
     Example: `suwen rebuild my-index`
     """
     started = time.monotonic()
-    passages = _rebuilt(index)
-    _tell(json, f"{index}: rebuilt {plural(passages, 'passage')}", {"passages": passages}, started)
+    told, passages = _rebuilt(index)
+    _tell(json, f"{told}: rebuilt {plural(passages, 'passage')}", {"passages": passages}, started)
 
 
 def compact(index: IndexFolder, json: Json = False) -> None:
@@ -52,10 +53,15 @@ def compact(index: IndexFolder, json: Json = False) -> None:
         before, worked, after = engine.stats(), engine.compact(progress), engine.stats()
     freed = before.bytes_truth + before.bytes_derived - after.bytes_truth - after.bytes_derived
     folded = before.deleted - after.deleted
-    said = f"{index}: {plural(folded, 'deleted passage')} folded away" if worked else f"{index}: nothing to compact"
+    said = f"{plural(folded, 'deleted passage')} folded away" if worked else "nothing to compact"
     if after.deleted:
         said += f"; {plural(after.deleted, 'deleted passage')} left until there are more (suwen rebuild folds any away)"
-    _tell(json, said, {"worked": worked, "folded": folded, "left": after.deleted, "bytes_freed": freed}, started)
+    _tell(
+        json,
+        f"{engine.address}: {said}",
+        {"worked": worked, "folded": folded, "left": after.deleted, "bytes_freed": freed},
+        started,
+    )
 
 
 def backup(
@@ -86,8 +92,8 @@ def restore(
 
     started = time.monotonic()
     restore_index(source, index)
-    passages = _rebuilt(index)
-    _tell(json, f"{index}: restored {plural(passages, 'passage')}", {"passages": passages}, started)
+    told, passages = _rebuilt(index)
+    _tell(json, f"{told}: restored {plural(passages, 'passage')}", {"passages": passages}, started)
 
 
 @contextmanager
@@ -103,10 +109,10 @@ def _engine(
         yield engine
 
 
-def _rebuilt(index: Path) -> int:
+def _rebuilt(index: Path) -> tuple[str, int]:
     with _engine(index, write=True, repair=False) as engine, measuring("rebuilding") as progress:
         engine.rebuild(progress)
-        return engine.stats().passages
+        return engine.address, engine.stats().passages
 
 
 def _tell(json: bool, said: str, about: dict[str, object], started: float) -> None:

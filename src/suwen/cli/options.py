@@ -11,7 +11,7 @@ from suwen.choices import NumberFormat
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
-IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index folder.")]
+IndexFolder = Annotated[Path, typer.Argument(metavar="INDEX", help="The index: its folder, or postgresql://…")]
 PairFolder = Annotated[
     Path | None,
     typer.Option(

@@ -224,7 +224,7 @@ def _about_index(path: Path) -> dict[str, Any]:
     with closing(open_engine(path)) as engine:
         stats, settings = engine.stats(), engine.settings()
     return {
-        "index": str(path),
+        "index": engine.address,
         "documents": stats.documents,
         "passages": stats.passages,
         "deleted": stats.deleted,

@@ -18,7 +18,9 @@ KeyFile = Annotated[Path, typer.Option("--file", help="The file of keys; `new` m
 
 
 def serve(
-    index: Annotated[Path | None, typer.Argument(metavar="INDEX", help="The index folder.")] = None,
+    index: Annotated[
+        Path | None, typer.Argument(metavar="INDEX", help="The index: its folder, or postgresql://…")
+    ] = None,
     host: Annotated[str | None, typer.Option("--host", help="The address to listen on [127.0.0.1].")] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=0, max=65535, help="The port [8000]; 0: a free one.")
@@ -55,6 +57,7 @@ def serve(
     Example: `suwen serve my-index --port 8000`
     """
     _needs_extra()
+    from suwen.index.address import shown
     from suwen.service.request_log import log_to_stderr
     from suwen.service.serve_settings import load_settings
     from suwen.service.server import serve as run
@@ -73,7 +76,7 @@ def serve(
     }
     settings = load_settings(index, config, given)
     log_to_stderr()
-    run(settings, lambda address: _tell(str(settings.index), address, json))
+    run(settings, lambda address: _tell(shown(settings.index), address, json))
 
 
 @key_app.command("new")

@@ -68,6 +68,7 @@ VERBS = {
         "Derive every search file again from the truth. Needs no encoder; searches go on meanwhile.",
     ),
     "compact": Verb("maintaining", "compact", "Fold deleted passages away and give their space back."),
+    "engine": Verb("engines", "engine_app", "Engines: move an index from one to another."),
     "backup": Verb(
         "maintaining",
         "backup",

@@ -162,6 +162,9 @@ class StoredDocument(NamedTuple):
     #: The digest it was stored with.
     digest: str
     passages: list[StoredPassage]
+    #: How it came, and when, as by :class:`EncodedDocument`.
+    origin: str = "add"
+    arrived: float | None = None
 
     @property
     def text(self) -> str:

@@ -1,37 +1,13 @@
-"""A query's words as tantivy is asked for them, and the most that any passage could score by them. Searches nothing."""
+"""A query's words as tantivy is asked for them. Searches nothing."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import tantivy
 
 from suwen.index.engine import Alternatives
-from suwen.text.fold import fold
-from suwen.text.question import QUESTION_WEIGHT, subject
-from suwen.text.segment import bigrams, words
-
-#: How much a matching word weighs beside a matching bigram. nDCG@10 on query-title and consultation search: bigrams
-#: alone 76.4 and 24.4, words alone 77.7 and 23.2, both 78.7 and 25.2 (benchmarks/lexical_weights.py).
-WORD_WEIGHT = 1.0
-#: Distinct terms of a query that are looked up; a pasted page of text would otherwise cost seconds.
-MOST_TERMS = 256
-#: What another name is worth beside the one that was typed, and one in the other script than the query's.
-OTHER_NAME, OTHER_SCRIPT = 0.9, 0.5
-
-_FIELDS = (("words", words, WORD_WEIGHT), ("bigrams", bigrams, 1.0))
-# Of BM25: a term that a passage has very often counts its idf times k1 + 1, and tantivy's k1 is 1.2.
-_MOST_OF_IDF = 2.2
-
-
-class Term(NamedTuple):
-    """A term of one field, and how much it counts."""
-
-    field: str
-    text: str
-    weight: float
+from suwen.index.lexical_terms import Term, Wanting
 
 
 class LexicalQuery:
@@ -39,40 +15,15 @@ class LexicalQuery:
 
     def __init__(self, schema: tantivy.Schema, searcher: tantivy.Searcher) -> None:
         self._schema, self._searcher = schema, searcher
-        self._total = searcher.num_docs
 
     def of(self, text: str, also: Alternatives) -> tuple[tantivy.Query | None, float]:
-        """The query, None where the text has no term, and what a passage with all of it would score.
-
-        Args:
-            text: As typed; it is cut into terms, never parsed.
-            also: Stretches of it, and what else they are called.
-        """
-        terms = list(_weighted(text, also))
-        most = sum(term.weight * self._idf(term) for term in terms)
-        clauses = [self._query(term) for term in terms]
-        for mention, names in also.items():
-            one, height = self._one_of(mention, names, not text.isascii())
-            clauses.append(one)
-            most += height
-        return (_any(clauses) if clauses else None), most * _MOST_OF_IDF
-
-    def _one_of(self, mention: str, names: Sequence[str], chinese: bool) -> tuple[tantivy.Query, float]:
-        """A name or any of its others, whichever a passage has most of, and what having it whole is worth.
-
-        A long name has more terms than a short one: each is scaled to the same height, that of the name as typed, or
-        of the rarest other one where no passage has the typed one.
-        """
-        cut = {name: terms for name in dict.fromkeys((mention, *names)) if (terms := list(_terms(name)))}
-        heights = {name: sum(term.weight * self._idf(term) for term in terms) for name, terms in cut.items()}
-        there = [name for name, terms in cut.items() if any(self._frequency(term) for term in terms)]
-        height = heights[mention] if mention in there or not there else max(heights[name] for name in there)
-        parts = []
-        for name in there:
-            worth = OTHER_SCRIPT if name.isascii() == chinese else OTHER_NAME
-            weight = height / heights[name] * (1.0 if name == mention else worth)
-            parts.append(_any([self._query(term._replace(weight=weight * term.weight)) for term in cut[name]]))
-        return tantivy.Query.disjunction_max_query(parts or [tantivy.Query.empty_query()]), height
+        """The query, None where the text has no term, and what a passage with all of it would score."""
+        wanted = Wanting(self._frequency, self._searcher.num_docs).of(text, also)
+        clauses = [self._query(term) for term in wanted.terms]
+        for choice in wanted.choices:
+            parts = [_any([self._query(term) for term in terms]) for terms in choice]
+            clauses.append(tantivy.Query.disjunction_max_query(parts or [tantivy.Query.empty_query()]))
+        return (_any(clauses) if clauses else None), wanted.most
 
     def _query(self, term: Term) -> tantivy.Query:
         one = tantivy.Query.term_query(self._schema, term.field, term.text, "freq")
@@ -81,30 +32,6 @@ class LexicalQuery:
     def _frequency(self, term: Term) -> int:
         return int(self._searcher.doc_freq(term.field, term.text))
 
-    def _idf(self, term: Term) -> float:
-        found = self._frequency(term)
-        return math.log(1 + (self._total - found + 0.5) / (found + 0.5)) if found <= self._total else 0.0
-
 
 def _any(queries: Sequence[tantivy.Query]) -> tantivy.Query:
     return tantivy.Query.boolean_query([(tantivy.Occur.Should, query) for query in queries])
-
-
-def _terms(text: str) -> Iterator[Term]:
-    for field, cut, weight in _FIELDS:
-        for term in list(dict.fromkeys(cut(text)))[:MOST_TERMS]:
-            yield Term(field, term, weight)
-
-
-def _weighted(text: str, also: Alternatives) -> Iterator[Term]:
-    """The terms of a query but those of its mentions: of question phrases, and across their edges, with less weight."""
-    rest = subject(text)
-    for mention in also:
-        rest = rest.replace(fold(mention), "\n")
-    named = {term[:2] for mention in also for term in _terms(mention)}
-    strong = {term[:2] for term in _terms(rest)}
-    for term in _terms(text):
-        if term[:2] in strong:
-            yield term
-        elif term[:2] not in named:
-            yield term._replace(weight=QUESTION_WEIGHT * term.weight)

@@ -40,13 +40,22 @@ def ids(connection: sqlite3.Connection, after: str, limit: int, origin: str | No
 
 def document(connection: sqlite3.Connection, id_: str) -> StoredDocument | None:
     """A whole document, if it is there."""
-    query = "SELECT number, title, metadata, digest FROM documents WHERE id = ?"
+    query = "SELECT number, title, metadata, digest, origin FROM documents WHERE id = ?"
     if (record := connection.execute(query, (id_,)).fetchone()) is None:
         return None
-    number, title, metadata, digest = record
+    number, title, metadata, digest, origin = record
     of = "SELECT row FROM passages WHERE document = ? ORDER BY ordinal"
     rows = [row for (row,) in connection.execute(of, (number,))]
-    return StoredDocument(id_, title, json.loads(metadata), digest, Truth.fetch(connection, rows))
+    passages, came = Truth.fetch(connection, rows), arrived(connection, number)
+    return StoredDocument(id_, title, json.loads(metadata), digest, passages, origin, came)
+
+
+def arrived(connection: sqlite3.Connection, number: int) -> float | None:
+    """When a document came, where that was written down."""
+    if not Truth.has_arrivals(connection):
+        return None
+    record = connection.execute("SELECT time FROM arrivals WHERE document = ?", (number,)).fetchone()
+    return None if record is None else float(record[0])
 
 
 def vectors_by_content(connection: sqlite3.Connection, id_: str, encoder: str, dimension: int) -> dict[str, Vectors]:

@@ -1,15 +1,17 @@
-"""Engines by their address: a folder is the embedded engine's. The one module that knows which engines there are."""
+"""Engines by their address: a folder is the embedded engine's, ``postgresql://…`` the cluster engine's.
+
+The one module that knows which engines there are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from suwen.index.address import Address, shown, whole
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Engine, IndexProblem, Similarity
-
-Address = str | Path
 
 
 class _Kind(Protocol):
@@ -24,46 +26,59 @@ class _Kind(Protocol):
     def restore(self, source: Path, address: Address) -> None: ...
 
 
+def _cluster() -> _Kind:
+    try:
+        from suwen.index.cluster.engine import ClusterEngine
+    except ImportError as problem:
+        raise IndexProblem(f"postgresql:// addresses need more ({problem}): pip install 'suwen[cluster]'") from problem
+    return ClusterEngine
+
+
 #: The engine of each scheme of an address. Another engine is another line.
-_KINDS: Mapping[str, _Kind] = {"": EmbeddedEngine}
+_KINDS: Mapping[str, Callable[[], _Kind]] = {
+    "": lambda: EmbeddedEngine,
+    "postgresql": _cluster,
+    "postgres": _cluster,
+}
 
 
 def create_engine(address: Address, *, space: str, dimension: int, similarity: Similarity = "cosine") -> Engine:
     """Make an empty index and open it for writing.
 
     Args:
-        address: A folder, which may exist but must not hold anything foreign.
+        address: A folder, which may exist but must not hold anything foreign; or a database's address.
         space: The id of the space whose vectors it will hold.
         dimension: Of these vectors.
         similarity: How they are compared.
     """
-    return _kind(address).create(address, space=space, dimension=dimension, similarity=similarity)
+    return _kind(address).create(whole(address), space=space, dimension=dimension, similarity=similarity)
 
 
 def open_engine(address: Address, *, write: bool = False, repair: bool = True) -> Engine:
     """Open an index.
 
     Args:
-        address: Where it is: its folder.
+        address: Where it is: its folder, or its database's address.
         write: Whether it will be changed; one process at a time may.
         repair: Put right what a crash left behind. Off to look at an index as it is, or before a rebuild.
     """
-    return _kind(address).open(address, write=write, repair=repair)
+    return _kind(address).open(whole(address), write=write, repair=repair)
 
 
 def index_exists(address: Address) -> bool:
     """Whether there is an index at this address, sound or not."""
-    return _kind(address).exists(address)
+    return _kind(address).exists(whole(address))
 
 
 def restore(source: Path, address: Address) -> None:
     """Make an index of what :meth:`~suwen.index.engine.Engine.backup` wrote; rebuild it, or open it, to search it."""
-    _kind(address).restore(source, address)
+    _kind(address).restore(source, whole(address))
 
 
 def _kind(address: Address) -> _Kind:
-    scheme, separator, _ = str(address).partition("://")
+    scheme, separator, _ = whole(address).partition("://")
     kind = _KINDS.get(scheme if separator else "")
     if kind is None:
-        raise IndexProblem(f"{address}: there is no engine for {scheme}:// addresses here; give the folder of an index")
-    return kind
+        known = "give the folder of an index, or postgresql://…"
+        raise IndexProblem(f"{shown(address)}: there is no engine for {scheme}:// addresses here; {known}")
+    return kind()

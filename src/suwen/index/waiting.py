@@ -17,7 +17,7 @@ import numpy as np
 from suwen.corpora.records import Document, Passage
 from suwen.index.counts import encoders, passages_by
 from suwen.index.engine import Backlog, EncodedDocument, IndexProblem, Outcome, Reencoded, Vectors, Waiting
-from suwen.index.truth import Truth
+from suwen.index.lookup import arrived
 
 _NONE: Vectors = np.empty((0, 0), dtype=np.float32)
 
@@ -28,7 +28,7 @@ def backlog(connection: sqlite3.Connection, encoder: str) -> Backlog:
     count = "SELECT count(*) FROM passages WHERE encoder = ? AND ordinal = 0"
     documents = sum(int(connection.execute(count, (name,)).fetchone()[0]) for name in others)
     first = next(_first_rows(connection, others), None)
-    oldest = None if first is None else _arrived(connection, first[1])
+    oldest = None if first is None else arrived(connection, first[1])
     return Backlog(documents, sum(passages_by(connection, name) for name in others), oldest)
 
 
@@ -73,20 +73,13 @@ def _first_rows(connection: sqlite3.Connection, names: Sequence[str]) -> Iterato
     return heapq.merge(*(connection.execute(query, (name,)) for name in names))
 
 
-def _arrived(connection: sqlite3.Connection, number: int) -> float | None:
-    if not Truth.has_arrivals(connection):
-        return None
-    record = connection.execute("SELECT time FROM arrivals WHERE document = ?", (number,)).fetchone()
-    return None if record is None else float(record[0])
-
-
 def _waiting(connection: sqlite3.Connection, number: int) -> Waiting:
     id_, title, digest = connection.execute(
         "SELECT id, title, digest FROM documents WHERE number = ?", (number,)
     ).fetchone()
     passages, encoder = _passages(connection, number, id_, title)
     contents = [passage.content for passage in passages]
-    return Waiting(id_, digest, encoder, _arrived(connection, number), contents)
+    return Waiting(id_, digest, encoder, arrived(connection, number), contents)
 
 
 def _stored(connection: sqlite3.Connection, id_: str) -> EncodedDocument | None:

@@ -20,6 +20,7 @@ from suwen.encoders.query import Encoder
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.who_encodes import Choice, choose_encoder, tier_at_once
 from suwen.hyde.fusion import fuse
+from suwen.index.address import Address
 from suwen.index.engine import (
     Backlog,
     Engine,
@@ -33,7 +34,7 @@ from suwen.index.engine import (
     all_ids,
 )
 from suwen.index.filters import Where
-from suwen.index.opening import Address, create_engine, index_exists, open_engine
+from suwen.index.opening import create_engine, index_exists, open_engine
 from suwen.retrieve.facets import look_over
 from suwen.retrieve.folding import is_question
 from suwen.retrieve.freshness import Freshness

@@ -14,6 +14,7 @@ from suwen.encoders.query import Encoder
 from suwen.encoders.space import DamagedPair
 from suwen.encoders.who_encodes import tier_at_once
 from suwen.errors import SuwenError
+from suwen.index.address import shown
 from suwen.index.engine import DamagedIndex
 from suwen.retrieve.retriever import Index
 from suwen.service.places import Kind
@@ -84,7 +85,7 @@ class Holder:
 
     def open(self) -> None:
         """Open the index, in whatever thread this is; a failure is kept, not raised."""
-        settings = self.settings
+        settings, told = self.settings, shown(self.settings.index)
         try:
             index = Index.open(
                 settings.index, pair=settings.pair, write=not settings.read_only, load=self.shared.load_pair
@@ -103,13 +104,13 @@ class Holder:
             return
         except OSError as problem:
             self.failure = DamagedIndex(
-                f"{settings.index} cannot be read ({problem}): run 'suwen verify {settings.index}', or restore a backup"
+                f"{told} cannot be read ({problem}): run 'suwen verify {told}', or restore a backup"
             )
         except SuwenError as problem:
             self.failure = problem
         except Exception as problem:
             log.exception("the index cannot be opened")
-            self.failure = SuwenError(f"{settings.index} cannot be opened ({type(problem).__name__}: {problem})")
+            self.failure = SuwenError(f"{told} cannot be opened ({type(problem).__name__}: {problem})")
         log.error("the index cannot be served: %s", self.failure)
         for stop in self.on_failure:
             stop()

@@ -121,7 +121,7 @@ class Imports:
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder
-        self.folder = holder.settings.index / "imports"
+        self.folder = holder.settings.spool
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
         self._at_work = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from suwen.errors import SuwenError
+from suwen.index.address import is_remote, name_of, shown
 
 PREFIX = "SUWEN_SERVE_"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -41,7 +43,7 @@ class ServeSettings(BaseModel):
     """How one index is served, and others beside it.
 
     Attributes:
-        index: The index folder; today's addresses (``/search`` and so on) mean this one.
+        index: The index, its folder or ``postgresql://…``; today's addresses (``/search`` and so on) mean this one.
         indexes: Further indexes by their names: ``/indexes/NAME/search`` and so on.
         aliases: Other names of indexes. ``default`` is the one that addresses without a name mean.
         folder: A folder of further indexes, each served by its folder's name. Here indexes are restored, and aliases
@@ -187,7 +189,15 @@ class ServeSettings(BaseModel):
     @cached_property
     def name(self) -> str:
         """The index's name, as requests may give it: that of its folder."""
-        return self.index.resolve().name
+        return name_of(self.index)
+
+    @property
+    def spool(self) -> Path:
+        """Where imports wait: in the index folder, or in the user's own for an index that is not a folder."""
+        if not is_remote(self.index):
+            return self.index / "imports"
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        return state / "suwen" / hashlib.sha256(shown(self.index).encode()).hexdigest()[:16] / "imports"
 
     @property
     def public(self) -> bool:
@@ -257,6 +267,7 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 
 def _with_paths(section: dict[str, Any], start: Path) -> dict[str, Any]:
     names = {name for name in ("index", "pair", "keys", "reviews", "folder") if isinstance(section.get(name), str)}
+    names -= {"index"} if is_remote(str(section.get("index"))) else set()
     return section | {name: start / section[name] for name in names}
 
 

@@ -1,0 +1,89 @@
+"""Metadata filters as SQL over the truth of a cluster index. What they may say is :mod:`suwen.index.filters`'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from suwen.index.cluster.stored import fields, number, rows_of
+from suwen.index.cluster.truth import Connection
+from suwen.index.engine import Rows
+from suwen.index.filters import (
+    AnyOf,
+    Either,
+    Every,
+    Filter,
+    Missing,
+    Not,
+    Where,
+    Within,
+    conditions,
+    read_where,
+    unknown_field,
+    wrong_kind,
+)
+
+_OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_OF_FIELD = "SELECT document FROM attributes WHERE key = %s"
+#: A text or what it spells, as a bound that is a number meets it.
+_VALUE = "coalesce(number, spelled)"
+#: A long text is found by its beginning, which is what the index holds.
+_SAME_TEXT = "left(text, 100) = ANY(%s) AND text = ANY(%s)"
+
+Compiled = tuple[str, list[Any]]
+
+
+def admitted(connection: Connection, where: Where) -> Rows:
+    """The live rows that a filter admits, ascending."""
+    found = read_where(where)
+    _check_fields(connection, found)
+    clause, given = _compiled(found)
+    return rows_of(connection.execute(f"SELECT row FROM passages WHERE {clause} ORDER BY row".encode(), given))
+
+
+def _check_fields(connection: Connection, found: Filter) -> None:
+    """Refuse a filter on a field that no document has, or with a bound of a kind that no value is of."""
+    query = "SELECT text, number FROM attributes WHERE key = %s"
+    for one in conditions(found):
+        example = None if "\0" in one.field else connection.execute(f"{query} LIMIT 1", (one.field,)).fetchone()
+        if example is None:
+            raise unknown_field(one.field, fields(connection))
+        for _, bound in one.bounds if isinstance(one, Within) else ():
+            kind = "text IS NOT NULL" if isinstance(bound, str) else f"{_VALUE} IS NOT NULL"
+            if connection.execute(f"{query} AND {kind} LIMIT 1".encode(), (one.field,)).fetchone() is None:
+                raise wrong_kind(one.field, bound, example[0] if example[0] is not None else float(example[1]))
+
+
+def _compiled(found: Filter) -> Compiled:
+    if isinstance(found, Not):
+        clause, given = _compiled(found.part)
+        return f"NOT ({clause})", given
+    if isinstance(found, Every | Either):
+        parts = [_compiled(part) for part in found.parts]
+        joint = " AND " if isinstance(found, Every) else " OR "
+        return joint.join(f"({clause})" for clause, _ in parts) or "true", [one for _, given in parts for one in given]
+    if isinstance(found, Missing):
+        return f"document NOT IN ({_OF_FIELD})", [found.field]
+    return _any_of(found) if isinstance(found, AnyOf) else _within(found)
+
+
+def _any_of(found: AnyOf) -> Compiled:
+    texts = [text for text in found.texts if "\0" not in text]
+    ways: list[Compiled] = [(_SAME_TEXT, [[text[:100] for text in texts], texts])] if texts else []
+    for column, wanted in (("number", found.numbers), ("spelled", found.spelled)):
+        if wanted:
+            # Unnested, so that a long list is hashed and not looked up in the index one by one.
+            listed = "{" + ",".join(repr(one) if type(one) is int else str(number(one)) for one in wanted) + "}"
+            ways.append((f"{column} IN (SELECT unnest(%s::numeric[]))", [listed]))
+    if not ways:
+        return "false", []
+    queries = [f"{_OF_FIELD} AND {clause}" for clause, _ in ways]
+    return f"document IN ({' UNION ALL '.join(queries)})", [one for _, given in ways for one in (found.field, *given)]
+
+
+def _within(found: Within) -> Compiled:
+    parts, given = [], []
+    for name, bound in found.bounds:
+        text = isinstance(bound, str)
+        parts.append(f"{'text' if text else _VALUE} {_OPERATORS[name]} %s")
+        given.append(bound.replace("\0", "") if isinstance(bound, str) else number(bound))
+    return f"document IN ({_OF_FIELD} AND {' AND '.join(parts)})", [found.field, *given]

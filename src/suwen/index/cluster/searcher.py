@@ -1,0 +1,130 @@
+"""What finds the nearest vectors for a cluster index: a protocol of its own, and pgvector inside the same PostgreSQL.
+
+A searcher is derived and disposable. It proposes rows; the truth decides which of them are there, and their scores. It
+is called inside the truth's transactions, so one that keeps its rows in another system needs more than this protocol:
+rows reserved and told of before a commit, deletions told of after it, and what a crash left swept on opening.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+import psycopg
+
+from suwen.index.cluster.stored import copy, rows_of
+from suwen.index.cluster.truth import Connection, Meta
+from suwen.index.engine import IndexProblem, Rows, Vectors
+
+#: Up to this many vectors every one is compared; past it the graph is searched. 10,000 of 512 take some 9 ms.
+EXACT_LIMIT = 10_000
+
+
+class Searcher(Protocol):
+    """Finds the nearest vectors among rows it was given."""
+
+    def table(self, generation: int) -> str:
+        """The table that holds a generation."""
+
+    def create(self, connection: Connection, meta: Meta, generation: int) -> None:
+        """Make room for a generation of rows."""
+
+    def insert(self, connection: Connection, generation: int, rows: Rows, vectors: Vectors) -> None:
+        """Take rows in. Never called twice for a row."""
+
+    def remove(self, connection: Connection, generation: int, rows: Rows) -> None:
+        """Forget rows; some may not be there."""
+
+    def ready(self, connection: Connection, meta: Meta) -> None:
+        """Called in a write transaction after rows came, with the state as it will be: time to make an index."""
+
+    def nearest(
+        self, connection: Connection, meta: Meta, query: Vectors, count: int, among: Rows | None, every: bool = False
+    ) -> Rows:
+        """About the ``count`` nearest rows, of ``among`` or of all; ``every`` one is compared where that is asked."""
+
+    def rows(self, connection: Connection, generation: int) -> Rows:
+        """Every row it holds, ascending."""
+
+    def drop(self, connection: Connection, generation: int) -> None:
+        """Forget a generation; it may not be there."""
+
+
+class PgVector:
+    """A table of fp16 vectors with an HNSW graph, in the truth's own transactions: it is never behind."""
+
+    def table(self, generation: int) -> str:
+        """See :class:`Searcher`."""
+        return f"near_{generation}"
+
+    def create(self, connection: Connection, meta: Meta, generation: int) -> None:
+        """See :class:`Searcher`."""
+        try:
+            # Another session may make it at the same moment; PostgreSQL then says so instead of passing over it.
+            (there,) = connection.execute("SELECT count(*) FROM pg_extension WHERE extname = 'vector'").fetchone() or (
+                0,
+            )
+            if not there:
+                connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
+        except psycopg.Error as problem:
+            said = " ".join(str(problem).split())
+            raise IndexProblem(
+                f"the database has no pgvector ({said}): install it on the server, then 'CREATE EXTENSION vector' as "
+                "an administrator"
+            ) from problem
+        columns = f"row bigint PRIMARY KEY, vector halfvec({meta.dimension}) NOT NULL"
+        connection.execute(f"CREATE TABLE {self.table(generation)}({columns})".encode())
+        connection.execute(f"ALTER TABLE {self.table(generation)} ALTER vector SET STORAGE EXTERNAL".encode())
+
+    def insert(self, connection: Connection, generation: int, rows: Rows, vectors: Vectors) -> None:
+        """See :class:`Searcher`."""
+        # The wire form of a halfvec: its dimension, two bytes that are not used, and the numbers, big end first.
+        head = np.array([vectors.shape[1], 0], dtype=">i2").tobytes()
+        sent = np.ascontiguousarray(vectors, dtype=">f2")
+        records = ((row, head + vector.tobytes()) for row, vector in zip(rows.tolist(), sent, strict=True))
+        copy(connection, self.table(generation), records, ("int8", "bytea"))
+
+    def remove(self, connection: Connection, generation: int, rows: Rows) -> None:
+        """See :class:`Searcher`."""
+        connection.execute(f"DELETE FROM {self.table(generation)} WHERE row = ANY(%s)".encode(), (rows.tolist(),))
+
+    def ready(self, connection: Connection, meta: Meta) -> None:
+        """See :class:`Searcher`."""
+        if meta.passages > EXACT_LIMIT:
+            name = self.table(meta.generation)
+            query = f"CREATE INDEX IF NOT EXISTS {name}_graph ON {name} USING hnsw (vector halfvec_ip_ops)"
+            connection.execute(query.encode())
+
+    def nearest(
+        self, connection: Connection, meta: Meta, query: Vectors, count: int, among: Rows | None, every: bool = False
+    ) -> Rows:
+        """See :class:`Searcher`."""
+        every = every or (meta.passages if among is None else len(among)) <= EXACT_LIMIT
+        if not every:
+            connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
+            connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(120, 2 * count))}".encode())
+        clause = "" if among is None else "WHERE row = ANY(%(among)s)"
+        # No index serves a sum.
+        order = f"(vector <#> %(query)s::halfvec({meta.dimension}))" + (" + 0" if every else "")
+        select = f"SELECT row FROM {self.table(meta.generation)} {clause} ORDER BY {order} LIMIT %(count)s"
+        given = {"query": _literal(query), "count": count, "among": None if among is None else among.tolist()}
+        return rows_of(connection.execute(select.encode(), given))
+
+    def rows(self, connection: Connection, generation: int) -> Rows:
+        """See :class:`Searcher`."""
+        found: Iterable[tuple[int]] = connection.execute(
+            f"SELECT row FROM {self.table(generation)} ORDER BY row".encode()
+        )
+        return rows_of(found)
+
+    def drop(self, connection: Connection, generation: int) -> None:
+        """See :class:`Searcher`."""
+        connection.execute(f"DROP TABLE IF EXISTS {self.table(generation)}".encode())
+
+
+def _literal(query: Vectors) -> str:
+    # Halves overflow past 65,504, and only the direction of a query matters for who is nearest.
+    largest = float(np.abs(query).max(initial=0.0))
+    scaled = query / largest if largest > 1 else query
+    return "[" + ",".join(f"{value:.6g}" for value in scaled.tolist()) + "]"

@@ -1,0 +1,149 @@
+"""One moment of a cluster index, and how it is searched: a searcher proposes, the truth decides. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from suwen.index.cluster import stored, words
+from suwen.index.cluster.filters_pg import admitted
+from suwen.index.cluster.searcher import Searcher
+from suwen.index.cluster.truth import Connection, Meta
+from suwen.index.engine import (
+    Alternatives,
+    DamagedIndex,
+    Progress,
+    Ranking,
+    Rows,
+    Scale,
+    Snapshot,
+    StoredDocument,
+    StoredPassage,
+    Vectors,
+)
+from suwen.index.filters import Where
+from suwen.index.vectors import among, best, products
+
+#: Hits beyond k whose true vectors are looked up, so that the order and the scores are those of exact search.
+_MARGIN = 32
+
+
+class ClusterSnapshot(Snapshot):
+    """One REPEATABLE READ transaction of the truth."""
+
+    def __init__(self, connection: Connection, meta: Meta, searcher: Searcher) -> None:
+        self._connection, self._meta, self._searcher = connection, meta, searcher
+
+    @property
+    def last_row(self) -> int:
+        return self._meta.last_row
+
+    @property
+    def encoders(self) -> list[str]:
+        return stored.encoders(self._connection)
+
+    def fields(self) -> list[str]:
+        return stored.fields(self._connection)
+
+    def dense(
+        self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
+    ) -> Ranking:
+        query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
+        allowed = admitted(self._connection, where) if where else None
+        parts = []
+        # Each encoder's apart where their scores are mapped, so that none crowd the others out.
+        for encoder in self.encoders if scales else [None]:
+            rows = self._nearest(query, k + _MARGIN, allowed, encoder)
+            scores = products(stored.vectors_of(self._connection, rows, self._meta.dimension), query)
+            scale = (scales or {}).get(encoder or "")
+            parts.append(Ranking(rows, scores if scale is None else scale.slope * scores + scale.offset))
+        if not parts:
+            return Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
+        scores = np.concatenate([part.scores for part in parts])
+        return best(np.concatenate([part.rows for part in parts]), self._rounded(scores), k)
+
+    def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
+        kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
+        for rows, found in stored.all_vectors(self._connection, self._meta.dimension):
+            for number, scores in enumerate(self._rounded(np.asarray(vectors, dtype=np.float32) @ found.T)):
+                old = kept[number]
+                kept[number] = best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
+            if progress:
+                progress(int(rows[-1]), self._meta.last_row)
+        return kept
+
+    def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
+        allowed = admitted(self._connection, where) if where else None
+        found = words.rank(self._connection, self._meta, text, also or {})
+        if allowed is not None:
+            seen = among(found.rows, allowed)
+            return Ranking(found.rows[seen][:k], found.scores[seen][:k], found.most)
+        asked = k + _MARGIN
+        while True:
+            alive = among(found.rows[:asked], self._alive(found.rows[:asked]))
+            if alive.sum() >= k or asked >= len(found.rows):
+                return Ranking(found.rows[:asked][alive][:k], found.scores[:asked][alive][:k], found.most)
+            asked *= 4
+
+    def vocabulary(self, terms: Sequence[str]) -> list[int]:
+        return words.frequencies(self._connection, self._meta, terms)
+
+    def terms(self, prefix: str) -> list[tuple[str, int]]:
+        return words.beginning(self._connection, self._meta, prefix)
+
+    def fetch(self, rows: Sequence[int]) -> list[StoredPassage]:
+        return stored.fetch(self._connection, rows)
+
+    def document(self, id_: str) -> StoredDocument | None:
+        return stored.document(self._connection, id_)
+
+    def count(self, encoder: str, most: int) -> int:
+        query = "SELECT count(*) FROM (SELECT 1 FROM passages WHERE encoder = %s LIMIT %s) AS found"
+        (found,) = self._connection.execute(query, (encoder, most)).fetchone() or (0,)
+        return int(found)
+
+    def sample(self, count: int, encoder: str | None = None) -> tuple[Rows, Vectors]:
+        clause, given = ("encoder = %(encoder)s", {"encoder": encoder}) if encoder is not None else ("true", {})
+        ends = f"SELECT coalesce(min(row), 0), coalesce(max(row), 0) FROM passages WHERE {clause}"
+        first, last = self._connection.execute(ends.encode(), given).fetchone() or (0, 0)
+        starts = np.unique(np.linspace(first, last, count).astype(np.int64)).tolist()
+        query = f"""SELECT DISTINCT row FROM unnest(%(starts)s::bigint[]) AS least, LATERAL (
+                      SELECT row FROM passages WHERE {clause} AND row >= least ORDER BY row LIMIT 1) AS step
+                    ORDER BY row"""
+        rows = stored.rows_of(self._connection.execute(query.encode(), given | {"starts": starts}))
+        return rows, stored.vectors_of(self._connection, rows, self._meta.dimension)
+
+    def _rounded(self, scores: Vectors) -> Vectors:
+        """Scores by which equal vectors tie, whatever stood beside them; ties go by row. Products may all be tiny."""
+        return np.round(scores, 6) if self._meta.similarity == "cosine" else scores
+
+    def _nearest(self, query: Vectors, count: int, allowed: Rows | None, encoder: str | None) -> Rows:
+        """The nearest rows that may be seen: more are asked for until enough of those proposed are there."""
+        if allowed is not None and encoder is not None:
+            allowed = self._alive(allowed, encoder)
+        if allowed is not None:
+            count = min(count, len(allowed))
+        else:
+            count = min(count, self._meta.passages) if encoder is None else self.count(encoder, count)
+        # Where the searcher's own way gives too little, every row is compared before it is said to lack some.
+        for every in (False, True) if count else ():
+            asked = count
+            while True:
+                found = self._searcher.nearest(self._connection, self._meta, query, asked, allowed, every)
+                alive = found[among(found, self._alive(found, encoder))]
+                if len(alive) >= count:
+                    return alive
+                if len(found) < asked:
+                    break
+                asked *= 4
+        if count:
+            raise DamagedIndex(
+                "the searcher lacks rows of the index: open it for writing, which brings the searcher up to date, or "
+                "run 'suwen rebuild'; neither needs an encoder"
+            )
+        return np.empty(0, np.int64)
+
+    def _alive(self, rows: Rows, encoder: str | None = None) -> Rows:
+        query = "SELECT row FROM passages WHERE row = ANY(%s) AND (%s::text IS NULL OR encoder = %s) ORDER BY row"
+        return stored.rows_of(self._connection.execute(query, (rows.tolist(), encoder, encoder)))

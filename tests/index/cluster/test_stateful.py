@@ -1,0 +1,47 @@
+"""The stateful test of the embedded engine, on the cluster engine and a real server."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+from naive import NaiveEngine
+from test_stateful import _PACE, DIMENSION, Against
+
+from postgres_server import new_address
+from suwen.index.cluster.engine import ClusterEngine
+
+
+class AgainstCluster(Against):
+    """The same rules; folders aside, an index is an index."""
+
+    @initialize(seed=st.integers(0, 2**16))
+    def create(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.address = new_address()
+        self.writer = ClusterEngine.create(self.address, space="sp-test", dimension=DIMENSION)
+        self.reader = ClusterEngine.open(self.address)
+        self.model = NaiveEngine("sp-test", DIMENSION)
+        self.turn = 0
+
+    @rule(order=st.booleans())
+    def reopen(self, order: bool) -> None:
+        if order:
+            self.reader.close()
+        self.writer.close()
+        self.writer = ClusterEngine.open(self.address, write=True)
+        if order:
+            self.reader = ClusterEngine.open(self.address)
+        assert not self.writer.healed
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            assert self.writer.verify() == []
+            self.reader.close()
+            self.writer.close()
+
+
+TestCluster = AgainstCluster.TestCase
+TestCluster.settings = settings(_PACE, max_examples=6)
+del Against, AgainstCluster
