@@ -16,7 +16,7 @@ from suwen.index.cluster import stored, upkeep, words
 from suwen.index.cluster.place import Place
 from suwen.index.cluster.schema import FORMAT, TRUTH
 from suwen.index.cluster.searcher import PgVector, Searcher
-from suwen.index.cluster.snapshot import ClusterSnapshot
+from suwen.index.cluster.snapshot import AdmittedRows, ClusterSnapshot
 from suwen.index.cluster.truth import Connection, Meta, Truth, exists, read_meta
 from suwen.index.engine import (
     Abilities,
@@ -51,7 +51,8 @@ class ClusterEngine(Engine):
         with self._truth.reading() as connection:
             meta = read_meta(connection)
         self.space, self.dimension, self.similarity = meta.space, meta.dimension, meta.similarity
-        self._counted: tuple[int, Stats] | None = None
+        self._admitted: AdmittedRows = {}
+        self._counted: tuple[tuple[int, int], Stats] | None = None
         self.healed = ""
 
     # -- opening and closing ------------------------------------------------------------------------------------
@@ -129,7 +130,7 @@ class ClusterEngine(Engine):
                     if not last:
                         continue
                     raise DamagedIndex(f"{self.address}: the searcher is gone: run 'suwen rebuild'") from problem
-                yield ClusterSnapshot(connection, meta, self._searcher)
+                yield ClusterSnapshot(connection, meta, self._searcher, self._admitted)
                 return
 
     def known(self, ids: Sequence[str]) -> dict[str, Known]:
@@ -159,8 +160,9 @@ class ClusterEngine(Engine):
     def stats(self) -> Stats:
         with self._truth.reading() as connection:
             meta = read_meta(connection)
-            if self._counted is None or self._counted[0] != meta.sequence:
-                self._counted = meta.sequence, _count(connection, meta)
+            moment = meta.epoch, meta.sequence
+            if self._counted is None or self._counted[0] != moment:
+                self._counted = moment, _count(connection, meta)
             return self._counted[1]
 
     # -- what others derive -------------------------------------------------------------------------------------

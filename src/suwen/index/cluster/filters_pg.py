@@ -24,8 +24,6 @@ from suwen.index.filters import (
 
 _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _OF_FIELD = "SELECT document FROM attributes WHERE key = %s"
-#: A text or what it spells, as a bound that is a number meets it.
-_VALUE = "coalesce(number, spelled)"
 #: A long text is found by its beginning, which is what the index holds.
 _SAME_TEXT = "left(text, 100) = ANY(%s) AND text = ANY(%s)"
 
@@ -48,7 +46,7 @@ def _check_fields(connection: Connection, found: Filter) -> None:
         if example is None:
             raise unknown_field(one.field, fields(connection))
         for _, bound in one.bounds if isinstance(one, Within) else ():
-            kind = "text IS NOT NULL" if isinstance(bound, str) else f"{_VALUE} IS NOT NULL"
+            kind = "text IS NOT NULL" if isinstance(bound, str) else "coalesce(number, spelled) IS NOT NULL"
             if connection.execute(f"{query} AND {kind} LIMIT 1".encode(), (one.field,)).fetchone() is None:
                 raise wrong_kind(one.field, bound, example[0] if example[0] is not None else float(example[1]))
 
@@ -81,9 +79,11 @@ def _any_of(found: AnyOf) -> Compiled:
 
 
 def _within(found: Within) -> Compiled:
-    parts, given = [], []
-    for name, bound in found.bounds:
-        text = isinstance(bound, str)
-        parts.append(f"{'text' if text else _VALUE} {_OPERATORS[name]} %s")
-        given.append(bound.replace("\0", "") if isinstance(bound, str) else number(bound))
-    return f"document IN ({_OF_FIELD} AND {' AND '.join(parts)})", [found.field, *given]
+    given = [bound.replace("\0", "") if isinstance(bound, str) else number(bound) for _, bound in found.bounds]
+    numeric = not any(isinstance(bound, str) for bound in given)
+    queries = []
+    # Each column by its own index; beside a bound that is text, only what a text spells can meet one that is a number.
+    for column in ("number", "spelled") if numeric else ("spelled",):
+        parts = [f"{'text' if isinstance(b, str) else column} {_OPERATORS[name]} %s" for name, b in found.bounds]
+        queries.append(f"{_OF_FIELD} AND {' AND '.join(parts)}")
+    return f"document IN ({' UNION ALL '.join(queries)})", [found.field, *given] * len(queries)

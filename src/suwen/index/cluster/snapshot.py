@@ -27,13 +27,18 @@ from suwen.index.vectors import among, best, products
 
 #: Hits beyond k whose true vectors are looked up, so that the order and the scores are those of exact search.
 _MARGIN = 32
+#: Filters whose rows are kept at hand.
+_REMEMBERED = 16
+
+#: The rows that filters admitted, by the moment (a new primary may count again, in another epoch) and the filter.
+AdmittedRows = dict[tuple[int, int, str], Rows]
 
 
 class ClusterSnapshot(Snapshot):
     """One REPEATABLE READ transaction of the truth."""
 
-    def __init__(self, connection: Connection, meta: Meta, searcher: Searcher) -> None:
-        self._connection, self._meta, self._searcher = connection, meta, searcher
+    def __init__(self, connection: Connection, meta: Meta, searcher: Searcher, known: AdmittedRows) -> None:
+        self._connection, self._meta, self._searcher, self._known = connection, meta, searcher, known
 
     @property
     def last_row(self) -> int:
@@ -50,7 +55,7 @@ class ClusterSnapshot(Snapshot):
         self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
     ) -> Ranking:
         query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
-        allowed = admitted(self._connection, where) if where else None
+        allowed = self._admitted(where) if where else None
         parts = []
         # Each encoder's apart where their scores are mapped, so that none crowd the others out.
         for encoder in self.encoders if scales else [None]:
@@ -74,7 +79,7 @@ class ClusterSnapshot(Snapshot):
         return kept
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
-        allowed = admitted(self._connection, where) if where else None
+        allowed = self._admitted(where) if where else None
         found = words.rank(self._connection, self._meta, text, also or {})
         if allowed is not None:
             seen = among(found.rows, allowed)
@@ -117,6 +122,17 @@ class ClusterSnapshot(Snapshot):
     def _rounded(self, scores: Vectors) -> Vectors:
         """Scores by which equal vectors tie, whatever stood beside them; ties go by row. Products may all be tiny."""
         return np.round(scores, 6) if self._meta.similarity == "cosine" else scores
+
+    def _admitted(self, where: Where) -> Rows:
+        """What a filter admits at this moment, remembered: a page asks both ways, and again with the next query."""
+        asked = self._meta.epoch, self._meta.sequence, repr(where)
+        rows = self._known.get(asked)
+        if rows is None:
+            rows = admitted(self._connection, where)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[asked] = rows
+        return rows
 
     def _nearest(self, query: Vectors, count: int, allowed: Rows | None, encoder: str | None) -> Rows:
         """The nearest rows that may be seen: more are asked for until enough of those proposed are there."""
