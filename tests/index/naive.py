@@ -166,7 +166,13 @@ class NaiveSnapshot(Snapshot):
         return self._best(scores, k)
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
-        return self._best(self.lexical_scores(text, where), k)
+        scores = self.lexical_scores(text, where)
+        for name in (name for names in (also or {}).values() for name in names):
+            # Found, and below what was typed: how far below is each engine's own.
+            worth = 0.1 if name.isascii() else 0.5
+            for key, score in self.lexical_scores(name, where).items():
+                scores[key] = max(scores.get(key, 0.0), worth * score)
+        return self._best(scores, k)
 
     def vocabulary(self, terms: Sequence[str]) -> list[int]:
         return [sum(term in bigrams(one.passage.content) for one in self._passages) for term in terms]
