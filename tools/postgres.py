@@ -179,8 +179,10 @@ def main(arguments: list[str] | None = None) -> None:
     except NoPostgres as problem:
         sys.exit(str(problem))
     print(server.address, flush=True)  # noqa: T201 (what the command is for)
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.pause()
+    # A handler that does nothing ends the pause, also where a shell has told its jobs to ignore Ctrl-C.
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: None)
+    signal.pause()
     server.close()
 
 
