@@ -47,7 +47,7 @@ bench: ## Say which speed and memory scripts there are
 	@echo "Run one with: $(BIN)/python benchmarks/NAME.py (after make test has set up $(VENV))"
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) .demo build dist
+	rm -rf $(VENV) .demo .postgres build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

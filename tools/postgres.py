@@ -149,9 +149,13 @@ class Server:
 
 
 def _children(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
-    return []
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name of a program may hold anything, so what follows it is counted from its end.
+            if int(status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]) == pid:
+                found.append(int(status.parent.name))
+    return found
 
 
 def _free_port() -> int:
@@ -175,8 +179,10 @@ def main(arguments: list[str] | None = None) -> None:
     except NoPostgres as problem:
         sys.exit(str(problem))
     print(server.address, flush=True)  # noqa: T201 (what the command is for)
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.pause()
+    # A handler that does nothing ends the pause, also where a shell has told its jobs to ignore Ctrl-C.
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: None)
+    signal.pause()
     server.close()
 
 

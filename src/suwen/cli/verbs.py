@@ -67,7 +67,7 @@ VERBS = {
         "rebuild",
         "Derive every search file again from the truth. Needs no encoder; searches go on meanwhile.",
     ),
-    "compact": Verb("maintaining", "compact", "Fold deleted passages away and give their space back."),
+    "compact": Verb("maintaining", "compact", "Give the space of deleted passages back."),
     "engine": Verb("engines", "engine_app", "Engines: move an index from one to another."),
     "backup": Verb(
         "maintaining",

@@ -57,10 +57,11 @@ def at_step(number: int, after: bool, strike: Callable[[], None], patch: pytest.
     def striking(method: Any) -> Any:
         def struck(*given: Any, **named: Any) -> Any:
             left[0] -= 1
-            if left[0] == 0 and not after:
+            now = left[0] == 0
+            if now and not after:
                 strike()
             answer = method(*given, **named)
-            if left[0] == 0 and after:
+            if now and after:
                 strike()
             return answer
 
