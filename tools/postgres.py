@@ -108,17 +108,14 @@ class Server:
     def start(self) -> None:
         """Start it, or start it again, and wait until it answers."""
         options = [f"-c{key}={value}" for key, value in (_SETTINGS | {"port": str(self.port)}).items()]
-        self.process = subprocess.Popen(
-            self._command("postgres", "-D", self._data, *options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        command = self._command("postgres", "-D", self._data, *options)
+        ready = self._command("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port))
         for _ in range(600):
-            if (
-                subprocess.run(self._command("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port))).returncode
-                == 0
-            ):
+            # After a kill it refuses to start until the last of its old processes is gone.
+            if self.process is None or self.process.poll() is not None:
+                self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            if subprocess.run(ready).returncode == 0:
                 return
-            if self.process.poll() is not None:
-                raise RuntimeError(f"PostgreSQL ended with code {self.process.returncode} as it was started")
             time.sleep(0.1)
         raise RuntimeError("PostgreSQL does not answer")
 
