@@ -84,7 +84,7 @@ def _next_steps(index: Path) -> None:
         f"{suwen} search {index} 半夜饿了肚子疼，吃两块饼干就好 --explain",
         f"{suwen} search {index} 头晕吃什么药 --where department=心内科 -k 3",
         f"{suwen} info {index}",
-        f"{suwen} index {own} FOLDER     (your own .txt, .md, .jsonl, .csv or .parquet files)",
+        f"{suwen} index {own} FOLDER     (your own .txt, .md, .pdf, .docx, .jsonl, .csv or .parquet files)",
         f"{suwen} --help",
     ):
         out.print(f"  {line}", soft_wrap=True)
