@@ -7,7 +7,7 @@ from suwen.corpora.text_documents import read_text_document, text_files
 
 
 def test_files_are_found_in_order_and_hidden_or_unknown_ones_are_not(tmp_path):
-    for name in ("b.txt", "a/z.md", "a-b.txt", "a/.hidden.md", ".git/c.txt", "d.pdf", "e.MARKDOWN"):
+    for name in ("b.txt", "a/z.md", "a-b.txt", "a/.hidden.md", ".git/c.txt", "d.xyz", "e.MARKDOWN"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x", encoding="utf-8")

@@ -59,7 +59,7 @@ ATTACKS: dict[str, tuple[str, bytes, int, str]] = {
     "640,000 filter values": ("/search", values(64, 10_000), 413, "too_large"),
     "lists that fit": ("/search", where(b"[" + b"[]," * 9_000 + b"1]"), 422, "invalid_request"),
     "unknown keys that fit": ("/search", keys(19_000), 422, "invalid_request"),
-    "filter values that fit": ("/search", values(2, 9_900), 422, "unknown_field"),
+    "filter values that fit": ("/search", values(2, 4_900), 422, "unknown_field"),
     "deep": ("/search", where(b"[" * 300_000 + b"]" * 300_000), 422, "invalid_json"),
     "a long number": ("/search", b'{"query": "a", "k": ' + b"1" * 900_000 + b"}", 422, "invalid_json"),
     "huge ignored fields": (

@@ -70,7 +70,7 @@ def test_an_engine_of_another_space_is_refused(tiered: Pair) -> None:
         Index(NaiveEngine("sp-other", tiered.space.dimension), tiered)
 
 
-@pytest.mark.parametrize("address", ["postgresql://host/base", "milvus://host"])
+@pytest.mark.parametrize("address", ["milvus://host", "redis://host/0"])
 def test_an_address_without_an_engine_is_refused(address: str) -> None:
     for call in (open_engine, index_exists, lambda given: create_engine(given, space="sp", dimension=4)):
         with pytest.raises(IndexProblem, match=f"no engine for {address.split(':')[0]}:// addresses"):

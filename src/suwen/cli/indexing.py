@@ -93,8 +93,8 @@ def index(
     notes = SourceNotes(skip_bad)
     fields = (sources, format, id_field, text_field, title_field, encoding)
     documents = _read(*fields, notes, ocr)
-    # A pipe can be read once, and scans are too much work to be read for their number alone.
-    once = ocr or any(source.is_fifo() for source in sources)
+    # A pipe can be read once. Scanned pages are kept when they have been read, and cost nothing a second time.
+    once = any(source.is_fifo() for source in sources)
     again = None if once else partial(_read, *fields, Unheard(skip_bad), ocr)
     with Index.open_or_create(index, pair=pair) as opened:
         ready = _ready(opened, vectors, ids, space)

@@ -47,6 +47,11 @@ VERBS = {
         "Explain an index or a pair: what it holds, which space it is in, who encoded it.",
     ),
     "recall": Verb("searching", "recall", "Measure the index's recall against exact search, on its own vectors."),
+    "synonyms": Verb(
+        "searching",
+        "synonyms",
+        "Give an index names of its own: one group a line, separated by commas. Searches read it at once.",
+    ),
     "serve": Verb(
         "serving",
         "serve",

@@ -146,6 +146,7 @@ class RemoteIndex(AbstractContextManager["RemoteIndex"]):
             told["evidence"],
             told["timings"],
             tuple(told["notes"]),
+            also_searched=tuple(told.get("also_searched", ())),
         )
 
     def search_all(
@@ -188,6 +189,8 @@ def _hit(told: dict[str, Any]) -> Hit:
     for mark in marks:
         mark["terms"] = tuple((start, end) for start, end in mark.get("terms", ()))
     fields["highlights"] = tuple(Highlight(**mark) for mark in marks)
+    fields["same"] = tuple(told.get("same", ()))
+    fields["title_terms"] = tuple((start, end) for start, end in told.get("title_terms", ()))
     if (why := told.get("explanation")) is not None:
         legs = {name: Leg(**_made(Leg, why[name])) if why[name] else None for name in ("dense", "lexical")}
         fields["explanation"] = Explanation(**{**_made(Explanation, why), **legs})

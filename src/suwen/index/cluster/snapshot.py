@@ -71,8 +71,9 @@ class ClusterSnapshot(Snapshot):
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
         for rows, found in stored.all_vectors(self._connection, self._meta.dimension):
-            for number, scores in enumerate(self._rounded(np.asarray(vectors, dtype=np.float32) @ found.T)):
-                old = kept[number]
+            for number, vector in enumerate(np.asarray(vectors, dtype=np.float32)):
+                # As a search computes them: of sums of large products the last digits depend on the way they are added.
+                scores, old = self._rounded(products(found, vector)), kept[number]
                 kept[number] = best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
             if progress:
                 progress(int(rows[-1]), self._meta.last_row)
