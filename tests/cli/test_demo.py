@@ -99,7 +99,7 @@ def test_index_makes_do_without_the_base_and_says_how_to_do_better(
     assert "searched at once" in said and "pip install 'suwen[train]'" in said
     assert "SUWEN_BASE naming org/base" in said
     assert json.loads(light("info", tmp_path / "index", "--json"))["encoded by"] == ["static: 10 passages"]
-    found = json.loads(light("search", tmp_path / "index", "肾结石", "--explain", "--json"))
+    found = json.loads(light("search", tmp_path / "index", "肾结石", "--mode", "lexical", "--explain", "--json"))
     assert found["hits"][0]["explanation"]["encoder"] == "static"
     monkeypatch.setenv("SUWEN_PAIR", str(shipped_pair))
     monkeypatch.setenv("SUWEN_BASE", str(base_folder))
