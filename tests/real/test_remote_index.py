@@ -32,10 +32,12 @@ def test_it_answers_as_the_index_itself_does(server: LiveServer) -> None:
             {},
             {"mode": "lexical", "highlights": True, "explain": True},
             {"where": {"year": {"lt": 2010}}},
+            {"sort": "-year", "facets": ["year"], "fold": False, "synonyms": False},
         ):
             there, own = remote.search("布洛芬退烧", 5, **options), here.search("布洛芬退烧", 5, **options)
             assert there.hits == own.hits, options
             assert (there.mode, there.tier, there.relevant) == (own.mode, own.tier, own.relevant)
+            assert (there.facets, there.also_searched) == (own.facets, own.also_searched)
         assert list(remote.ids()) == list(here.ids())
         assert list(remote.ids("note-3", 2)) == list(here.ids("note-3", 2))
         assert remote.stats() == here.stats()

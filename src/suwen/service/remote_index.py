@@ -13,7 +13,7 @@ from suwen.corpora.records import Document, Passage
 from suwen.index.engine import Backlog, Stats, StoredDocument, StoredPassage
 from suwen.index.filters import Where
 from suwen.retrieve.ingest import Duplicates, IngestProgress, IngestReport
-from suwen.retrieve.results import Explanation, Highlight, Hit, Leg, Results
+from suwen.retrieve.results import Explanation, Facet, FacetValue, Highlight, Hit, Leg, Results
 from suwen.service.adding_client import add_documents
 from suwen.service.service_client import Client, ServerAway, ServerError, delete_documents, patiently
 
@@ -129,14 +129,19 @@ class RemoteIndex(AbstractContextManager["RemoteIndex"]):
         instruction: str | None = None,
         where: Where | None = None,
         offset: int = 0,
+        sort: str | None = None,
+        facets: Sequence[str] = (),
         per_document: bool = False,
         highlights: bool = False,
         explain: bool = False,
+        synonyms: bool = True,
+        fold: bool = True,
     ) -> Results:
         """Find the passages that answer a query; see :meth:`suwen.Index.search`."""
         body = {"query": query, "k": k, "mode": mode, "tier": tier, "instruction": instruction, "where": where}
         more = {"offset": offset, "per_document": per_document, "highlights": highlights, "explain": explain}
-        told = self._post("/search", body | more)
+        wanted = {"sort": sort, "facets": list(facets), "synonyms": synonyms, "all": not fold}
+        told = self._post("/search", body | more | wanted)
         return Results(
             told["query"],
             tuple(map(_hit, told["hits"])),
@@ -146,7 +151,8 @@ class RemoteIndex(AbstractContextManager["RemoteIndex"]):
             told["evidence"],
             told["timings"],
             tuple(told["notes"]),
-            also_searched=tuple(told.get("also_searched", ())),
+            {field: _facet(one) for field, one in told.get("facets", {}).items()},
+            tuple(told.get("also_searched", ())),
         )
 
     def search_all(
@@ -181,6 +187,10 @@ def _passage(told: dict[str, Any], document: dict[str, Any]) -> StoredPassage:
     passage = Passage(document["id"], ordinal, told["text"], told["start"], told["end"], document["title"])
     # Rows are the server's own.
     return StoredPassage(-1, passage, document["metadata"], told["encoder"])
+
+
+def _facet(told: dict[str, Any]) -> Facet:
+    return Facet(tuple(FacetValue(**_made(FacetValue, one)) for one in told["values"]), told["more"], told["missing"])
 
 
 def _hit(told: dict[str, Any]) -> Hit:
