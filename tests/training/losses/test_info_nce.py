@@ -55,6 +55,23 @@ def test_it_is_the_formula_with_duplicates_left_out_by_text(batch, temperature) 
     assert found == pytest.approx(oracle(queries, documents, positives, temperature, masked), rel=1e-9, abs=1e-12)
 
 
+@given(batches(), st.sampled_from([0.02, 1.0]), st.sampled_from([0.5, 3.0]))
+def test_other_right_documents_are_asked_for_against_the_negatives_alone(batch, temperature, weight) -> None:
+    queries, documents, positives, texts = batch
+    q, d, p, t = tensors(queries, documents, positives, texts)
+    asked = []
+    for row, positive in enumerate(positives):
+        same = [column for column in range(len(documents)) if texts[column] == texts[positive]]
+        others = [column for column in same if column != positive]
+        # Each of them by itself: a batch of one query whose positive it is.
+        each = [oracle(queries[row : row + 1], documents, [c], temperature, [np.isin(range(len(documents)), same)])
+                for c in others]  # fmt: skip
+        asked.append(np.mean(each) if each else 0.0)
+    mask = text_mask(t, p)
+    found = InfoNCE(temperature, others=weight)(q, d, p, mask) - InfoNCE(temperature)(q, d, p, mask)
+    assert found.item() == pytest.approx(weight * np.mean(asked), rel=1e-6, abs=1e-9)
+
+
 def test_a_mask_by_text_is_not_a_mask_by_similarity() -> None:
     random = np.random.default_rng(3)
     q, d = tensors(units(random, 2, 8), units(random, 4, 8))

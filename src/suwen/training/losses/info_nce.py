@@ -29,8 +29,12 @@ class InfoNCE:
     The similarity is the cosine **if the caller normalised the vectors**: nothing is normalised here. Vectors of
     half precision, under autocast too, are scored in fp32: at tau 0.02 a bf16 cosine is off by 0.2 in the exponent.
 
+    Where a query has several right documents in the batch, ``others`` asks for each of those too, against the same
+    negatives; their mean has this weight beside the positive's own.
+
     Args:
         temperature: tau. A tensor that requires a gradient makes it learnable (CARE, appendix C.1.1).
+        others: the weight of the other columns of :math:`M_i`; 0 leaves them out, as CARE does.
 
     Example:
         >>> import torch
@@ -46,6 +50,7 @@ class InfoNCE:
     """
 
     temperature: float | Tensor = 0.02
+    others: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse a temperature that is not above 0."""
@@ -69,11 +74,12 @@ class InfoNCE:
         """
         _check(queries, documents, positives, same_text)
         logits = similarities(queries, documents) / self.temperature
-        if same_text is not None:
-            masked = same_text.to(torch.bool).scatter(1, positives[:, None], False)
-            # After the temperature: a learnable one would get the gradient 0 x -inf.
-            logits = logits.masked_fill(masked, float("-inf"))
-        return functional.cross_entropy(logits, positives)
+        if same_text is None:
+            return functional.cross_entropy(logits, positives)
+        masked = same_text.to(torch.bool).scatter(1, positives[:, None], False)
+        # After the temperature: a learnable one would get the gradient 0 x -inf.
+        loss = functional.cross_entropy(logits.masked_fill(masked, float("-inf")), positives)
+        return loss + self.others * _others(logits, positives, masked) if self.others else loss
 
     def reverse(
         self,
@@ -103,6 +109,14 @@ class InfoNCE:
         rows = torch.arange(len(queries), device=queries.device)[own or slice(None)]
         among_queries = None if same_text is None else same_text[rows][:, positives]
         return self(documents[positives[rows]], queries, rows, among_queries)
+
+
+def _others(logits: Tensor, positives: Tensor, right: Tensor) -> Tensor:
+    """The mean over the queries of the mean loss of their other right documents, against the negatives alone."""
+    every = right.scatter(1, positives[:, None], True)
+    negatives = logits.masked_fill(every, torch.finfo(logits.dtype).min).logsumexp(dim=1, keepdim=True)
+    each = functional.softplus(negatives - logits).masked_fill(~right, 0.0)
+    return (each.sum(dim=1) / right.sum(dim=1).clamp_min(1)).mean()
 
 
 def similarities(queries: Tensor, documents: Tensor) -> Tensor:

@@ -49,6 +49,7 @@ class DocumentStage(TrainingStage):
     start: Annotated[Name | None, Needs("decoder")] = later(
         None, "the document stage whose adapter it goes on with; null = a fresh one"
     )
+    others: float = later(0.0, "weight of a query's other right documents in the batch, beside its row's own", ge=0)
     similarity: Literal["cosine", "dot"] = later(
         "cosine", "how vectors are compared; by dot they keep their lengths, in training and in the space"
     )
@@ -67,6 +68,7 @@ class DocumentStage(TrainingStage):
             dimensions=self.dimensions,
             backward_weight=self.backward_weight,
             normalise=self.similarity == "cosine",
+            others=self.others,
         )
         document.model.train()
         train_pairs(context, self, folder, table, queries, documents, [(document.trained, 1.0)], losses)

@@ -36,6 +36,7 @@ class PairLosses:
         distil: Weight of the KL divergence towards the teacher's scores of the same candidates.
         keep_alignment: Weight of the Stage-I loss, where an alignment is given.
         normalise: Whether vectors cut to a nested width get length one again.
+        others: Weight of a query's other right documents that happen to be in the batch.
     """
 
     temperature: float = 0.02
@@ -45,6 +46,7 @@ class PairLosses:
     distil: float = 0.0
     keep_alignment: float = 0.0
     normalise: bool = True
+    others: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,8 @@ class PairTask(ModuleTask):
             ids = gather(torch.from_numpy(ids).to(device)).cpu().numpy()
         positives = torch.arange(len(queries), device=device) + rank * len(documents)
         same = to_device(right_columns(self.table, batch.queries, ids), device)
-        nce = InfoNCE(self._log_temperature.exp() if self.losses.learn_temperature else self.losses.temperature)
+        temperature = self._log_temperature.exp() if self.losses.learn_temperature else self.losses.temperature
+        nce = InfoNCE(temperature, self.losses.others)
         total = self._nested(nce, queries, every, positives, same)
         if self.losses.backward_weight:
             total = total + self.losses.backward_weight * self._backward(nce, queries, every, positives, same)
