@@ -114,6 +114,13 @@ def test_a_wrong_key_is_said_before_anything_runs(tmp_path: Path, stages: Stages
     assert stages.done == []
 
 
+def test_seeds_that_would_all_be_the_same_are_refused(tmp_path: Path, stages: Stages, sets: list[str]) -> None:
+    fixed = [f"stages.{name}.training.seed=0" for name in ("document", "align-static", "retromae", "align", "joint")]
+    with pytest.raises(SweepError, match="one and the same"):
+        sweep(write_recipe(tmp_path), tmp_path / "runs", [Job(None, 0), Job(None, 1)], sets=[*sets, *fixed])
+    assert stages.done == []
+
+
 def outcomes_of(values: dict[str | None, list[float]]) -> list[Outcome]:
     return [
         Outcome(Job(variant, seed), {"consult": value, "mean": value / 2})

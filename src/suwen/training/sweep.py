@@ -216,7 +216,12 @@ def sweep(
     """
     for job in jobs:
         # A wrong key is said before hours of training, not after.
-        load_recipe(path, sets, job.variant)
+        recipe = load_recipe(path, sets, job.variant)
+        if job.seed and all(one.how_trained.seed is not None for one in recipe.stages if one.how_trained is not None):
+            raise SweepError(
+                "every stage that trains names a seed of its own, so runs of several seeds would be one and the same: "
+                "take `seed` out of their `training`, or ask for --seeds 1"
+            )
     run = partial(_run, path, root, sets, side, device)
     outcomes: list[Outcome] = []
     if workers <= 1:
