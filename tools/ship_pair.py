@@ -34,16 +34,9 @@ from suwen.corpora.collection import Collection
 from suwen.corpora.sample_collection import sample_passages, sample_path
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
+from suwen.encoders.pair_files import verify_files
 from suwen.encoders.probe import LEAST_COSINE, row_cosines, verify_probe
-from suwen.encoders.space import (
-    AdapterDocument,
-    DamagedPair,
-    Manifest,
-    load_manifest,
-    manifest_path,
-    save_manifest,
-    verify_files,
-)
+from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, load_manifest, manifest_path, save_manifest
 from suwen.encoders.vector_folder import encode_to_folder
 from suwen.errors import SuwenError
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.encoders import space as module
+from suwen.encoders.pair_files import sha256_of, sha256_of_files, verify_files
+from suwen.encoders.prompts import InstructionRefused, Prompts
 from suwen.encoders.space import (
     DamagedPair,
-    InstructionRefused,
     Manifest,
     ManifestError,
-    Prompts,
     Space,
     SpaceMismatch,
     Tier,
@@ -22,9 +22,6 @@ from suwen.encoders.space import (
     load_manifest,
     save_manifest,
     schema_text,
-    sha256_of,
-    sha256_of_files,
-    verify_files,
 )
 from suwen.errors import SuwenError
 

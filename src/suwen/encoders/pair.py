@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from suwen.encoders.blend import BlendedEncoder
+from suwen.encoders.pair_files import verify_files
 from suwen.encoders.query import Encoder, EncoderError, OnnxEncoder
-from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path, verify_files
+from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path
 from suwen.encoders.static import StaticEncoder
 
 __all__ = ["Encoder", "Pair", "default_pair_path"]

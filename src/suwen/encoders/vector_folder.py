@@ -18,8 +18,8 @@ import numpy as np
 
 from suwen.durable import replacing, write_json
 from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
+from suwen.encoders.pair_files import sha256_of
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import sha256_of
 from suwen.errors import SuwenError
 
 FORMAT = 1

@@ -80,10 +80,11 @@ def encode_documents(pair: Pair, encoder: Encoder, texts: Sequence[str]) -> Vect
 
 def described(pair: Pair) -> str:
     """The document encoder of a pair's space in words, whether it can run here or not."""
-    side = pair.manifest.document
+    side, meeting = pair.manifest.document, pair.space.halfway
+    said = f"the tier {side.tier}" if isinstance(side, TierDocument) else str(side.kind)
     if isinstance(side, AdapterDocument):
-        return f"{side.base} with the pair's adapter"
-    return f"the tier {side.tier}" if isinstance(side, TierDocument) else side.kind
+        said = f"{side.base} with the pair's adapter"
+    return said if meeting is None else f"{said}, half-way to the tier {meeting.tier} (share {meeting.share:g})"
 
 
 def choose_encoder(

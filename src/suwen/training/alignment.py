@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Form
 from suwen.training.loop.batches import Ints, Lazy
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training

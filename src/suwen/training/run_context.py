@@ -17,8 +17,8 @@ from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
 from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import load_base
+from suwen.encoders.pair_files import sha256_of, sha256_of_files
 from suwen.encoders.side import load_model
-from suwen.encoders.space import sha256_of, sha256_of_files
 from suwen.training.development_measure import Measured, load_measures
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from suwen.encoders.prompts import Prompts
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side, no_progress_bar, write_transformer
-from suwen.encoders.space import Prompts
 from suwen.encoders.static import unit
 from suwen.errors import SuwenError
 from suwen.training.students.static_student import StaticStudent
