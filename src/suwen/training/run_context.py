@@ -20,6 +20,7 @@ from suwen.encoders.base_model import load_base
 from suwen.encoders.pair_files import sha256_of, sha256_of_files
 from suwen.encoders.side import load_model
 from suwen.training.development_measure import Measured, load_measures
+from suwen.training.loop.best_kept import Watch
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise
 from suwen.training.recipe.key_groups import Training
@@ -120,8 +121,10 @@ class RunContext:
         training = stage.how_trained
         return self.seed if training is None or training.seed is None else training.seed
 
-    def optimise(self, task: Any, folder: RunFolder, training: Training, *, per_epoch: int) -> None:
-        """Train a task as the settings say."""
+    def optimise(
+        self, task: Any, folder: RunFolder, training: Training, *, per_epoch: int, watch: Watch | None = None
+    ) -> None:
+        """Train a task as the settings say; with a watch, it ends with the weights that were best there."""
         steps = training.steps
         if training.epochs is not None:
             steps = max(1, round(training.epochs * per_epoch))
@@ -140,6 +143,7 @@ class RunContext:
             log_every=training.log_every,
             progress=None if self.progress is None else partial(self.progress, folder.path.name),
             stop=self.stop,
+            watch=watch,
         )
 
     @property

@@ -120,6 +120,28 @@ class Training(Optimisation):
         return self.steps
 
 
+class EarlyStop(KeyGroup):
+    """Looks at questions that were set aside while a stage trains, and keeps the weights that were best there."""
+
+    every: int = Field(default=250, ge=1, description="steps between two looks")
+    patience: int | None = Field(
+        default=None, ge=1, description="looks without a gain that end the stage; null = it goes on, and keeps the best"
+    )
+
+
+class ComeHalfway(KeyGroup):
+    """Documents that come half-way to a tier: a share of its own vector of the text is added to theirs."""
+
+    tier: str = Field(description="the tier")
+    share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="of the tier's vector; null = as is best for questions set aside, without loss to the document "
+        "encoder's own queries",
+    )
+
+
 class Rows(KeyGroup):
     """Which training rows a stage sees, and how often."""
 

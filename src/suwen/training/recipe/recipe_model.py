@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from suwen.training.recipe.key_groups import Faithful, KeyGroup, Name, Prompts
+from suwen.training.recipe.key_groups import Faithful, KeyGroup, Name, Prompts, later
 from suwen.training.recipe.stage_base import STAGES, Gift, Stage
 
 
@@ -110,6 +110,12 @@ class Data(KeyGroup):
     texts: str = Field(default="${DATA}/texts.jsonl.gz", description="unlabelled texts with their kinds")
     held_out: str | None = Field(default="${DATA}/held-out.jsonl.gz", description="texts that training must not hit")
     measure: str | None = Field(default=None, description="a suite file (.toml) of the development measures")
+    set_aside: float = later(
+        0.0,
+        "share of the questions that no stage trains on, to choose by; the same ones everywhere",
+        ge=0,
+        le=0.5,
+    )
     expected: dict[Literal["rows", "pairs", "texts", "query_tokens", "document_tokens", "text_tokens"], float] = Field(
         default_factory=dict, description="how much there will be: an estimate goes by it where files are not there yet"
     )

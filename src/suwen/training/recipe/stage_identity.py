@@ -37,6 +37,8 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
         "after": {key: digest(identity(recipe, other, seed)) for key, other in _after(recipe, stage)},
         "data": data_hashes(recipe, stage),
     }
+    if recipe.data.set_aside and (stage.how_trained is not None or "vectors" in stage.gives):
+        depends["set_aside"] = recipe.data.set_aside
     if stage.how_trained is not None:
         depends["seed"] = seed if stage.how_trained.seed is None else stage.how_trained.seed
     if blend := getattr(stage, "blend", None):
