@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 from suwen.bench.dense_systems import PairSystem
+from suwen.corpora.records import Document
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.halfway import Meeting, come_halfway, set_halfway, stand_alone
 from suwen.encoders.pair import Pair, default_pair_path
-from suwen.encoders.probe import MET, ProbeFailed, read_probe, read_stored_probe, row_cosines, verify_probe
+from suwen.encoders.probe import MET, ProbeFailed, probe_texts, read_probe, read_stored_probe, row_cosines, verify_probe
 from suwen.encoders.side import ModelError
-from suwen.encoders.space import Manifest, ManifestError, load_manifest, save_manifest
+from suwen.encoders.space import Manifest, ManifestError, SpaceMismatch, load_manifest, save_manifest
 from suwen.encoders.static import unit
 from suwen.encoders.vector_folder import encode_to_folder
 from suwen.encoders.who_encodes import described, load_document_encoder
+from suwen.retrieve.retriever import Index
 
 SHARE = 0.4
 
@@ -152,8 +154,8 @@ def test_the_probe_has_the_document_encoders_own_vectors_and_those_that_are_stor
 ) -> None:
     texts, own = read_probe(met)
     assert np.array_equal(own, read_probe(adapter_pair)[1])
-    assert row_cosines(read_stored_probe(met)[1], encoder.encode(texts)).min() > 0.9999
-    assert np.array_equal(read_stored_probe(adapter_pair)[1], read_probe(adapter_pair)[1])
+    assert row_cosines(read_stored_probe(met, encoder.space)[1], encoder.encode(texts)).min() > 0.9999
+    assert np.array_equal(read_stored_probe(met, encoder.space.alone)[1], read_probe(adapter_pair)[1])
     assert verify_probe(encoder, met) > 0.999
 
 
@@ -216,6 +218,33 @@ def test_both_sides_by_the_document_encoder_alone_stay_measurable(
         assert np.allclose(system.encode(texts, None, "document"), encoder.encode(texts), atol=1e-6)
     assert both.contract(None, "document") == tier.contract(None, "document") != before.contract(None, "document")
     assert [system.name for system in (both, alone)] == ["pair:tiny#document", "pair:tiny#document-alone"]
+
+
+def test_an_index_from_before_is_searched_and_added_to_where_it_is(
+    met: Path, adapter_pair: Path, base_folder: Path, tmp_path: Path
+) -> None:
+    """A release may let the documents of the same encoders come half-way: what is there stays searchable."""
+    notes = [Document(str(number), text) for number, text in enumerate(probe_texts()[:12])]
+    with Index.create(tmp_path / "index", pair=adapter_pair) as index:
+        index.add(notes, encoder=load_document_encoder(index.pair, base=str(base_folder)))
+    old, new = Pair.load(adapter_pair), Pair.load(met)
+    with Index.open(tmp_path / "index", pair=met, write=True) as index:
+        assert index.pair.space.id == old.space.id != new.space.id
+        found = index.search(probe_texts()[0], mode="dense")
+        again = load_document_encoder(index.pair, base=str(base_folder))
+        assert again.space.id == old.space.id and again.meeting is None
+        index.add([Document("new", "血压高要少吃盐")], encoder=again)
+    with Index.open(tmp_path / "index", pair=adapter_pair) as index:
+        before = index.search(probe_texts()[0], mode="dense")
+    assert [hit.document_id for hit in found[:3]] == [hit.document_id for hit in before if hit.document_id != "new"][:3]
+
+
+def test_an_index_of_the_new_space_is_refused_by_the_old_pair_with_the_command_that_helps(
+    met: Path, adapter_pair: Path, tmp_path: Path
+) -> None:
+    Index.create(tmp_path / "index", pair=met).close()
+    with pytest.raises(SpaceMismatch, match="suwen index NEW-FOLDER SOURCES"):
+        Index.open(tmp_path / "index", pair=adapter_pair)
 
 
 def test_people_are_told(met: Path) -> None:

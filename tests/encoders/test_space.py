@@ -249,7 +249,7 @@ def test_one_hash_of_several_files_depends_on_names_and_contents_only(tmp_path):
 def test_a_mismatch_names_both_spaces_and_the_fix():
     error = SpaceMismatch("sp-1", "sp-2", needed_name="care-zh", got_name="m3e")
     assert isinstance(error, SuwenError) and (error.needed, error.got) == ("sp-1", "sp-2")
-    for part in ("sp-1 (care-zh)", "sp-2 (m3e)", "--pair", "build the index again"):
+    for part in ("sp-1 (care-zh)", "sp-2 (m3e)", "--pair", "suwen index NEW-FOLDER SOURCES"):
         assert part in str(error)
 
 

@@ -157,6 +157,12 @@ class DocumentEncoder(Encoder):
     @property
     def alone(self) -> DocumentEncoder:
         """The document encoder by itself, in a space of its own where its documents come half-way to a tier."""
+        return self.of_space(self.space.alone.id)
+
+    def of_space(self, space: str) -> DocumentEncoder:
+        """The document encoder by itself, if its space is the one named; else this one."""
+        if self.meeting is None or space != self.space.alone.id:
+            return self
         other = copy(self)
         other.space, other.meeting = self.space.alone, None
         return other

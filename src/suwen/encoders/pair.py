@@ -67,6 +67,17 @@ class Pair:
         """The space every encoder of this pair lives in."""
         return self.manifest.space
 
+    def of_space(self, space: str) -> Pair:
+        """The same encoders in the document encoder's space by itself, if that is the one named; else this pair.
+
+        What was indexed before documents came half-way to a tier is in that space, and stays there.
+        """
+        if self.space.halfway is None or space != self.space.alone.id:
+            return self
+        from suwen.encoders.halfway import stand_alone
+
+        return Pair(self.path, stand_alone(self.manifest), verify=self._verify)
+
     @property
     def tiers(self) -> list[str]:
         """The names of the query encoders, as the manifest lists them."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from suwen.durable import replacing, write_json
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import DamagedPair, SpaceMismatch, load_manifest
+from suwen.encoders.space import DamagedPair, Space, SpaceMismatch, load_manifest
 from suwen.errors import SuwenError
 
 #: Another file format or precision of the same weights stays above this; other weights do not.
@@ -84,13 +84,13 @@ def read_probe(folder: Path) -> tuple[list[str], Vectors]:
     return _read(folder, "probe.npy")
 
 
-def read_stored_probe(folder: Path) -> tuple[list[str], Vectors]:
-    """The texts of a pair's probe and the vectors they are stored with: come half-way to a tier where documents do.
+def read_stored_probe(folder: Path, space: Space) -> tuple[list[str], Vectors]:
+    """The texts of a pair's probe and the vectors they have in a space: come half-way to a tier where documents do.
 
     Raises:
         DamagedPair: The folder has no such probe that can be read.
     """
-    return _read(folder, "probe.npy" if load_manifest(folder).space.halfway is None else MET)
+    return _read(folder, "probe.npy" if space.halfway is None else MET)
 
 
 def _read(folder: Path, vectors: str) -> tuple[list[str], Vectors]:
@@ -124,7 +124,9 @@ def verify_probe(encoder: Encoder, folder: Path) -> float:
     own = encoder.alone.encode_documents(texts)  # type: ignore[attr-defined]
     least = _check(own, stored, encoder.name, whose)
     try:
-        return min(least, _check(meeting.begin(texts)(own), read_stored_probe(folder)[1], encoder.name, whose))
+        return min(
+            least, _check(meeting.begin(texts)(own), read_stored_probe(folder, pair.space)[1], encoder.name, whose)
+        )
     except ProbeFailed as problem:
         raise ProbeFailed(
             f"the document encoder is right, but its vectors do not come half-way as they did when {pair.name} was "

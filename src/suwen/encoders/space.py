@@ -51,7 +51,7 @@ class SpaceMismatch(SuwenError):
         super().__init__(
             f"the index is in space {_called(needed, needed_name)} but the encoder belongs to "
             f"{_called(got, got_name)}: their vectors cannot be compared. Use the pair of the index's space (--pair or "
-            f"SUWEN_PAIR), or build the index again with this pair."
+            f"SUWEN_PAIR), or encode its documents again with this one: `suwen index NEW-FOLDER SOURCES`."
         )
 
 

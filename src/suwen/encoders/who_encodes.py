@@ -181,7 +181,7 @@ def load_document_encoder(
     probed = (pair.path / "probe.json").is_file()
     # The probe of the pair itself is tried below, once.
     itself = probed and path.resolve() == pair.path.resolve()
-    encoder = DocumentEncoder.load(path, dtype=dtype, base=base, check=not itself)
+    encoder = DocumentEncoder.load(path, dtype=dtype, base=base, check=not itself).of_space(pair.space.id)
     if encoder.space.id != pair.space.id:
         raise SpaceMismatch(pair.space.id, encoder.space.id, needed_name=pair.name, got_name=encoder.name)
     if probed:

@@ -284,12 +284,12 @@ def _probe(index: Index) -> dict[str, Any]:
 
 
 def _probe_texts(index: Index) -> list[str]:
-    return read_stored_probe(index.pair.path)[0] if _has_probe(index) else []
+    return read_stored_probe(index.pair.path, index.pair.space)[0] if _has_probe(index) else []
 
 
 def _probe_vectors(index: Index) -> Vectors:
     none = np.empty((0, index.pair.space.dimension), dtype=np.float32)
-    return read_stored_probe(index.pair.path)[1] if _has_probe(index) else none
+    return read_stored_probe(index.pair.path, index.pair.space)[1] if _has_probe(index) else none
 
 
 def _has_probe(index: Index) -> bool:

@@ -26,6 +26,7 @@ from suwen.training.loop.training_loop import optimise
 from suwen.training.recipe.key_groups import Training
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage
+from suwen.training.students.shrunk_layers import shrink_decoder
 from suwen.training.students.student_models import (
     build_student,
     first_layers,
@@ -46,6 +47,8 @@ from suwen.training.tasks.row_tables import (
 
 #: The file of rows in the model folder of a stage that writes them.
 ROWS = "rows.jsonl.gz"
+#: Texts whose states say which axes of a document encoder's layers a student keeps.
+_LOOKED_AT = 512
 #: Called with the stage's name, the steps done and in all (0 where the clock decides), and the curves' last values.
 StageProgress = Callable[[str, int, int, Mapping[str, float]], None]
 
@@ -262,19 +265,26 @@ class RunContext:
             return prune_layers(load_model(source, device=self.device)[0], shape.layers)
         if shape.start == "layers-of-document":
             return with_projection(first_layers(self._decoder(), shape.layers), self.recipe.dimension, start="cut")
+        common: dict[str, Any] = {
+            "layers": shape.layers,
+            "width": shape.width or 0,
+            "heads": shape.heads,
+            "intermediate": shape.intermediate,
+            "dimension": self.recipe.dimension,
+            "max_length": max(shape.max_length, shape.document_length or 0),
+        }
+        if shape.start == "shrunk-document":
+            seen, pooling = self.texts(_LOOKED_AT).texts, shape.pooling or "mean"
+            shrunk = shrink_decoder(self._decoder(), self.tokenizer(), seen, pooling=pooling, seed=self.seed, **common)
+            return shrunk.to(self.device)
         made = build_student(
             self.tokenizer(),
             kind=shape.kind,
-            layers=shape.layers,
-            width=shape.width or 0,
-            heads=shape.heads,
-            intermediate=shape.intermediate,
-            dimension=self.recipe.dimension,
-            max_length=max(shape.max_length, shape.document_length or 0),
             pooling=shape.pooling or "cls",
             dropout=shape.dropout,
             projection=shape.projection,
             seed=self.seed,
+            **common,
         )
         if shape.table_of is not None:
             learnt = load_model(self.model_of(self._source_stage(shape.table_of, name)), device="cpu")[0]

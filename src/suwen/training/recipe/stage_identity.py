@@ -108,8 +108,8 @@ def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
         depends["table_of"] = digests([one for one in earlier if one.student_trained == student.table_of])
     if student.pruned_from is not None:
         depends["pruned"] = digests([one for one in earlier if one.student_trained == student.pruned_from])
-    elif student.start == "layers-of-document":
+    elif student.start in ("layers-of-document", "shrunk-document"):
         depends["layers_of"] = digests([one for one in earlier if "teacher" in one.gives])
-    else:
+    if student.pruned_from is None and student.start != "layers-of-document":
         depends |= vocabulary_identity(recipe)
     return depends
