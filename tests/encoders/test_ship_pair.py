@@ -252,7 +252,7 @@ def test_blends_of_the_command_line(ship_pair: ModuleType) -> None:
 def test_documents_come_half_way_and_go_on_doing_so(
     run, exported_pair: Path, base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = run(SHORT + "\n{{ pair.halfway }}", tiers="l2,static", halfway="static:0.3")
+    out = run(SHORT + "\n{{ pair.halfway }}", halfway="static:0.3")
     shipped, plain = load_manifest(out), load_manifest(exported_pair)
     assert shipped.space.alone == plain.space != shipped.space
     assert "0.3 of `static`" in (out / "README.md").read_text(encoding="utf-8")
@@ -262,12 +262,12 @@ def test_documents_come_half_way_and_go_on_doing_so(
     assert row_cosines(stored, encoder.encode(texts)).min() > 0.9999
     # Shipped once more.
     moved = out.rename(tmp_path / "moved")
-    again = run(pair=moved, tiers="l2,static", blend=["l2=static:0.9"])
-    assert load_manifest(again).space == shipped.space, "of the tier that is not blended"
-    assert load_manifest(run(pair=moved, tiers="l2,static", halfway="l2:0.2")).space.halfway.tier == "l2"
+    assert load_manifest(run(pair=moved)).space == shipped.space
+    other = load_manifest(run(pair=moved, halfway="static:0.2")).space
+    assert other.halfway.share == 0.2 and other.alone == plain.space
     for asked in ("static", "static:much"):
         with pytest.raises(SystemExit):
-            run(tiers="static", halfway=asked)
+            run(halfway=asked)
         assert "--halfway TIER:SHARE" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="no tier 'l6'"):
-        run(tiers="static", halfway="l6:0.3")
+        run(halfway="l6:0.3")

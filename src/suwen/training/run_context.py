@@ -15,10 +15,11 @@ import torch
 
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
-from suwen.encoders.adapter import apply_adapter
+from suwen.encoders.adapter import apply_adapter, load_adapted
 from suwen.encoders.base_model import load_base
 from suwen.encoders.pair_files import sha256_of, sha256_of_files
 from suwen.encoders.side import load_model
+from suwen.encoders.space import load_manifest
 from suwen.training.development_measure import Measured, load_measures
 from suwen.training.loop.best_kept import Watch
 from suwen.training.loop.run_folder import RunFolder
@@ -294,6 +295,10 @@ class RunContext:
     def _decoder(self) -> Any:
         """The document encoder as it was frozen (or trained), with its prompts, for a student of its first layers."""
         stage = self.recipe.decoder_stage
+        if stage is None:  # taken from a pair, space and all
+            taken = next(one for one in self.recipe.giving("space") if getattr(one, "pair", None))
+            folder = self.model_of(taken.name)
+            return load_adapted(folder, load_manifest(folder), taken.base, device=self.device, dtype="fp32")
         model = load_base(stage.base, device=self.device, dtype="fp32", max_length=stage.max_length)
         frozen = [one.name for one in self.recipe.giving("space") if one.encoder_from == stage.name]
         adapters = [self.folder_of(name) / "model" / "adapter" for name in (*frozen, stage.name)]

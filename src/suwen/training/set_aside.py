@@ -93,7 +93,7 @@ class SetAside:
         queries, source = _drawn(table, which(table.queries, share))
         if not len(queries):
             raise DataError(
-                f"data.set_aside: {share:g} leaves no source with {_LEAST} questions: set a larger share aside"
+                f"data.set_aside: {share:g} leaves no question with an answer in document form: set more aside"
             )
         words = [table.right[query] for query in queries]
         documents = _bank(table, np.unique(np.concatenate(words)))
@@ -127,17 +127,16 @@ class SetAside:
 
 def _drawn(table: PairTable, aside: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Some questions of each source, once each, whose answers are in document form."""
-    queries, numbers = [], []
+    found: dict[int, npt.NDArray[np.int64]] = {}
     for number, (_, rows) in enumerate(sorted(table.sources.items())):
         firsts = rows.positives.ids[rows.positives.offsets[:-1]]
         bare = np.fromiter((table.document_instructions[one] is None for one in firsts), bool, len(firsts))
-        found = np.unique(rows.queries[aside[rows.queries] & bare])
-        if len(found) < _LEAST:
-            continue
-        chosen = np.random.default_rng((number, 19)).permutation(found)[:_QUESTIONS]
-        queries.append(chosen.astype(np.int64))
-        numbers.append(np.full(len(chosen), number))
-    return (np.concatenate(queries), np.concatenate(numbers)) if queries else (np.empty(0, int), np.empty(0, int))
+        own = np.unique(rows.queries[aside[rows.queries] & bare]).astype(np.int64)
+        found[number] = np.random.default_rng((number, 19)).permutation(own)[:_QUESTIONS]
+    # Small sources count where there are no others.
+    enough = [number for number, own in found.items() if len(own) >= _LEAST] or list(found)
+    numbers = [np.full(len(found[number]), number) for number in enough]
+    return np.concatenate([found[number] for number in enough]), np.concatenate(numbers)
 
 
 def _bank(table: PairTable, words: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
