@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from suwen.encoders.static import unit
 from suwen.encoders.vector_folder import encode_to_folder
 from suwen.encoders.who_encodes import described, load_document_encoder
 from suwen.retrieve.retriever import Index
+from suwen.service.document_worker import Worker
+from suwen.service.worker_api import _probe
 
 SHARE = 0.4
 
@@ -144,6 +148,8 @@ def test_shards_in_several_processes_come_half_way_too(encoder: DocumentEncoder,
     stored = np.load(out / "vectors.npy").astype(np.float32)
     assert row_cosines(stored, encoder.encode(list(models.TEXTS))).min() > 0.9999
     assert json.loads((out / "vectors.json").read_text(encoding="utf-8"))["space"] == encoder.space.id
+    alone = np.load(encode_to_folder(texts, encoder.alone, tmp_path / "alone", workers=2) / "vectors.npy")
+    assert row_cosines(alone.astype(np.float32), encoder.alone.encode(list(models.TEXTS))).min() > 0.9999
 
 
 # -- the probe ------------------------------------------------------------------------------------------------------
@@ -249,3 +255,25 @@ def test_an_index_of_the_new_space_is_refused_by_the_old_pair_with_the_command_t
 
 def test_people_are_told(met: Path) -> None:
     assert described(Pair.load(met)).endswith("half-way to the tier l2 (share 0.4)")
+
+
+def test_a_worker_is_held_to_what_the_index_stores(
+    met: Path, adapter_pair: Path, encoder: DocumentEncoder, tmp_path: Path
+) -> None:
+    """The probe that a server gives is of documents as its index has them: come half-way, or from before they did."""
+    for name, built_with, own in (("new", met, encoder.space.id), ("old", adapter_pair, encoder.space.alone.id)):
+        Index.create(tmp_path / name, pair=built_with).close()
+        with Index.open(tmp_path / name, pair=met) as index:
+            asked = _probe(index)
+            assert asked["space"] == own
+
+            class Server:
+                def get(self, path: str, asked: Any = asked) -> Any:
+                    return asked
+
+            worker = Worker(Server(), encoder)  # type: ignore[arg-type]
+            worker.check()
+            assert worker._encoder.space.id == own
+            wrong = asked | {"vectors": base64.b64encode(np.zeros((len(asked["texts"]), 24), "<f4")).decode()}
+            with pytest.raises(ProbeFailed):
+                Worker(type("Other", (), {"get": lambda self, path, wrong=wrong: wrong})(), encoder).check()
