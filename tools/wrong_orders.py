@@ -12,7 +12,6 @@ that is held out is among prompts or documents. Needs the ``train`` extra and, f
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import logging
 import random
@@ -25,7 +24,7 @@ import numpy as np
 
 from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import read_training_rows
-from suwen.durable import replacing
+from suwen.durable import replacing_text
 from suwen.encoders.cores import cores
 from suwen.encoders.pair import Pair
 from suwen.encoders.who_encodes import load_document_encoder
@@ -107,7 +106,7 @@ def main() -> None:
         own = np.concatenate(list(pool.map(lambda text: tier.encode_queries([text]), texts)))
     wrong = wrong_by(taught, own, documents)
     kept = chosen(prompts, wrong, asked.keep)
-    with replacing(asked.out) as raw, gzip.open(raw, "wt", encoding="utf-8") as stream:
+    with replacing_text(asked.out) as stream:
         stream.writelines(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in kept)
     log.info("kept %d of them; the mean of all is %.3f wrong", len(kept), float(wrong.mean()))
 
