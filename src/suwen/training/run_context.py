@@ -296,7 +296,7 @@ class RunContext:
         """The document encoder as it was frozen (or trained), with its prompts, for a student of its first layers."""
         stage = self.recipe.decoder_stage
         if stage is None:  # taken from a pair, space and all
-            taken = next(one for one in self.recipe.giving("space") if getattr(one, "pair", None))
+            taken: Any = next(one for one in self.recipe.giving("space") if getattr(one, "pair", None))
             folder = self.model_of(taken.name)
             return load_adapted(folder, load_manifest(folder), taken.base, device=self.device, dtype="fp32")
         model = load_base(stage.base, device=self.device, dtype="fp32", max_length=stage.max_length)
