@@ -132,7 +132,8 @@ def instructed_pair(light_pair: Path, tmp_path_factory: pytest.TempPathFactory) 
     """``light_pair`` with a query prompt that has a place for an instruction."""
     import shutil
 
-    from suwen.encoders.space import Manifest, Prompts, Space, load_manifest, save_manifest
+    from suwen.encoders.prompts import Prompts
+    from suwen.encoders.space import Manifest, Space, load_manifest, save_manifest
 
     out = tmp_path_factory.mktemp("instructed") / "pair"
     shutil.copytree(light_pair, out)
@@ -163,7 +164,8 @@ def adapter_pair(
 
     from suwen.encoders.adapter import read_factors
     from suwen.encoders.base_model import load_base
-    from suwen.encoders.space import ElsewhereDocument, Manifest, Prompts, load_manifest, save_manifest
+    from suwen.encoders.prompts import Prompts
+    from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
     from suwen.training.ship.exporting import export
     from suwen.training.ship.freezing import freeze
 

@@ -30,7 +30,8 @@ import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch.nn import functional
 
-from suwen.encoders.space import Manifest, Space, Tier, TierDocument, save_manifest, sha256_of, sha256_of_files
+from suwen.encoders.pair_files import sha256_of, sha256_of_files
+from suwen.encoders.space import Manifest, Space, Tier, TierDocument, save_manifest
 from suwen.text.fold import fold
 from suwen.text.segment import words
 

@@ -4,8 +4,9 @@ Chooses the tiers, holds the document encoder on its base to the pair's probe, h
 collection (``sample/``, so that the demo shows its documents with no download), writes the model card and checks every
 hash and size. The folder takes its place whole or not at all. Encoding the sample with a base of 0.5B parameters takes
 about ten minutes on two CPU cores; ``--vectors FOLDER`` keeps the vectors, so that an interrupted run goes on, and
-``--only-vectors`` stops there: so a GPU machine makes them in seconds, without the packages that search needs.
-``--blend l6=static:0.5`` gives a tier of a pair that is exported already a blend, or another one.
+``--only-vectors`` stops there: a GPU machine makes them in seconds, without the packages that search needs.
+``--blend l6=static:0.5`` gives a tier of a pair that is exported already a blend, or another one, and ``--halfway
+l6:0.3`` lets its documents come half-way to a tier, which makes another space; without it they go on as they did.
 
 The card is a Markdown file with places such as ``{{ training.seed }}``, filled from the numbers file: JSON objects,
 where a list of objects becomes a table. ``pair.*`` is filled from the pair itself. Needs the ``train`` extra. Example::
@@ -33,17 +34,11 @@ from pydantic import ValidationError
 from suwen.corpora.collection import Collection
 from suwen.corpora.sample_collection import sample_passages, sample_path
 from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.halfway import set_halfway, stand_alone
 from suwen.encoders.pair import Pair
+from suwen.encoders.pair_files import verify_files
 from suwen.encoders.probe import LEAST_COSINE, row_cosines, verify_probe
-from suwen.encoders.space import (
-    AdapterDocument,
-    DamagedPair,
-    Manifest,
-    load_manifest,
-    manifest_path,
-    save_manifest,
-    verify_files,
-)
+from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, load_manifest, manifest_path, save_manifest
 from suwen.encoders.vector_folder import encode_to_folder
 from suwen.errors import SuwenError
 
@@ -76,6 +71,7 @@ def ship(
     device: str | None = None,
     vectors: Path | None = None,
     blends: Mapping[str, Mapping[str, float]] | None = None,
+    met: tuple[str, float] | None = None,
 ) -> Path:
     """Write the folder that ships.
 
@@ -89,15 +85,20 @@ def ship(
         device: Where the document encoder runs.
         vectors: A folder to keep the sample's vectors in; what is there already is not encoded again.
         blends: Tiers that get another blend than the pair gives them.
+        met: The tier that documents come half-way to, and its share; as in the pair by default.
 
     Raises:
         ShipError: The pair, the card or the sizes will not do.
         ProbeFailed: The base is not the one the adapter was trained on.
     """
     root = manifest_path(source).parent
-    manifest = chosen(load_manifest(root), tiers, blends)
+    read = load_manifest(root)
+    met = met or ((read.space.halfway.tier, read.space.halfway.share) if read.space.halfway else None)
+    manifest = chosen(stand_alone(read), tiers, blends)
     with published(out) as stage:
         copy(root, stage, manifest)
+        if met is not None:
+            manifest = set_halfway(stage, *met)
         check_sizes(stage)
         fill(card, {**numbers, "pair": facts(stage, manifest)})  # what is missing is better known before the encoding
         made = encode_sample(Pair.load(stage), base, vectors or stage / ".vectors", device)
@@ -159,6 +160,12 @@ def read_blends(asked: Sequence[str]) -> dict[str, dict[str, float]]:
         return {tier: {name: float(share) for name, share in (it.split(":") for it in found)} for tier, found in parts}
     except ValueError as error:
         raise ShipError(f"--blend {' '.join(asked)} cannot be read: write it as in --blend l6=static:0.5") from error
+
+
+def halfway(asked: str) -> tuple[str, float]:
+    """A tier and its share as the command line gives them: ``TIER:SHARE``."""
+    tier, share = asked.split(":")
+    return tier, float(share)
 
 
 def copy(root: Path, stage: Path, manifest: Manifest) -> None:
@@ -278,6 +285,7 @@ def facts(stage: Path, manifest: Manifest) -> dict[str, Any]:
         "max_length": str(space.max_length),
         "query_prompt": f"`{space.prompts.query}`" if space.prompts.query else "none",
         "document_prompt": f"`{space.prompts.document}`" if space.prompts.document else "none",
+        "halfway": f"{space.halfway.share:g} of `{space.halfway.tier}`" if space.halfway else "none",
         "base": document.base,
         "base_sha256": space.base.sha256,
         "adapter_rank": str(adapter["rank"]),
@@ -357,6 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--numbers", type=Path, help="JSON to fill the card's places with")
     parser.add_argument("--tiers", default="l6,static", help="the tiers to ship [l6,static]")
     parser.add_argument("--blend", action="append", default=[], help="a tier's blend, e.g. l6=static:0.5; repeatable")
+    parser.add_argument("--halfway", type=halfway, metavar="TIER:SHARE", help="e.g. l6:0.3 [as in the pair]")
     parser.add_argument("--out", type=Path, default=Path("src/suwen/models/default"), help="the folder to replace")
     parser.add_argument("--vectors", type=Path, help="a folder to keep the sample's vectors in")
     parser.add_argument("--only-vectors", action="store_true", help="make --vectors and stop")
@@ -364,6 +373,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     if (asked.only_vectors and asked.vectors is None) or not (asked.only_vectors or asked.card):
         parser.error("--only-vectors needs --vectors" if asked.only_vectors else "--card is needed")
+    if asked.only_vectors and asked.halfway:
+        parser.error("--only-vectors takes the pair as it is: say `halfway` in its recipe's export stage")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     try:
         _run(asked)
@@ -372,8 +383,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(asked: argparse.Namespace) -> None:
-    tiers = [name.strip() for name in asked.tiers.split(",") if name.strip()]
-    blends = read_blends(asked.blend)
+    tiers, blends = [name.strip() for name in asked.tiers.split(",") if name.strip()], read_blends(asked.blend)
     if asked.only_vectors:
         pair = Pair(asked.pair, chosen(load_manifest(asked.pair), tiers, blends))  # the default tier cuts the passages
         log.info("%s is ready", encode_sample(pair, asked.base, asked.vectors, asked.device))
@@ -381,7 +391,8 @@ def _run(asked: argparse.Namespace) -> None:
     # Numbers are kept as they are written: 42.10 stays 42.10.
     numbers = json.loads(asked.numbers.read_text(encoding="utf-8"), parse_float=str) if asked.numbers else {}
     card = asked.card.read_text(encoding="utf-8")
-    ship(asked.pair, asked.base, card, numbers, tiers, asked.out, asked.device, asked.vectors, blends)
+    options = (tiers, asked.out, asked.device, asked.vectors, blends, asked.halfway)
+    ship(asked.pair, asked.base, card, numbers, *options)
     log.info("%s is ready", asked.out)
 
 

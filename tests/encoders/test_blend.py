@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from suwen.encoders.blend import BlendedEncoder, made_of
 from suwen.encoders.pair import Pair
-from suwen.encoders.space import DamagedPair, Manifest, load_manifest, save_manifest, verify_files
+from suwen.encoders.pair_files import verify_files
+from suwen.encoders.space import DamagedPair, Manifest, load_manifest, save_manifest
 
 STRANGE = ["", " ", "\0", "😀👩‍⚕️", "\ud83d", "NaN", "高" * 5000, "\n\t\r"]
 FORMS = ("encode_queries", "encode_documents")

@@ -10,7 +10,8 @@ import pytest
 
 from suwen.corpora.sample_collection import sample_passages
 from suwen.encoders.pair import Pair, default_pair_path
-from suwen.encoders.space import AdapterDocument, sha256_of_files, verify_files
+from suwen.encoders.pair_files import sha256_of_files, verify_files
+from suwen.encoders.space import AdapterDocument
 from suwen.encoders.static import unit
 from suwen.encoders.who_encodes import choose_encoder
 from suwen.retrieve.sample import FOLDER, stored_vectors

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.pair_files import sha256_of
 from suwen.encoders.query import EncoderError
-from suwen.encoders.space import DamagedPair, ManifestError, sha256_of
+from suwen.encoders.space import DamagedPair, ManifestError
 
 
 def test_the_argument_comes_before_the_environment(light_pair, tmp_path, monkeypatch):

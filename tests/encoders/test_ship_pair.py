@@ -13,6 +13,7 @@ import pytest
 from suwen.corpora.sample_collection import sample_passages
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
+from suwen.encoders.probe import row_cosines
 from suwen.encoders.space import Manifest, load_manifest, save_manifest
 
 CARD = Path(__file__).parents[2] / "tools" / "default_pair_card.md"
@@ -52,12 +53,14 @@ def run(ship_pair: ModuleType, exported_pair: Path, base_folder: Path, tmp_path:
         base: Path = base_folder,
         tiers: str = "static",
         blend=(),
+        halfway=None,
         **json_,
     ):
         (tmp_path / "card.md").write_text(card, encoding="utf-8")
         (tmp_path / "numbers.json").write_text(json.dumps(json_), encoding="utf-8")
         asked = [pair, "--base", base, "--card", tmp_path / "card.md", "--numbers", tmp_path / "numbers.json"]
         asked += [part for one in blend for part in ("--blend", one)]
+        asked += ["--halfway", halfway] if halfway else []
         ship_pair.main([*map(str, asked), "--tiers", tiers, "--out", str(tmp_path / "out"), "--device", "cpu"])
         return tmp_path / "out"
 
@@ -244,3 +247,27 @@ def test_blends_of_the_command_line(ship_pair: ModuleType) -> None:
     found = ship_pair.read_blends(["l6=static:0.4,l3:0.1", "l3-b=static:0.5"])
     assert found == {"l6": {"static": 0.4, "l3": 0.1}, "l3-b": {"static": 0.5}}
     assert ship_pair.read_blends([]) == {}
+
+
+def test_documents_come_half_way_and_go_on_doing_so(
+    run, exported_pair: Path, base_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = run(SHORT + "\n{{ pair.halfway }}", halfway="static:0.3")
+    shipped, plain = load_manifest(out), load_manifest(exported_pair)
+    assert shipped.space.alone == plain.space != shipped.space
+    assert "0.3 of `static`" in (out / "README.md").read_text(encoding="utf-8")
+    encoder = DocumentEncoder.load(out, base=base_folder, device="cpu")
+    texts = [passage.content for passage in sample_passages(Pair.load(out).count_tokens)][:8]
+    stored = np.load(out / "sample" / "vectors.npy").astype(np.float32)[:8]
+    assert row_cosines(stored, encoder.encode(texts)).min() > 0.9999
+    # Shipped once more.
+    moved = out.rename(tmp_path / "moved")
+    assert load_manifest(run(pair=moved)).space == shipped.space
+    other = load_manifest(run(pair=moved, halfway="static:0.2")).space
+    assert other.halfway.share == 0.2 and other.alone == plain.space
+    for asked in ("static", "static:much"):
+        with pytest.raises(SystemExit):
+            run(halfway=asked)
+        assert "--halfway TIER:SHARE" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="no tier 'l6'"):
+        run(halfway="l6:0.3")

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suwen.encoders import space as module
+from suwen.encoders.pair_files import sha256_of, sha256_of_files, verify_files
+from suwen.encoders.prompts import InstructionRefused, Prompts
 from suwen.encoders.space import (
     DamagedPair,
-    InstructionRefused,
     Manifest,
     ManifestError,
-    Prompts,
     Space,
     SpaceMismatch,
     Tier,
@@ -22,9 +22,6 @@ from suwen.encoders.space import (
     load_manifest,
     save_manifest,
     schema_text,
-    sha256_of,
-    sha256_of_files,
-    verify_files,
 )
 from suwen.errors import SuwenError
 
@@ -252,7 +249,7 @@ def test_one_hash_of_several_files_depends_on_names_and_contents_only(tmp_path):
 def test_a_mismatch_names_both_spaces_and_the_fix():
     error = SpaceMismatch("sp-1", "sp-2", needed_name="care-zh", got_name="m3e")
     assert isinstance(error, SuwenError) and (error.needed, error.got) == ("sp-1", "sp-2")
-    for part in ("sp-1 (care-zh)", "sp-2 (m3e)", "--pair", "build the index again"):
+    for part in ("sp-1 (care-zh)", "sp-2 (m3e)", "--pair", "suwen index NEW-FOLDER SOURCES"):
         assert part in str(error)
 
 

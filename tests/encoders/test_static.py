@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from suwen.encoders.prompts import Prompts
 from suwen.encoders.query import EncoderError
-from suwen.encoders.space import DamagedPair, Prompts, Tier
+from suwen.encoders.space import DamagedPair, Tier
 from suwen.encoders.static import StaticEncoder, unit
 
 WORDS = {"[UNK]": 0, "fever": 1, "cough": 2, "query": 3}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from suwen.encoders.document import DocumentEncoder
-from suwen.encoders.space import sha256_of
+from suwen.encoders.pair_files import sha256_of
 from suwen.encoders.vector_folder import VectorsError, encode_share, encode_to_folder
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from suwen.encoders.pair_files import sha256_of
 from suwen.encoders.query import Encoder
-from suwen.encoders.space import Base, Manifest, Space, Tier, TierDocument, save_manifest, sha256_of
+from suwen.encoders.space import Base, Manifest, Space, Tier, TierDocument, save_manifest
 
 #: (id, title, text, metadata): hand-written, each about one thing.
 NOTES = (

@@ -14,7 +14,7 @@ from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate.mine import search_index
 from suwen.encoders.pair import Pair
-from suwen.encoders.space import InstructionRefused
+from suwen.encoders.prompts import InstructionRefused
 from suwen.retrieve.retriever import Index
 
 OWN = "找意思相近的话"

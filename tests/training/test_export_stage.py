@@ -17,10 +17,14 @@ from recipes_on_the_spot import raw_recipe, write_recipe
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
 from suwen.encoders.space import Manifest, load_manifest, save_manifest
+from suwen.encoders.static import unit
 from suwen.training.development_measure import measure
+from suwen.training.recipe.key_groups import ComeHalfway
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.tiny_data import write_tiny_data
 from suwen.training.run_context import RunContext
+from suwen.training.set_aside import SetAside
+from suwen.training.ship.halfway_share import best_of, scores_of
 from suwen.training.stages.export import ExportStage
 from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
@@ -79,3 +83,53 @@ def test_without_a_blend_nothing_is_blended_or_measured(run: RunContext) -> None
     own, other = (plain.encoder(tier).encode_queries(["胃痛反酸"]) for tier in ("l2", "static"))
     mean = 0.75 * own + 0.25 * other
     assert np.allclose(blended.encoder("l2").encode_queries(["胃痛反酸"]), mean / np.linalg.norm(mean), atol=1e-5)
+
+
+# -- documents that come half-way -----------------------------------------------------------------------------------
+
+
+def test_documents_come_half_way_as_the_stage_says(run: RunContext, base_folder: Path, models) -> None:
+    stage = run.recipe.stage("export")
+    asked = ComeHalfway(tier="l2", share=0.3)
+    metrics = run.run(stage.model_copy(update={"name": "met", "halfway": asked, "precision": "int8"}))
+    assert metrics["halfway.share"] == 0.3
+    pair, frozen = Pair.load(run.model_of("met")), load_manifest(run.model_of("freeze"))
+    assert pair.space.halfway is not None and pair.space.id != frozen.space.id == pair.space.alone.id
+    encoder = DocumentEncoder.load(pair.path, base=base_folder, device="cpu")
+    texts = list(models.TEXTS)
+    mixed = encoder.alone.encode(texts) + 0.3 * pair.encoder("l2").encode_documents(texts)
+    assert np.allclose(encoder.encode(texts), mixed / np.linalg.norm(mixed, axis=1, keepdims=True), atol=1e-5)
+
+
+def test_a_share_is_scored_over_documents_that_have_come_so_far() -> None:
+    """The tier is off in directions of its own, the same for a question and for its answer."""
+    rng, count = np.random.default_rng(0), 120
+    given, off = (unit(rng.standard_normal((count, 24)).astype(np.float32)) for _ in range(2))
+    aside = SetAside(
+        [""] * count, given, [""] * count, given, [np.array([n]) for n in range(count)], np.zeros(count, np.int64)
+    )
+    theirs = unit(given + 1.8 * off)
+    by_tier, by_document = scores_of(aside, theirs, theirs)
+    assert by_tier[0.0] == pytest.approx(aside.score(theirs)) and by_tier[0.3] > by_tier[0.0] + 5
+    assert by_document[0.0] == pytest.approx(100) and by_document[0.3] > 99
+    assert best_of(by_tier, by_document) >= 0.3
+    assert best_of(by_tier, {share: 100.0 - 10 * share for share in by_document}) == 0.0, "what costs it is left"
+
+
+def test_a_share_that_is_left_open_is_chosen_on_questions_set_aside(
+    run: RunContext, monkeypatch: pytest.MonkeyPatch, models
+) -> None:
+    pair, texts = Pair.load(run.model_of("export")), list(models.TEXTS)
+    given = unit(np.random.default_rng(0).standard_normal((len(texts), 24)).astype(np.float32))
+    right = [np.array([number]) for number in range(len(texts))]
+    aside = SetAside(texts, given, texts, given, right, np.zeros(len(texts), np.int64))
+    monkeypatch.setattr(SetAside, "read", lambda context, vectors: aside)
+    stage = run.recipe.stage("export")
+    metrics = run.run(stage.model_copy(update={"name": "open", "halfway": ComeHalfway(tier="l2")}))
+    tier = pair.encoder("l2")
+    scores = scores_of(aside, tier.encode_queries(texts), tier.encode_documents(texts))
+    assert metrics["halfway.share"] == best_of(*scores)
+    assert metrics["halfway.0.3.l2"] == pytest.approx(scores[0][0.3])
+    assert metrics["halfway.0.3.document"] == pytest.approx(scores[1][0.3])
+    meeting = load_manifest(run.model_of("open")).space.halfway
+    assert (meeting.share if meeting else 0.0) == metrics["halfway.share"]

@@ -17,8 +17,8 @@ from suwen.bench.systems import Dense, Prompting, RankingContext, Setting, Side,
 from suwen.bench.task_data import Ranked
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
+from suwen.encoders.pair_files import sha256_of_files
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import sha256_of_files
 from suwen.encoders.who_encodes import (
     DOCUMENT,
     Choice,
@@ -31,6 +31,9 @@ from suwen.encoders.who_encodes import (
 if TYPE_CHECKING:
     from suwen.encoders.document import DocumentEncoder
 
+#: The document encoder on both sides by itself, where its documents come half-way to a tier.
+ALONE = f"{DOCUMENT}-alone"
+_BOTH_SIDES = (DOCUMENT, ALONE)
 _WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")
 
 
@@ -98,12 +101,14 @@ class PairSystem(Dense):
     """A pair: queries by one of its tiers, documents by its document encoder (or the tier that stands in for it).
 
     Made by :meth:`open`. ``tier`` is None for a full pair without tiers, whose own query route is used, and
-    ``document`` for the document encoder on both sides: what a perfectly aligned tier would reach.
+    ``document`` for the document encoder on both sides: what a perfectly aligned tier would reach; where its documents
+    come half-way to a tier, ``document-alone`` leaves them where they were.
     """
 
     def __init__(self, spec: str, pair: Pair, tier: str | None) -> None:
         self.spec, self.pair, self.tier = spec, pair, tier
-        stands_in = None if tier == DOCUMENT or self._documents.name == own_encoder(pair) else self._documents.name
+        by_itself = tier in _BOTH_SIDES or self._documents.name == own_encoder(pair)
+        stands_in = None if by_itself else self._documents.name
         # Documents by a tier make another system than documents by the document encoder: a report must tell them apart.
         said = "" if stands_in is None else f" (documents by {stands_in})"
         self.name = f"pair:{pair.name}#{tier or 'query'}{said}"
@@ -118,8 +123,8 @@ class PairSystem(Dense):
         pair = Pair.load(None if path in ("", "default") else path)
         if tier == "all":
             return [cls(spec, pair, name) for name in pair.tiers] or [cls(spec, pair, None)]
-        if tier not in (None, "document", *pair.tiers):
-            known = ", ".join([*pair.tiers, "all", "document"])
+        if tier not in (None, *_BOTH_SIDES, *pair.tiers):
+            known = ", ".join([*pair.tiers, "all", *_BOTH_SIDES])
             raise SystemProblem(f"{spec!r}: pair {pair.name} has no tier {tier!r}; choose one of {known}")
         return [cls(spec, pair, tier or pair.manifest.default_tier)]
 
@@ -131,19 +136,21 @@ class PairSystem(Dense):
     def contract(self, setting: Setting | None, side: Side) -> dict[str, Any]:
         """The space and who encodes; the pair's prompts are its own, and take the task's instruction where they can."""
         instruction = self._instruction(setting, side)
-        own = {"space": self.pair.space.id, "side": side} | ({"instruction": instruction} if instruction else {})
+        space = self.pair.space.alone if self.tier == ALONE else self.pair.space
+        own = {"space": space.id, "side": side} | ({"instruction": instruction} if instruction else {})
         tier = self.tier if side == "query" else self._documents.name
         if side == "query" and tier is None:
             return own | {"by": "route", "files": _weights_hash(self.pair.path)}
-        if tier in (None, "document"):
+        if tier in (None, DOCUMENT) or self.tier in _BOTH_SIDES:
             return own | {"by": "document"}
         return own | {"by": tier, "files": made_of(self.pair.manifest, tier)}
 
     def encode(self, texts: Sequence[str], setting: Setting | None, side: Side) -> Vectors:
         """Vectors of the space, of queries with the task's instruction where the pair's prompt has a place for it."""
         instruction = self._instruction(setting, side)
-        if self.tier == "document":
-            return self._document_encoder.encode(texts, form=side, instruction=instruction)
+        if self.tier in _BOTH_SIDES:
+            encoder = self._document_encoder.alone if self.tier == ALONE else self._document_encoder
+            return encoder.encode(texts, form=side, instruction=instruction)
         if side == "document":
             return encode_documents(self.pair, self._documents.encoder, texts)
         if self.tier is not None:

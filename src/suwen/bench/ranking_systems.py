@@ -18,7 +18,7 @@ from suwen.bench.task_data import Ranked
 from suwen.corpora import run_files
 from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
-from suwen.encoders.space import sha256_of
+from suwen.encoders.pair_files import sha256_of
 from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import DEPTH, POWER, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, pairs_and_words, words

@@ -14,7 +14,8 @@ from suwen.bench.ranking_systems import ANALYSERS, BM25, Hybrid, RunFile
 from suwen.bench.systems import Prompting, System, SystemProblem, is_dense
 
 FORMS = {
-    "pair:PATH[#TIER]": "a suwen pair; #all is every tier, #document its document encoder on both sides",
+    "pair:PATH[#TIER]": "a suwen pair; #all is every tier, #document its document encoder on both sides, "
+    "#document-alone that encoder by itself where documents come half-way to a tier",
     "st:PATH": "a sentence-transformers model, a folder or a hub id",
     "st:QUERY+DOCUMENT": "two models of one space",
     "bm25:words": "BM25 over dictionary words; bm25:bigrams over character pairs; bm25:lucene with Lucene's analysers",

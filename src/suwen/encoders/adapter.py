@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from suwen.durable import write_json
 from suwen.encoders.base_model import NumberFormat, load_base
 from suwen.encoders.cores import grouped
+from suwen.encoders.pair_files import sha256_of_files
 from suwen.encoders.side import ModelError
-from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, sha256_of_files
+from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest
 
 if TYPE_CHECKING:
     import torch

@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from suwen.choices import NumberFormat as NumberFormat
 from suwen.encoders.gguf_file import build_config, build_tokenizer, open_gguf, read_weights
+from suwen.encoders.pair_files import sha256_of, sha256_of_files
 from suwen.encoders.side import ModelError, Side, document_files, local_folder, no_progress_bar, write_transformer
-from suwen.encoders.space import sha256_of, sha256_of_files
 
 #: Of a model on the hub: the weights as safetensors, and what describes them.
 WANTED = ["*.safetensors", "*.json", "merges.txt", "vocab.txt", "*.model"]

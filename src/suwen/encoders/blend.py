@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import Form, Manifest
+from suwen.encoders.space import Manifest
 from suwen.encoders.static import unit
 
 

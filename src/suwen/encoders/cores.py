@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from suwen.encoders.pair import Pair
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import Form
 
 T = TypeVar("T")
 #: Pieces a core gets of a batch: texts differ in length, and no core should wait long for the last.

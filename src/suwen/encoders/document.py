@@ -20,13 +20,14 @@ from suwen.encoders import fused
 from suwen.encoders.adapter import load_adapted
 from suwen.encoders.base_model import NumberFormat, base_hash, torch_dtype
 from suwen.encoders.cores import grouped
+from suwen.encoders.halfway import Meeting
 from suwen.encoders.probe import verify_probe
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Encoder, EncoderError, Vectors
 from suwen.encoders.side import ModelError, Side, cast, load_model, mint_space
 from suwen.encoders.space import (
     AdapterDocument,
     ElsewhereDocument,
-    Form,
     Manifest,
     Space,
     TierDocument,
@@ -63,10 +64,15 @@ class DocumentEncoder(Encoder):
         space: The contract; cut and normalisation follow it.
         name: The pair's name.
         settings: How it was loaded.
+        meeting: The tier that its documents come half-way to, where the space says so.
     """
 
-    def __init__(self, side: Side, space: Space, *, name: str, settings: EncoderSettings) -> None:
-        self.space, self.name, self.settings = space, name, settings
+    def __init__(
+        self, side: Side, space: Space, *, name: str, settings: EncoderSettings, meeting: Meeting | None = None
+    ) -> None:
+        if (space.halfway is None) != (meeting is None):
+            raise ModelError(f"whether documents come half-way to a tier is for the space {space.id} to say")
+        self.space, self.name, self.settings, self.meeting = space, name, settings, meeting
         self.dimension = space.dimension
         self._form: Form = "document"
         self._instruction: str | None = None
@@ -118,7 +124,8 @@ class DocumentEncoder(Encoder):
         space = manifest.space if manifest else mint_space(model.float(), root, hub_id=hub_id)
         name = manifest.name if manifest else (hub_id or root.name)
         cast(model, torch_dtype(dtype, model.device.type))
-        encoder = cls(Side(model, "document"), space, name=name, settings=settings)
+        meeting = Meeting.open(manifest_path(Path(path)).parent, manifest) if manifest else None
+        encoder = cls(Side(model, "document"), space, name=name, settings=settings, meeting=meeting)
         if compile:
             encoder.compile()
         if adapted and base and check:
@@ -134,7 +141,7 @@ class DocumentEncoder(Encoder):
         # Where there are two towers, the space's end token is the other one's.
         end_token = manifest.space.end_token if isinstance(document, TierDocument) else None
         theirs = {"prompts": tier.prompts, "max_length": tier.max_length, "end_token": end_token}
-        contract = manifest.space.model_copy(update=theirs)
+        contract = manifest.space.alone.model_copy(update=theirs)
         return cls(Side(model, "query"), contract, name=name, settings=EncoderSettings(str(root), None, "auto", False))
 
     def in_form(
@@ -145,6 +152,19 @@ class DocumentEncoder(Encoder):
         other._form, other._instruction, other._token_budget = form, instruction, token_budget
         # Vectors of another form are other vectors.
         other.name = f"{self.name} ({form} form{f', {instruction}' if instruction else ''})"
+        return other
+
+    @property
+    def alone(self) -> DocumentEncoder:
+        """The document encoder by itself, in a space of its own where its documents come half-way to a tier."""
+        return self.of_space(self.space.alone.id)
+
+    def of_space(self, space: str) -> DocumentEncoder:
+        """The document encoder by itself, if its space is the one named; else this one."""
+        if self.meeting is None or space != self.space.alone.id:
+            return self
+        other = copy(self)
+        other.space, other.meeting = self.space.alone, None
         return other
 
     def compile(self, tokens: int = _PACKED_BUDGET) -> None:
@@ -178,7 +198,9 @@ class DocumentEncoder(Encoder):
         """
         import torch
 
-        prompt = self.space.prompts.before(form or self._form, instruction or self._instruction)
+        form = form or self._form
+        come = self.meeting.begin(texts) if self.meeting is not None and form == "document" else None
+        prompt = self.space.prompts.before(form, instruction or self._instruction)
         batches = self._batches([prompt + text for text in texts], token_budget or self._token_budget)
         vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         done = 0
@@ -190,7 +212,7 @@ class DocumentEncoder(Encoder):
                     progress(done, len(texts))
         if not np.isfinite(vectors).all():
             raise EncoderError(f"{self.name} gave a vector that is not finite: load it with dtype='fp32' or 'bf16'")
-        return vectors
+        return vectors if come is None else come(vectors)
 
     def _rows(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """Token ids. One slice of texts is tokenised in advance: the tokenizer lets go of the interpreter."""

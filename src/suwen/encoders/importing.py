@@ -15,9 +15,11 @@ from suwen.encoders import released
 from suwen.encoders.adapter import apply_adapter
 from suwen.encoders.base_model import open_transformer, quietly
 from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.pair_files import sha256_of
+from suwen.encoders.prompts import Form, Prompts
 from suwen.encoders.released import Contract, ImportProblem
 from suwen.encoders.side import Side, document_files, load_model, local_folder, mint_space
-from suwen.encoders.space import Form, Manifest, ModelDocument, Prompts, Tier, TierDocument, save_manifest, sha256_of
+from suwen.encoders.space import Manifest, ModelDocument, Tier, TierDocument, save_manifest
 
 if TYPE_CHECKING:
     import torch

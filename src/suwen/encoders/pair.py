@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from suwen.encoders.blend import BlendedEncoder
+from suwen.encoders.pair_files import verify_files
 from suwen.encoders.query import Encoder, EncoderError, OnnxEncoder
-from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path, verify_files
+from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path
 from suwen.encoders.static import StaticEncoder
 
 __all__ = ["Encoder", "Pair", "default_pair_path"]
@@ -65,6 +66,17 @@ class Pair:
     def space(self) -> Space:
         """The space every encoder of this pair lives in."""
         return self.manifest.space
+
+    def of_space(self, space: str) -> Pair:
+        """The same encoders in the document encoder's space by itself, if that is the one named; else this pair.
+
+        What was indexed before documents came half-way to a tier is in that space, and stays there.
+        """
+        if self.space.halfway is None or space != self.space.alone.id:
+            return self
+        from suwen.encoders.halfway import stand_alone
+
+        return Pair(self.path, stand_alone(self.manifest), verify=self._verify)
 
     @property
     def tiers(self) -> list[str]:

@@ -1,4 +1,7 @@
-"""The probe of a space: stored texts and vectors that another form of the same document encoder must reproduce."""
+"""The probe of a space: stored texts and vectors that another form of the same document encoder must reproduce.
+
+Where documents come half-way to a tier, the probe has both: the document encoder's own vectors, and what is stored.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,13 @@ import numpy as np
 
 from suwen.durable import replacing, write_json
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import DamagedPair, SpaceMismatch, load_manifest
+from suwen.encoders.space import DamagedPair, Space, SpaceMismatch, load_manifest
 from suwen.errors import SuwenError
 
 #: Another file format or precision of the same weights stays above this; other weights do not.
 LEAST_COSINE = 0.995
+#: The probe's vectors once they have come half-way to a tier.
+MET = "halfway.npy"
 
 _TEXTS = (
     "高血压患者饮食上应该注意什么？",
@@ -76,9 +81,22 @@ def read_probe(folder: Path) -> tuple[list[str], Vectors]:
     Raises:
         DamagedPair: The folder has no probe that can be read.
     """
+    return _read(folder, "probe.npy")
+
+
+def read_stored_probe(folder: Path, space: Space) -> tuple[list[str], Vectors]:
+    """The texts of a pair's probe and the vectors they have in a space: come half-way to a tier where documents do.
+
+    Raises:
+        DamagedPair: The folder has no such probe that can be read.
+    """
+    return _read(folder, "probe.npy" if space.halfway is None else MET)
+
+
+def _read(folder: Path, vectors: str) -> tuple[list[str], Vectors]:
     try:
         texts = json.loads((folder / "probe.json").read_text(encoding="utf-8"))["texts"]
-        stored = np.load(folder / "probe.npy", allow_pickle=False)
+        stored = np.load(folder / vectors, allow_pickle=False).astype(np.float32)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedPair(f"{folder} has no probe that can be read ({error}): export the pair again") from error
     return texts, stored
@@ -99,16 +117,34 @@ def verify_probe(encoder: Encoder, folder: Path) -> float:
     pair, space = load_manifest(folder), getattr(encoder, "space", None)
     if space is not None and space.dimension != pair.space.dimension:
         raise SpaceMismatch(pair.space.id, space.id, needed_name=pair.name, got_name=encoder.name)
-    return check_probe(encoder, texts, stored, f"{pair.name} ({pair.space.id})")
+    whose = f"{pair.name} ({pair.space.id})"
+    meeting = getattr(encoder, "meeting", None)
+    if meeting is None:
+        return check_probe(encoder, texts, stored, whose)
+    own = encoder.alone.encode_documents(texts)  # type: ignore[attr-defined]
+    least = _check(own, stored, encoder.name, whose)
+    try:
+        return min(
+            least, _check(meeting.begin(texts)(own), read_stored_probe(folder, pair.space)[1], encoder.name, whose)
+        )
+    except ProbeFailed as problem:
+        raise ProbeFailed(
+            f"the document encoder is right, but its vectors do not come half-way as they did when {pair.name} was "
+            f"made: the tier {meeting.tier.name!r} gives other vectors on this machine ({problem})"
+        ) from problem
 
 
 def check_probe(encoder: Encoder, texts: list[str], stored: Vectors, whose: str) -> float:
     """Check that an encoder gives texts their stored vectors; gives the least cosine, or raises ``ProbeFailed``."""
-    least = float(row_cosines(encoder.encode_documents(texts), stored).min())
+    return _check(encoder.encode_documents(texts), stored, encoder.name, whose)
+
+
+def _check(given: Vectors, stored: Vectors, name: str, whose: str) -> float:
+    least = float(row_cosines(given, stored).min())
     if least < LEAST_COSINE:
         raise ProbeFailed(
-            f"{encoder.name} is not the document encoder of {whose}: the least cosine over "
-            f"{len(texts)} probe texts is {least:.4f}, under {LEAST_COSINE}. Check its weights, prompt, pooling and "
+            f"{name} is not the document encoder of {whose}: the least cosine over "
+            f"{len(stored)} probe texts is {least:.4f}, under {LEAST_COSINE}. Check its weights, prompt, pooling and "
             f"end token, or use the base the pair names"
         )
     return least

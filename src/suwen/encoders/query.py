@@ -11,7 +11,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from suwen.encoders.space import DamagedPair, Form, Tier
+from suwen.encoders.prompts import Form
+from suwen.encoders.space import DamagedPair, Tier
 from suwen.encoders.tokens import Tokens
 from suwen.errors import SuwenError
 

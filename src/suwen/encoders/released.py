@@ -17,8 +17,8 @@ from typing import Any, Literal
 from suwen.choices import Pooling as Pooling
 from suwen.encoders.base_model import transformer_folder
 from suwen.encoders.pickled import pickled_weights, refusal
+from suwen.encoders.prompts import Form
 from suwen.encoders.side import local_folder
-from suwen.encoders.space import Form
 from suwen.errors import SuwenError
 
 _TOKENIZERS = (

@@ -18,8 +18,10 @@ import numpy as np
 
 from suwen.encoders import packed
 from suwen.encoders.packed import Ints
+from suwen.encoders.pair_files import sha256_of_files
 from suwen.encoders.pickled import pickled_weights, refusal
-from suwen.encoders.space import Form, Prompts, Space, sha256_of_files
+from suwen.encoders.prompts import Form, Prompts
+from suwen.encoders.space import Space
 from suwen.encoders.tokens import stand_in, well_formed
 from suwen.errors import SuwenError
 

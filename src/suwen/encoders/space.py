@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 
@@ -21,11 +21,11 @@ from pydantic import (
 )
 
 from suwen.durable import write_json
+from suwen.encoders.prompts import Prompts
 from suwen.errors import SuwenError
 
 MANIFEST = "suwen.json"
 FORMAT = 1
-_CHUNK = 1 << 20
 
 
 class ManifestError(SuwenError):
@@ -51,7 +51,7 @@ class SpaceMismatch(SuwenError):
         super().__init__(
             f"the index is in space {_called(needed, needed_name)} but the encoder belongs to "
             f"{_called(got, got_name)}: their vectors cannot be compared. Use the pair of the index's space (--pair or "
-            f"SUWEN_PAIR), or build the index again with this pair."
+            f"SUWEN_PAIR), or encode its documents again with this one: `suwen index NEW-FOLDER SOURCES`."
         )
 
 
@@ -74,8 +74,6 @@ def _stays_inside(value: str) -> str:
     return value
 
 
-#: The two forms of a text: what a query or a document passes on its way to a vector.
-Form = Literal["query", "document"]
 Inside = Annotated[str, AfterValidator(_stays_inside)]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 TierName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,63}$")]
@@ -84,71 +82,6 @@ Weight = Annotated[float, Field(gt=0, lt=1)]
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class InstructionRefused(SuwenError):
-    """An instruction for an encoder whose query prompt has no place for one."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the encoder's query prompt has no place for an instruction: leave it out, or take a pair whose prompt has "
-            "one (`suwen info PAIR` says so)"
-        )
-
-
-class InstructionPlace(_Frozen):
-    """Where a query's own instruction stands in the query prompt: between these two."""
-
-    before: str
-    after: str
-
-
-class Prompts(_Frozen):
-    """What stands before the text, verbatim, for each side. An empty string is no prompt.
-
-    Where queries may bring an instruction of their own, ``query`` is the prompt of those that bring none.
-    """
-
-    query: str = ""
-    document: str = ""
-    instruction: InstructionPlace | None = None
-
-    @classmethod
-    def filled(cls, query: str, document: str = "", default: str = "") -> Self:
-        """The prompts of a template: ``{instruction}`` in it is the place of a query's own, or of the default one."""
-        before, place, after = query.partition("{instruction}")
-        here = InstructionPlace(before=before, after=after) if place else None
-        return cls(query=before + default + after if place else query, document=document, instruction=here)
-
-    def before(self, form: Form, instruction: str | None = None) -> str:
-        """What is put before a text in a form; the one place where an instruction is put into a prompt.
-
-        Raises:
-            InstructionRefused: The prompt has no place for it.
-        """
-        if not instruction:
-            return self.query if form == "query" else self.document
-        if self.instruction is None or form == "document":
-            raise InstructionRefused
-        return self.instruction.before + instruction + self.instruction.after
-
-    @model_validator(mode="after")
-    def _has_the_place(self) -> Self:
-        place = self.instruction
-        if place is not None and not (self.query.startswith(place.before) and self.query.endswith(place.after)):
-            raise ValueError(
-                f"the query prompt {self.query!r} does not begin and end as its place for an instruction does: make "
-                f"it the same prompt with the default instruction"
-            )
-        return self
-
-    @model_serializer(mode="wrap")
-    def _without_a_place_that_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A space's id is a hash of what is written, and older versions refuse keys they do not know.
-        written: dict[str, Any] = handler(self)
-        if self.instruction is None:
-            written.pop("instruction", None)
-        return written
 
 
 class Base(_Frozen):
@@ -162,6 +95,18 @@ class Adapter(_Frozen):
     """The adapter trained on top of the base."""
 
     sha256: Sha256
+
+
+class Halfway(_Frozen):
+    """Documents come half-way to a tier, so that its queries find them better.
+
+    A document's vector is the document encoder's plus ``share`` times the tier's own of the same text, of length one
+    again. Queries are left as they are.
+    """
+
+    tier: TierName
+    share: Annotated[float, Field(gt=0, le=1)]
+    sha256: Annotated[Sha256, Field(description="of what fixes the tier's vectors of documents")]
 
 
 class Space(_Frozen):
@@ -178,6 +123,7 @@ class Space(_Frozen):
     full_dimension: Annotated[int, Field(ge=1, description="width before the Matryoshka cut")]
     normalise: bool = True
     similarity: Literal["cosine", "dot"] = "cosine"
+    halfway: Halfway | None = None
 
     @classmethod
     def mint(cls, **fields: Any) -> Self:
@@ -192,6 +138,23 @@ class Space(_Frozen):
         except ValidationError as error:
             raise ManifestError(f"a space cannot be minted: {_first(error)}") from error
 
+    @property
+    def alone(self) -> Space:
+        """The space of the document encoder by itself; this one, where documents do not come half-way to a tier."""
+        return self if self.halfway is None else self.meeting(None)
+
+    def meeting(self, halfway: Halfway | None) -> Space:
+        """The space of the same document encoder whose documents come half-way to a tier, or to none."""
+        return Space.mint(**self.model_dump(exclude={"id", "halfway"}), halfway=halfway)
+
+    @model_serializer(mode="wrap")
+    def _without_a_meeting_that_is_not_there(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As of prompts: the ids of all spaces before there was such a thing stay, and older versions read them.
+        written: dict[str, Any] = handler(self)
+        if self.halfway is None:
+            written.pop("halfway", None)
+        return written
+
     def fingerprint(self) -> str:
         """The id these contents deserve: a hash of canonical JSON of everything but the id and the hub id."""
         fixed = self.model_dump(mode="json", exclude={"id": True, "base": {"hub_id"}})
@@ -202,6 +165,8 @@ class Space(_Frozen):
     def _id_matches(self) -> Self:
         if self.dimension > self.full_dimension:
             raise ValueError(f"dimension {self.dimension} is wider than full_dimension {self.full_dimension}")
+        if self.halfway is not None and not self.normalise:
+            raise ValueError("documents cannot come half-way in a space whose vectors keep lengths of their own")
         if type(self) is Space and self.id != self.fingerprint():
             raise ValueError(
                 f"id {self.id} does not match the contents (they hash to {self.fingerprint()}): "
@@ -348,6 +313,32 @@ class Manifest(_Frozen):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _meets_a_tier_of_its_own(self) -> Self:
+        meeting = self.space.halfway
+        if meeting is None:
+            return self
+        if isinstance(self.document, TierDocument):
+            raise ValueError("a tier encodes the documents: there is nobody to come half-way to it; remove halfway")
+        if meeting.tier not in self.tiers:
+            raise ValueError(
+                f"documents come half-way to the tier {meeting.tier!r}, which is not among the tiers "
+                f"({', '.join(self.tiers) or 'none'}): put it back, it fixes the space"
+            )
+        if meeting.sha256 != tier_sha256(self.tiers, meeting.tier):
+            raise ValueError(
+                f"documents come half-way to the tier {meeting.tier!r} as it was, and it has other files, another "
+                f"blend, prompt or length now: put it back, or export the pair again, which makes another space"
+            )
+        return self
+
+
+def tier_sha256(tiers: Mapping[str, Tier], name: str) -> str:
+    """One hash of what fixes a tier's vectors of documents: files, prompts and lengths, of it and of what it blends."""
+    parts = [(0.0, tiers[name]), *((share, tiers[other]) for other, share in sorted(tiers[name].blend.items()))]
+    fixed = [(share, it.kind, sorted(it.files.items()), it.prompts.document, it.max_length) for share, it in parts]
+    return hashlib.sha256(json.dumps(fixed, ensure_ascii=False).encode()).hexdigest()
+
 
 def manifest_path(path: Path) -> Path:
     """``suwen.json`` of a model folder; the file itself may be given too."""
@@ -385,53 +376,6 @@ def save_manifest(path: Path, manifest: Manifest) -> Path:
     file = manifest_path(Path(path))
     write_json(file, manifest.model_dump(mode="json"))
     return file
-
-
-def verify_files(path: Path, manifest: Manifest, *, tiers: Iterable[str] | None = None, contents: bool = True) -> None:
-    """Check that each file of the tiers is there and is the one the manifest names.
-
-    Args:
-        path: The model folder.
-        manifest: Its manifest.
-        tiers: Only these tiers; all of them by default.
-        contents: Hash the files too; otherwise only their presence is checked.
-
-    Raises:
-        DamagedPair: A file is missing or differs; the message says which.
-    """
-    for name in manifest.tiers if tiers is None else tiers:
-        tier = manifest.tiers[name]
-        for file_name, expected in tier.files.items():
-            file = Path(path) / tier.path / file_name
-            if not file.is_file():
-                raise DamagedPair(f"{file} is missing (tier {name!r} of {manifest.name}): copy the pair again")
-            if contents and (actual := sha256_of(file)) != expected:
-                raise DamagedPair(
-                    f"{file} is damaged (tier {name!r} of {manifest.name}): its sha256 is {actual[:12]}…, the manifest "
-                    f"says {expected[:12]}…; copy the pair again"
-                )
-
-
-_hashes: dict[tuple[str, int, int], str] = {}
-
-
-def sha256_of(file: Path) -> str:
-    """The sha256 of a file, read in pieces; remembered in this process by path, time and size."""
-    status = file.stat()
-    key = (str(file.resolve()), status.st_mtime_ns, status.st_size)
-    if key not in _hashes:
-        digest = hashlib.sha256()
-        with file.open("rb") as stream:
-            while piece := stream.read(_CHUNK):
-                digest.update(piece)
-        _hashes[key] = digest.hexdigest()
-    return _hashes[key]
-
-
-def sha256_of_files(folder: Path, names: Iterable[str]) -> str:
-    """One hash over several files of a folder: of their names and contents, whatever order they come in."""
-    lines = [f"{name}\0{sha256_of(folder / name)}\n" for name in sorted(names)]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def schema_text() -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Encoder, EncoderError, Vectors
-from suwen.encoders.space import DamagedPair, Form, Tier
+from suwen.encoders.space import DamagedPair, Tier
 from suwen.encoders.tokens import Tokens
 
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from suwen.durable import replacing, write_json
 from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
+from suwen.encoders.pair_files import sha256_of
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import sha256_of
 from suwen.errors import SuwenError
 
 FORMAT = 1
@@ -84,7 +84,7 @@ def encode_to_folder(
         seen = _Seen(ids_file, total, progress)
         todo = seen.unfinished(_cut(texts, shard_size), shards)
         if workers > 1:
-            _encode_in_processes(todo, encoder.settings, shards, workers, seen)
+            _encode_in_processes(todo, encoder, shards, workers, seen)
         else:
             for shard in todo:
                 _write_array(shard.file(shards), encoder.encode(shard.texts))
@@ -218,7 +218,7 @@ _worker_encoder: DocumentEncoder | None = None
 
 
 def _encode_in_processes(
-    todo: Iterable[_Shard], settings: EncoderSettings, folder: Path, workers: int, seen: _Seen
+    todo: Iterable[_Shard], encoder: DocumentEncoder, folder: Path, workers: int, seen: _Seen
 ) -> None:
     context = multiprocessing.get_context("spawn")  # fork is not safe once torch or CUDA has threads
     numbers = context.Queue()
@@ -226,7 +226,8 @@ def _encode_in_processes(
         numbers.put(number)
     running: dict[Future[int], int] = {}
     try:
-        with ProcessPoolExecutor(workers, context, _start_worker, (settings, numbers, workers)) as pool:
+        loading = (encoder.settings, encoder.space.id, numbers, workers)
+        with ProcessPoolExecutor(workers, context, _start_worker, loading) as pool:
             for shard in todo:
                 running[pool.submit(_encode_shard, shard, folder)] = shard.number
                 while len(running) >= 2 * workers:  # the texts of a whole collection are not queued at once
@@ -245,7 +246,7 @@ def _collect(running: dict[Future[int], int], seen: _Seen) -> None:
         seen.finished(future.result())
 
 
-def _start_worker(settings: EncoderSettings, numbers: Any, workers: int) -> None:
+def _start_worker(settings: EncoderSettings, space: str, numbers: Any, workers: int) -> None:
     global _worker_encoder
     import torch
 
@@ -260,7 +261,7 @@ def _start_worker(settings: EncoderSettings, numbers: Any, workers: int) -> None
         trust_remote_code=settings.trust_remote_code,
         base=settings.base,
         check=False,  # the first process has held it against the probe
-    )
+    ).of_space(space)
 
 
 def _encode_shard(shard: _Shard, folder: Path) -> int:

@@ -80,10 +80,11 @@ def encode_documents(pair: Pair, encoder: Encoder, texts: Sequence[str]) -> Vect
 
 def described(pair: Pair) -> str:
     """The document encoder of a pair's space in words, whether it can run here or not."""
-    side = pair.manifest.document
+    side, meeting = pair.manifest.document, pair.space.halfway
+    said = f"the tier {side.tier}" if isinstance(side, TierDocument) else str(side.kind)
     if isinstance(side, AdapterDocument):
-        return f"{side.base} with the pair's adapter"
-    return f"the tier {side.tier}" if isinstance(side, TierDocument) else side.kind
+        said = f"{side.base} with the pair's adapter"
+    return said if meeting is None else f"{said}, half-way to the tier {meeting.tier} (share {meeting.share:g})"
 
 
 def choose_encoder(
@@ -180,7 +181,7 @@ def load_document_encoder(
     probed = (pair.path / "probe.json").is_file()
     # The probe of the pair itself is tried below, once.
     itself = probed and path.resolve() == pair.path.resolve()
-    encoder = DocumentEncoder.load(path, dtype=dtype, base=base, check=not itself)
+    encoder = DocumentEncoder.load(path, dtype=dtype, base=base, check=not itself).of_space(pair.space.id)
     if encoder.space.id != pair.space.id:
         raise SpaceMismatch(pair.space.id, encoder.space.id, needed_name=pair.name, got_name=encoder.name)
     if probed:

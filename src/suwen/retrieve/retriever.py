@@ -68,6 +68,7 @@ class Index(AbstractContextManager["Index"]):
     """An open index. Made by :func:`suwen.open`; closes like a file, or with ``with``."""
 
     def __init__(self, engine: Engine, pair: Pair) -> None:
+        pair = pair.of_space(engine.space)
         if pair.space.id != engine.space:
             built_with = engine.settings().get("pair_name")
             needed_name = None if built_with is None else str(built_with)

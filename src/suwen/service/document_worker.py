@@ -76,6 +76,8 @@ class Worker:
             ProbeFailed: The encoder names the space, and does not give its vectors.
         """
         probe = self._patiently(partial(self._client.get, "/worker/probe"))
+        if self._encoder.space.halfway is not None:
+            self._encoder = self._encoder.of_space(probe["space"])
         if probe["space"] != self._encoder.space.id:
             raise SpaceMismatch(probe["space"], self._encoder.space.id, got_name=self._encoder.name)
         if not probe["texts"]:

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
 from suwen.encoders.pair import Pair
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Form
 from suwen.encoders.static import unit
 from suwen.service.answers import json_answer
 from suwen.service.direct_route import DirectRoute

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from suwen.encoders.pair import Pair
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import Form
 from suwen.service.holder import Holder
 from suwen.service.service_metrics import Metrics
 

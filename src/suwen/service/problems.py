@@ -10,8 +10,9 @@ import orjson
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from suwen.encoders.prompts import InstructionRefused
 from suwen.encoders.query import EncoderError
-from suwen.encoders.space import DamagedPair, InstructionRefused
+from suwen.encoders.space import DamagedPair
 from suwen.errors import SuwenError
 from suwen.index.engine import DamagedIndex, DiskFull, IndexLocked, IndexProblem
 from suwen.index.filters import FilterError, UnknownField

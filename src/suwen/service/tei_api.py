@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
-from suwen.encoders.space import Form
+from suwen.encoders.prompts import Form
 from suwen.encoders.static import unit
 from suwen.service.answers import json_answer
 from suwen.service.direct_route import DirectRoute

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from suwen.encoders.cores import grouped
-from suwen.encoders.probe import read_probe
+from suwen.encoders.probe import read_stored_probe
 from suwen.index.engine import Outcome, Reencoded, Vectors, Waiting
 from suwen.retrieve.retriever import Index
 from suwen.service.answers import answered, json_answer
@@ -284,12 +284,12 @@ def _probe(index: Index) -> dict[str, Any]:
 
 
 def _probe_texts(index: Index) -> list[str]:
-    return read_probe(index.pair.path)[0] if _has_probe(index) else []
+    return read_stored_probe(index.pair.path, index.pair.space)[0] if _has_probe(index) else []
 
 
 def _probe_vectors(index: Index) -> Vectors:
     none = np.empty((0, index.pair.space.dimension), dtype=np.float32)
-    return read_probe(index.pair.path)[1] if _has_probe(index) else none
+    return read_stored_probe(index.pair.path, index.pair.space)[1] if _has_probe(index) else none
 
 
 def _has_probe(index: Index) -> bool:

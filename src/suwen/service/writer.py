@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import Form
 from suwen.service.problems import Problem
 
 T = TypeVar("T")

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from suwen.encoders.prompts import Form
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Form
 from suwen.training.loop.batches import Ints, Lazy
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
+from suwen.training.set_aside import which
 from suwen.training.students.student_models import init_from_vectors
 from suwen.training.students.student_tokenizer import DOCUMENT, QUERY
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
@@ -50,6 +51,8 @@ def text_parts(
         target: Form = "document" if stage.target == "bare" else form
         encoded = texts.of_kinds(getattr(stored.forms, target))
         wanted = np.flatnonzero(np.isin(encoded, texts.of_kinds(stage.kinds)))
+        if share_aside := context.recipe.data.set_aside:
+            wanted = wanted[~which([texts.texts[place] for place in encoded[wanted]], share_aside)]
         if stage.limit is not None and len(wanted) > stage.limit:
             wanted = np.sort(np.random.default_rng((seed, 13)).choice(wanted, stage.limit, replace=False))
         chosen: Ints = encoded[wanted]

@@ -10,9 +10,11 @@ import numpy.typing as npt
 import torch
 
 from suwen.training.loop.batches import OneSourceBatches
+from suwen.training.loop.best_kept import Watch
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.recipe.key_groups import Rows
 from suwen.training.run_context import RunContext
+from suwen.training.set_aside import without_set_aside
 from suwen.training.tasks.align_task import AlignTask
 from suwen.training.tasks.fused_queries import Beside
 from suwen.training.tasks.pair_task import PairLosses, PairTask, Teacher
@@ -25,13 +27,15 @@ _ENCODED_AT_ONCE = 512
 
 
 def read_table(context: RunContext, stage: Any) -> PairTable:
-    """The rows of a stage, by text ids."""
+    """The rows of a stage, by text ids: without the questions set aside, but where all get the teacher's vectors."""
     rows: Rows = stage.rows
     if stage.rewrites_read is not None:
         table = table_of(context.rewritten(stage.rewrites_read))
     else:
         unsupervised = stage.unsupervised and rows.sources is None
         table = table_of(context.sources(rows.sources, unsupervised=unsupervised, prompts=rows.prompts))
+    if "vectors" not in stage.gives:
+        table = without_set_aside(table, context.recipe.data.set_aside)
     return table if rows.share == 1 else drawn_rows(table, rows.share)
 
 
@@ -90,6 +94,7 @@ def train_pairs(
     teacher: Teacher | None = None,
     alignment: AlignTask | None = None,
     beside: Tower | None = None,
+    watch: Watch | None = None,
 ) -> None:
     """Optimise over rows as a stage says, in batches of one source each.
 
@@ -106,6 +111,7 @@ def train_pairs(
         teacher: Whose scores are distilled.
         alignment: A Stage-I task that is kept in the mix.
         beside: Encodes the hypothetical documents, where the stage asks with them (its ``hyde``).
+        watch: Looks at what is not trained on, and keeps the weights that are best there.
     """
     rows, seed = stage.rows, context.seed_of(stage)
     batches = OneSourceBatches(
@@ -124,4 +130,4 @@ def train_pairs(
         alignment=alignment,
         beside=None if beside is None else Beside(beside, stage.hyde.weight, stage.hyde.documents),
     )
-    context.optimise(task, folder, stage.training, per_epoch=batches.per_epoch)
+    context.optimise(task, folder, stage.training, per_epoch=batches.per_epoch, watch=watch)

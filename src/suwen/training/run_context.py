@@ -15,16 +15,19 @@ import torch
 
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
-from suwen.encoders.adapter import apply_adapter
+from suwen.encoders.adapter import apply_adapter, load_adapted
 from suwen.encoders.base_model import load_base
+from suwen.encoders.pair_files import sha256_of, sha256_of_files
 from suwen.encoders.side import load_model
-from suwen.encoders.space import sha256_of, sha256_of_files
+from suwen.encoders.space import load_manifest
 from suwen.training.development_measure import Measured, load_measures
+from suwen.training.loop.best_kept import Watch
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise
 from suwen.training.recipe.key_groups import Training
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage
+from suwen.training.students.shrunk_layers import shrink_decoder
 from suwen.training.students.student_models import (
     build_student,
     first_layers,
@@ -45,6 +48,8 @@ from suwen.training.tasks.row_tables import (
 
 #: The file of rows in the model folder of a stage that writes them.
 ROWS = "rows.jsonl.gz"
+#: Texts whose states say which axes of a document encoder's layers a student keeps.
+_LOOKED_AT = 512
 #: Called with the stage's name, the steps done and in all (0 where the clock decides), and the curves' last values.
 StageProgress = Callable[[str, int, int, Mapping[str, float]], None]
 
@@ -120,8 +125,10 @@ class RunContext:
         training = stage.how_trained
         return self.seed if training is None or training.seed is None else training.seed
 
-    def optimise(self, task: Any, folder: RunFolder, training: Training, *, per_epoch: int) -> None:
-        """Train a task as the settings say."""
+    def optimise(
+        self, task: Any, folder: RunFolder, training: Training, *, per_epoch: int, watch: Watch | None = None
+    ) -> None:
+        """Train a task as the settings say; with a watch, it ends with the weights that were best there."""
         steps = training.steps
         if training.epochs is not None:
             steps = max(1, round(training.epochs * per_epoch))
@@ -140,6 +147,7 @@ class RunContext:
             log_every=training.log_every,
             progress=None if self.progress is None else partial(self.progress, folder.path.name),
             stop=self.stop,
+            watch=watch,
         )
 
     @property
@@ -258,19 +266,26 @@ class RunContext:
             return prune_layers(load_model(source, device=self.device)[0], shape.layers)
         if shape.start == "layers-of-document":
             return with_projection(first_layers(self._decoder(), shape.layers), self.recipe.dimension, start="cut")
+        common: dict[str, Any] = {
+            "layers": shape.layers,
+            "width": shape.width or 0,
+            "heads": shape.heads,
+            "intermediate": shape.intermediate,
+            "dimension": self.recipe.dimension,
+            "max_length": max(shape.max_length, shape.document_length or 0),
+        }
+        if shape.start == "shrunk-document":
+            seen, pooling = self.texts(_LOOKED_AT).texts, shape.pooling or "mean"
+            shrunk = shrink_decoder(self._decoder(), self.tokenizer(), seen, pooling=pooling, seed=self.seed, **common)
+            return shrunk.to(self.device)
         made = build_student(
             self.tokenizer(),
             kind=shape.kind,
-            layers=shape.layers,
-            width=shape.width or 0,
-            heads=shape.heads,
-            intermediate=shape.intermediate,
-            dimension=self.recipe.dimension,
-            max_length=max(shape.max_length, shape.document_length or 0),
             pooling=shape.pooling or "cls",
             dropout=shape.dropout,
             projection=shape.projection,
             seed=self.seed,
+            **common,
         )
         if shape.table_of is not None:
             learnt = load_model(self.model_of(self._source_stage(shape.table_of, name)), device="cpu")[0]
@@ -280,6 +295,10 @@ class RunContext:
     def _decoder(self) -> Any:
         """The document encoder as it was frozen (or trained), with its prompts, for a student of its first layers."""
         stage = self.recipe.decoder_stage
+        if stage is None:  # taken from a pair, space and all
+            taken: Any = next(one for one in self.recipe.giving("space") if getattr(one, "pair", None))
+            folder = self.model_of(taken.name)
+            return load_adapted(folder, load_manifest(folder), taken.base, device=self.device, dtype="fp32")
         model = load_base(stage.base, device=self.device, dtype="fp32", max_length=stage.max_length)
         frozen = [one.name for one in self.recipe.giving("space") if one.encoder_from == stage.name]
         adapters = [self.folder_of(name) / "model" / "adapter" for name in (*frozen, stage.name)]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.prompts import Form, Prompts
 from suwen.encoders.query import Vectors
-from suwen.encoders.space import Form, Prompts
 from suwen.encoders.vector_folder import encode_share, encode_to_folder
 from suwen.training.development_measure import Encode, Measured, measure, ndcg, with_mean
 from suwen.training.loop.batches import Lazy, kept

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from suwen.encoders.prompts import Form, Prompts
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
-from suwen.encoders.space import Form, Prompts
 from suwen.training.development_measure import measure
 from suwen.training.loop.batches import tokenise
 from suwen.training.recipe.key_groups import Prompts as RecipePrompts

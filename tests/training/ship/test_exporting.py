@@ -10,18 +10,11 @@ import pytest
 
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
+from suwen.encoders.pair_files import verify_files
 from suwen.encoders.probe import row_cosines, verify_probe
+from suwen.encoders.prompts import Prompts
 from suwen.encoders.side import ModelError, Side, load_model
-from suwen.encoders.space import (
-    ElsewhereDocument,
-    Manifest,
-    Prompts,
-    Space,
-    SpaceMismatch,
-    load_manifest,
-    save_manifest,
-    verify_files,
-)
+from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismatch, load_manifest, save_manifest
 from suwen.training.ship import exporting as module
 from suwen.training.ship.exporting import ExportError, export
 from suwen.training.ship.onnx_graph import quantise, quantise_rows, write_graph

@@ -9,8 +9,9 @@ from suwen.encoders.adapter import adapter_sha256, apply_adapter, read_factors, 
 from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.probe import ProbeFailed, row_cosines
+from suwen.encoders.prompts import Prompts
 from suwen.encoders.side import ModelError
-from suwen.encoders.space import DamagedPair, Prompts, load_manifest
+from suwen.encoders.space import DamagedPair, load_manifest
 from suwen.training.ship.freezing import FreezeError, dress, freeze
 
 PROMPTS = Prompts(query="问：", document="")

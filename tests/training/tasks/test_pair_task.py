@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from rows_on_disk import written_table as table_of
 
 from suwen.corpora.training_rows import TrainingRow
-from suwen.encoders.space import Prompts
+from suwen.encoders.prompts import Prompts
 from suwen.training.loop.batches import OneSourceBatches
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
 from suwen.training.tasks.pair_task import PairLosses, PairTask, right_columns

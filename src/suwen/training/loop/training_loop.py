@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -26,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from suwen.errors import SuwenError
+from suwen.training.loop.best_kept import BestKept, Watch
 from suwen.training.loop.checkpoints import Checkpoint
 from suwen.training.loop.optimiser import adamw, checkpoint_size, load_moments, moments, names_of
 from suwen.training.loop.processes import (
@@ -39,6 +37,7 @@ from suwen.training.loop.processes import (
 )
 from suwen.training.loop.random_state import random_state, restore_random_state
 from suwen.training.loop.run_folder import RunError, RunFolder
+from suwen.training.loop.signals import caught_signals
 from suwen.training.recipe.key_groups import Optimisation
 
 #: Called after every step with the steps done, the steps in all (0 where the clock decides), the curves' newest row.
@@ -123,6 +122,7 @@ def optimise(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
     budget_seconds: float | None = None,
+    watch: Watch | None = None,
 ) -> int:
     """Train a task to its end, from the folder's newest checkpoint if it has one.
 
@@ -141,6 +141,7 @@ def optimise(
         stop: Asked before every step (every ``log_every`` steps with several processes); true stops the training.
         budget_seconds: The schedule follows the clock, and the training ends with the budget (or with ``steps``,
             whichever is first). For a GPU that is rented by the hour; two such runs never are the same bit for bit.
+        watch: Looks at what is not trained on; the task ends with the weights that were best there.
 
     Returns:
         The number of steps done.
@@ -152,8 +153,8 @@ def optimise(
         RunError: The task or the plan makes no sense.
     """
     plan = _Plan(steps, budget_seconds, checkpoint_every, log_every)
-    loop = _Loop(task, folder, optimisation, plan, progress)
-    with _caught_signals() as caught, sdpa_kernel(_SOUND_ATTENTION):
+    loop = _Loop(task, folder, optimisation, plan, progress, watch)
+    with caught_signals() as caught, sdpa_kernel(_SOUND_ATTENTION):
         loop.run(lambda: (caught[0] if caught else "") or ("it was asked to" if stop is not None and stop() else ""))
     return loop.done
 
@@ -168,7 +169,9 @@ class _Loop:
         optimisation: Optimisation,
         plan: _Plan,
         progress: Progress | None,
+        watch: Watch | None = None,
     ) -> None:
+        self.best = None if watch is None else BestKept(folder.checkpoints.path / "best", watch)
         self.task, self.folder, self.optimisation, self.plan, self.progress = task, folder, optimisation, plan, progress
         self.first = world()[0] == 0
         self.scaler: torch.amp.GradScaler | None = getattr(task, "scaler", None)
@@ -190,6 +193,8 @@ class _Loop:
         in_first(lambda: self.folder.curves.truncate(checkpoint.step if checkpoint else 0))
         if checkpoint is not None:
             self._go_on_from(checkpoint)
+            if self.best is not None:
+                self.best.found_again(self.done)
         self.started = time.monotonic() - self.elapsed
 
     def run(self, asked: Callable[[], str]) -> None:
@@ -197,7 +202,7 @@ class _Loop:
         self.folder.event(event="training", step=self.done, steps=self.plan.steps, elapsed=round(self.elapsed, 3))
         while True:
             why = self._look_around(asked)
-            if self.plan.over(self.done, self.elapsed):
+            if self.plan.over(self.done, self.elapsed) or (self.best is not None and self.best.given_up(self.done)):
                 break
             if why:
                 self._stop(why)
@@ -208,10 +213,24 @@ class _Loop:
                 self.progress(self.done, (self.plan.steps or 0) if self.plan.budget is None else 0, self.row)
             if self.plan.checkpoint_every and self.done % self.plan.checkpoint_every == 0:
                 self._save()
+            if self.best is not None and self.done % self.best.watch.every == 0:
+                self._look(self.best)
         if self.window:
             self._log()
         self._save()
+        if self.best is not None:
+            self._look(self.best)
+            self.task.load_state(self.best.state())
         self.folder.event(event="trained", step=self.done, elapsed=round(self.elapsed, 3))
+
+    def _look(self, best: BestKept) -> None:
+        """See how good the weights are on what they have not seen, and keep the best."""
+        if best.looked == self.done:
+            return
+        if best.look(self.done):
+            self._save()
+            best.keep(self.task.state())
+        self.folder.event(event="looked", step=self.done, best=best.score, best_step=best.step)
 
     def _look_around(self, asked: Callable[[], str]) -> str:
         """Read the clock and hear why to stop, if at all; several processes do so together, and less often."""
@@ -361,26 +380,3 @@ class _Loop:
 def _mean(values: Iterator[float]) -> float | None:
     finite = [value for value in values if math.isfinite(value)]
     return math.fsum(finite) / len(finite) if finite else None
-
-
-@contextmanager
-def _caught_signals() -> Iterator[list[str]]:
-    """Turns the first signal to stop into a word; a second one has its old effect at once."""
-    caught: list[str] = []
-    old: dict[int, Any] = {}
-
-    def handle(number: int, _: Any) -> None:
-        caught.append(f"of the signal {signal.Signals(number).name}")
-        for one, handler in old.items():
-            signal.signal(one, handler)
-
-    if threading.current_thread() is threading.main_thread():
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # An ignored signal stays ignored: that is how nohup and background jobs ask for it.
-            if signal.getsignal(one) not in (signal.SIG_IGN, None):
-                old[one] = signal.signal(one, handle)
-    try:
-        yield caught
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

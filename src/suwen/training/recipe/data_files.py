@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suwen.corpora.training_rows import TrainingRow, read_training_rows
-from suwen.encoders.space import sha256_of
+from suwen.encoders.pair_files import sha256_of
 from suwen.training.recipe.key_groups import Rows
 from suwen.training.tasks.row_tables import UNSUPERVISED, DataError, read_texts, rows_folder_sources
 

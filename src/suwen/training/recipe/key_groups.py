@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from suwen.encoders.space import Prompts as SpacePrompts
+from suwen.encoders.prompts import Prompts as SpacePrompts
 
 #: What a text is: query, answer, title, sentence, span, name, pattern… as the file of texts says.
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=32)]
@@ -118,6 +118,28 @@ class Training(Optimisation):
         if self.epochs is not None:
             return max(1, round(self.epochs * rows / self.batch))
         return self.steps
+
+
+class EarlyStop(KeyGroup):
+    """Looks at questions that were set aside while a stage trains, and keeps the weights that were best there."""
+
+    every: int = Field(default=250, ge=1, description="steps between two looks")
+    patience: int | None = Field(
+        default=None, ge=1, description="looks without a gain that end the stage; null = it goes on, and keeps the best"
+    )
+
+
+class ComeHalfway(KeyGroup):
+    """Documents that come half-way to a tier: a share of its own vector of the text is added to theirs."""
+
+    tier: str = Field(description="the tier")
+    share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="of the tier's vector; null = as is best for questions set aside, without loss to the document "
+        "encoder's own queries",
+    )
 
 
 class Rows(KeyGroup):

@@ -33,9 +33,10 @@ def _students(recipe: Recipe) -> Iterator[str]:
     for name, student in recipe.students.items():
         if student.source is not None:
             yield from _source(recipe, name, student, student.source)
-        if student.start == "layers-of-document" and recipe.decoder_stage is None:
+        taken = student.start == "shrunk-document" and any(getattr(one, "pair", None) for one in recipe.giving("space"))
+        if student.start in ("layers-of-document", "shrunk-document") and recipe.decoder_stage is None and not taken:
             yield f"students.{name}.start: there is no document stage to take layers of; add one, or say scratch"
-        if student.start == "scratch" and student.base is None and recipe.tokenizer is None:
+        if student.start in ("scratch", "shrunk-document") and student.base is None and recipe.tokenizer is None:
             yield f"students.{name}: from scratch needs a vocabulary; add `tokenizer: {{vocabulary: 16000}}`"
     for stage in recipe.stages:
         wanted = stage.student_trained

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from suwen.training.recipe.key_groups import Faithful, KeyGroup, Name, Prompts
+from suwen.training.recipe.key_groups import Faithful, KeyGroup, Name, Prompts, later
 from suwen.training.recipe.stage_base import STAGES, Gift, Stage
 
 
@@ -31,8 +31,9 @@ class Student(KeyGroup):
     base: str | None = Field(default=None, description="a pretrained encoder (hub id or folder) to start from")
     start: str = Field(
         default="scratch",
-        pattern=r"^(scratch|layers-of-document|prune:[a-z0-9._-]+)$",
-        description="scratch, layers-of-document (the LLM's first layers) or prune:STUDENT (every n-th layer of it)",
+        pattern=r"^(scratch|layers-of-document|shrunk-document|prune:[a-z0-9._-]+)$",
+        description="scratch, layers-of-document (the LLM's first layers), shrunk-document (those, projected down to "
+        "its width, with its own vocabulary) or prune:STUDENT (every n-th layer of it)",
     )
     layers: int = Field(default=6, ge=1, description="transformer layers")
     width: int | None = Field(default=None, ge=8, description="hidden width; null = of what it starts from")
@@ -61,8 +62,11 @@ class Student(KeyGroup):
     @model_validator(mode="after")
     def _whole_heads(self) -> Student:
         scratch = self.kind == "transformer" and self.start == "scratch" and self.base is None
-        if scratch and self.width is None:
-            raise ValueError("a student from scratch needs a `width`, such as 384")
+        shrunk = self.start == "shrunk-document"
+        if (scratch or shrunk) and self.width is None:
+            raise ValueError("a student from scratch, or of a shrunk document encoder, needs a `width`, such as 384")
+        if shrunk and (self.kind, self.base, self.init) != ("transformer", None, "random"):
+            raise ValueError("`start: shrunk-document` is of a transformer, without `base` and `init`: take them out")
         if self.kind == "transformer" and self.width is not None and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
         if self.init == "vectors" and (self.kind, self.start, self.base) != ("static", "scratch", None):
@@ -71,7 +75,7 @@ class Student(KeyGroup):
             raise ValueError("a static student is its table: `train_table: false` leaves nothing to train")
         if not scratch and self.dropout:
             raise ValueError("`dropout` is for transformers from scratch: others keep their own")
-        if not scratch and self.base is None and self.pooling not in (None, "cls"):
+        if not (scratch or shrunk) and self.base is None and self.pooling not in (None, "cls"):
             raise ValueError("`pooling` is for transformers from scratch or a `base`: others keep their own")
         if self.table_of is not None and not scratch:
             raise ValueError("`init: table:STUDENT` starts a transformer from scratch: say `init: random`")
@@ -110,6 +114,12 @@ class Data(KeyGroup):
     texts: str = Field(default="${DATA}/texts.jsonl.gz", description="unlabelled texts with their kinds")
     held_out: str | None = Field(default="${DATA}/held-out.jsonl.gz", description="texts that training must not hit")
     measure: str | None = Field(default=None, description="a suite file (.toml) of the development measures")
+    set_aside: float = later(
+        0.0,
+        "share of the questions that no stage trains on, to choose by; the same ones everywhere",
+        ge=0,
+        le=0.5,
+    )
     expected: dict[Literal["rows", "pairs", "texts", "query_tokens", "document_tokens", "text_tokens"], float] = Field(
         default_factory=dict, description="how much there will be: an estimate goes by it where files are not there yet"
     )

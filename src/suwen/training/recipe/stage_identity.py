@@ -37,6 +37,8 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
         "after": {key: digest(identity(recipe, other, seed)) for key, other in _after(recipe, stage)},
         "data": data_hashes(recipe, stage),
     }
+    if recipe.data.set_aside and (stage.how_trained is not None or "vectors" in stage.gives):
+        depends["set_aside"] = recipe.data.set_aside
     if stage.how_trained is not None:
         depends["seed"] = seed if stage.how_trained.seed is None else stage.how_trained.seed
     if blend := getattr(stage, "blend", None):
@@ -106,8 +108,8 @@ def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
         depends["table_of"] = digests([one for one in earlier if one.student_trained == student.table_of])
     if student.pruned_from is not None:
         depends["pruned"] = digests([one for one in earlier if one.student_trained == student.pruned_from])
-    elif student.start == "layers-of-document":
+    elif student.start in ("layers-of-document", "shrunk-document"):
         depends["layers_of"] = digests([one for one in earlier if "teacher" in one.gives])
-    else:
+    if student.pruned_from is None and student.start != "layers-of-document":
         depends |= vocabulary_identity(recipe)
     return depends

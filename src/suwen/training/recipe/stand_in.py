@@ -60,6 +60,7 @@ def stand_in(recipe: Recipe, folder: Path) -> Recipe:
         "texts": str(data / "texts.jsonl.gz"),
         "held_out": str(data / "held-out.jsonl.gz") if recipe.data.held_out else None,
         "measure": str(data / "dev.toml") if recipe.data.measure else None,
+        "set_aside": 0.3 if recipe.data.set_aside else 0.0,
     }
     raw["dimension"] = _SPACE
     if raw["tokenizer"]:

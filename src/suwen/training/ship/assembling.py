@@ -10,7 +10,9 @@ from typing import Any, Literal
 from suwen.encoders.adapter import load_adapted
 from suwen.encoders.base_model import NumberFormat
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
-from suwen.encoders.probe import verify_probe
+from suwen.encoders.halfway import Meeting
+from suwen.encoders.pair_files import verify_files
+from suwen.encoders.probe import MET, verify_probe
 from suwen.encoders.side import ModelError, Side, load_model, no_progress_bar
 from suwen.encoders.space import (
     AdapterDocument,
@@ -20,7 +22,6 @@ from suwen.encoders.space import (
     load_manifest,
     manifest_path,
     save_manifest,
-    verify_files,
 )
 from suwen.errors import SuwenError
 from suwen.training.ship.freezing import dress, staged
@@ -59,7 +60,8 @@ def assemble(
         light: The light pair; its document side is an adapter.
         base: The base it belongs on: a GGUF file, a folder or a hub id. Any form that passes the pair's probe will do.
         out: The folder to write. It loads with ``SentenceTransformer(out)`` and with ``DocumentEncoder.load(out)``;
-            the light pair's tiers are copied into it, so that it serves too.
+            the light pair's tiers are copied into it, so that it serves too. Where documents come half-way to a tier,
+            only ``DocumentEncoder`` brings them there: sentence-transformers has the document encoder by itself.
         query: A query encoder of the same space as a sentence-transformers folder, for the ``query`` route of a
             Router. Without it there is one model for both sides, and queries are marked by the space's query prompt: a
             light pair's own query encoders are ONNX files, which no Router can hold.
@@ -78,7 +80,13 @@ def assemble(
         body = load_adapted(root, manifest, base, device=device, dtype=dtype)
         model = dress(body, manifest.space)
         settings = EncoderSettings(str(out), device, dtype, False)
-        encoder = DocumentEncoder(Side(model, "document"), manifest.space, name=manifest.name, settings=settings)
+        encoder = DocumentEncoder(
+            Side(model, "document"),
+            manifest.space,
+            name=manifest.name,
+            settings=settings,
+            meeting=Meeting.open(root, manifest),
+        )
         cosine = verify_probe(encoder, root)
         if query is not None:
             model = _with_queries(model, Path(query), manifest)
@@ -110,7 +118,8 @@ def _with_queries(model: Any, query: Path, manifest: Manifest) -> Any:
     from sentence_transformers.sentence_transformer.modules import Router
 
     space = manifest.space
-    if manifest_path(query).is_file() and (other := load_manifest(query)).space.id != space.id:
+    # A query encoder knows nothing of where documents come half-way to.
+    if manifest_path(query).is_file() and (other := load_manifest(query)).space.alone.id != space.alone.id:
         raise SpaceMismatch(space.id, other.space.id, needed_name=manifest.name, got_name=other.name)
     try:
         asking, _ = load_model(query, device=str(model.device))
@@ -142,7 +151,7 @@ def _check_disk(stage: Path, model: Any, root: Path) -> None:
 
 
 def _copy_rest(root: Path, stage: Path, manifest: Manifest) -> None:
-    for name in ("probe.json", "probe.npy"):
+    for name in ("probe.json", "probe.npy", *([MET] if manifest.space.halfway else [])):
         shutil.copyfile(root / name, stage / name)
     for tier in manifest.tiers.values():
         shutil.copytree(root / tier.path, stage / tier.path)

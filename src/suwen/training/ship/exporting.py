@@ -12,7 +12,9 @@ import numpy as np
 
 from suwen.durable import new_folder
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
+from suwen.encoders.pair_files import sha256_of
 from suwen.encoders.probe import probe_texts, row_cosines, write_probe
+from suwen.encoders.prompts import Prompts
 from suwen.encoders.query import OnnxEncoder, Vectors
 from suwen.encoders.side import Side, load_model, mint_space
 from suwen.encoders.space import (
@@ -20,7 +22,6 @@ from suwen.encoders.space import (
     DocumentSide,
     ElsewhereDocument,
     Manifest,
-    Prompts,
     Space,
     SpaceMismatch,
     Tier,
@@ -28,7 +29,6 @@ from suwen.encoders.space import (
     load_manifest,
     manifest_path,
     save_manifest,
-    sha256_of,
 )
 from suwen.encoders.static import StaticEncoder, unit
 from suwen.errors import SuwenError
@@ -156,7 +156,8 @@ def _open(source: Path, dimension: int | None, hub_id: str | None, trust_remote_
             f"{source} is in a space of {manifest.space.dimension} dimensions, which {dimension} would leave: "
             f"drop the dimension, or mint another space for the model"
         )
-    space = manifest.space if manifest else mint_space(model, folder, dimension=dimension, hub_id=hub_id)
+    # Of a pair whose documents come half-way to a tier: the document encoder by itself, for that tier may not be made.
+    space = manifest.space.alone if manifest else mint_space(model, folder, dimension=dimension, hub_id=hub_id)
     return _Source(model, folder, space, manifest)
 
 
@@ -167,7 +168,7 @@ def _target(out: Path, into: bool, origin: _Source) -> Manifest | None:
             raise ExportError(f"{out} exists: name a new folder, or add a tier to it with into=True")
         return None
     pair = load_manifest(out)
-    if pair.space.id != origin.space.id:
+    if pair.space.alone.id != origin.space.id:
         raise SpaceMismatch(pair.space.id, origin.space.id, needed_name=pair.name, got_name=origin.name)
     return pair
 
@@ -197,7 +198,9 @@ def _move_in(stage: Path, out: Path, tiers: dict[str, Tier], pair: Manifest) -> 
     for tier in tiers.values():
         shutil.rmtree(out / tier.path, ignore_errors=True)  # left by an export that died before its manifest
         (stage / tier.path).rename(out / tier.path)
-    save_manifest(out, pair.model_copy(update={"tiers": {**pair.tiers, **tiers}}))
+    # Where documents come half-way to one of the old tiers, they go on doing so.
+    added = {name: tier.model_copy(update={"aligned_to": pair.space.id}) for name, tier in tiers.items()}
+    save_manifest(out, pair.model_copy(update={"tiers": {**pair.tiers, **added}}))
     shutil.rmtree(stage)
 
 

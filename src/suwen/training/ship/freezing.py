@@ -16,8 +16,9 @@ from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
 from suwen.encoders.importing import cut
 from suwen.encoders.probe import probe_texts, write_probe
+from suwen.encoders.prompts import Prompts
 from suwen.encoders.side import Side
-from suwen.encoders.space import AdapterDocument, Manifest, Prompts, Space, save_manifest
+from suwen.encoders.space import AdapterDocument, Manifest, Space, save_manifest
 from suwen.errors import SuwenError
 
 #: The adapter's place in a frozen folder.

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.training.recipe.key_groups import Blend, Kind, Name, Prompts, Rows, later
+from suwen.training.recipe.key_groups import Blend, EarlyStop, Kind, Name, Prompts, Rows, later
 from suwen.training.recipe.model_shapes import Shape
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
 
 if TYPE_CHECKING:
+    from suwen.training.loop.best_kept import Watch
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
+    from suwen.training.teacher_vectors import TeacherVectors
+    from suwen.training.trained_student import StudentModel
 
 #: Copies of the scores of a batch against its near documents: of student and teacher, their softmax, and gradients.
 _RANKED = 6
@@ -47,9 +50,28 @@ class AlignedStage(TrainingStage):
         description="stages of other students: share; it learns to be right together with them, as the export blends",
     )
 
+    early_stop: EarlyStop | None = later(
+        None, "keep the weights that are best for the questions of data.set_aside; null = the last ones"
+    )
     prompts: Prompts = later(
         Prompts(), "what stands before its queries while it learns, where `faithful: code` parts it"
     )
+
+    def watching(self, context: RunContext, student: StudentModel, vectors: TeacherVectors) -> Watch | None:
+        """What looks at the student on questions that were set aside, where the stage says so."""
+        from suwen.training.loop.best_kept import Watch
+        from suwen.training.set_aside import SetAside
+
+        if self.early_stop is None:
+            return None
+        aside = SetAside.read(context, vectors)
+
+        def score() -> float:
+            found = aside.score(student.encode(aside.questions))
+            student.model.train()
+            return found
+
+        return Watch(score, self.early_stop.every, self.early_stop.patience)
 
     @override
     def vectors_from(self, recipe: Recipe) -> str | None:
@@ -63,6 +85,8 @@ class AlignedStage(TrainingStage):
         yield from prompt_problems(
             recipe, self.name, self.prompts, f"students.{self.student}", recipe.students[self.student].prompts
         )
+        if self.early_stop is not None:
+            yield from self._early_problems(recipe)
         own = self.space_from(recipe)
         for other in self.blend:
             if (space := recipe.stage(other).space_from(recipe)) != own:
@@ -70,6 +94,17 @@ class AlignedStage(TrainingStage):
                     f"stages.{self.name}.blend.{other}: it is aligned to '{space}', this stage to '{own}': another "
                     f"space; blend a student of the same space"
                 )
+
+    def _early_problems(self, recipe: Recipe) -> Iterator[str]:
+        """There must be questions to look at, with the teacher's vectors of them and of their answers."""
+        if not recipe.data.set_aside:
+            yield f"stages.{self.name}.early_stop: no question is set aside; say `data.set_aside: 0.02`"
+        vectors = self.vectors_from(recipe)
+        if vectors is None or getattr(recipe.stage(vectors), "rows", None) is None:
+            yield (
+                f"stages.{self.name}.early_stop: the questions set aside have no vectors; say `rows: {{}}` in the "
+                f"vectors stage '{vectors}', and name it as `vectors`"
+            )
 
     def width_problems(self, recipe: Recipe, teacher: str) -> Iterator[str]:
         """A student gives vectors of its teacher's width."""
@@ -143,7 +178,8 @@ class AlignStage(AlignedStage):
             start_table(student, parts[0], vectors)
         task = alignment_task(context, self, student, parts, vectors, batch=self.training.batch, seed=seed)
         student.model.train()
-        context.optimise(task, folder, self.training, per_epoch=task.per_epoch)
+        watch = self.watching(context, student, vectors)
+        context.optimise(task, folder, self.training, per_epoch=task.per_epoch, watch=watch)
         return folder.leave(student.save, lambda: vectors.measure(context, student.encode))
 
     @property

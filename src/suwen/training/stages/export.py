@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
+from suwen.encoders.pair import Pair
 from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismatch, load_manifest, save_manifest
-from suwen.training.recipe.key_groups import Blend, Name
+from suwen.training.recipe.key_groups import Blend, ComeHalfway, Name, later
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
@@ -40,6 +41,9 @@ class ExportStage(Stage):
         default_factory=dict, description="tier: {other tier: its share of the vector}; the rest is the tier's own"
     )
     precision: Literal["int8", "fp32", "both"] = Field(default="int8", description="weights of the tiers")
+    halfway: ComeHalfway | None = later(
+        None, "documents come half-way to a tier, so that its queries find them better; null = they stay"
+    )
     pair: str | None = Field(default=None, description="the pair's name; null = the recipe's")
     licence: str = Field(default="", description="the licence of the weights")
 
@@ -53,6 +57,8 @@ class ExportStage(Stage):
                 raise ValueError(f"blends: '{unknown[0]}' is not one of the tiers: {known}")
             if chained := [name for name in others if name in self.blends]:
                 raise ValueError(f"blends: '{chained[0]}' blends itself and cannot be part of '{tier}': name others")
+        if self.halfway is not None and self.halfway.tier not in self.tiers:
+            raise ValueError(f"halfway: '{self.halfway.tier}' is not one of the tiers: {known}")
         return self
 
     @property
@@ -69,6 +75,8 @@ class ExportStage(Stage):
         for tier, name in self.tiers.items():
             yield from self._space_problems(recipe, tier, name)
             yield from self._blend_problems(recipe, tier, name)
+        if self.halfway is not None and self.halfway.share is None:
+            yield from self._share_problems(recipe, self.tiers[self.halfway.tier])
 
     def _space_problems(self, recipe: Recipe, tier: str, name: str) -> Iterator[str]:
         space = recipe.stage(name).space_from(recipe)
@@ -79,6 +87,14 @@ class ExportStage(Stage):
             yield (
                 f"{where}: '{name}' is aligned to '{space}', the pair is of '{self.start}': another space; "
                 f"align it to vectors that start from '{self.start}'"
+            )
+
+    def _share_problems(self, recipe: Recipe, name: str) -> Iterator[str]:
+        vectors = recipe.stage(name).vectors_from(recipe)
+        if not recipe.data.set_aside or vectors is None or getattr(recipe.stage(vectors), "rows", None) is None:
+            yield (
+                f"stages.{self.name}.halfway: nothing is there to choose the share by; say `data.set_aside: 0.02` and "
+                f"`rows: {{}}` in the vectors stage, or give a `share`"
             )
 
     def _blend_problems(self, recipe: Recipe, tier: str, name: str) -> Iterator[str]:
@@ -114,6 +130,22 @@ class ExportStage(Stage):
         default = {"form": "light", "default_tier": self.default_tier or next(iter(self.tiers))}
         save_manifest(out, Manifest.model_validate({**load_manifest(out).model_dump(), **default}))
         metrics |= self._blend(context, out)
+        if self.halfway is not None:
+            metrics |= self._come_halfway(context, out, self.halfway)
+
+    def _come_halfway(self, context: RunContext, out: Path, asked: ComeHalfway) -> dict[str, float]:
+        """Make documents come half-way, last of all: it is to the tier as it serves; that makes another space."""
+        from suwen.encoders.halfway import set_halfway
+        from suwen.training.ship.halfway_share import choose_share
+        from suwen.training.teacher_vectors import vectors_of_student
+
+        share, metrics = asked.share, dict[str, float]()
+        if share is None:
+            vectors = vectors_of_student(context, self.tiers[asked.tier])
+            share, metrics = choose_share(context, vectors, Pair.load(out), asked.tier)
+        if share:
+            set_halfway(out, asked.tier, share)
+        return metrics | {"halfway.share": share}
 
     def _add_tier(
         self, context: RunContext, out: Path, tier: str, source: str, space: Space, texts: list[str]
@@ -138,7 +170,6 @@ class ExportStage(Stage):
 
     def _blend(self, context: RunContext, out: Path) -> dict[str, float]:
         """Write the blends down, once every tier is there, and measure the blended tiers as they will serve."""
-        from suwen.encoders.pair import Pair
         from suwen.training.teacher_vectors import vectors_of_student
 
         if not self.blends:

@@ -71,7 +71,9 @@ class FreezeStage(Stage):
             shutil.copyfile(source / name, out / name)
         if isinstance(manifest.document, AdapterDocument):
             shutil.copytree(source / manifest.document.path, out / manifest.document.path)
-        save_manifest(out, manifest.model_copy(update={"form": "full", "tiers": {}, "default_tier": None}))
+        # The document encoder by itself: where its documents came half-way to a tier, that tier is not taken.
+        bare = {"form": "full", "tiers": {}, "default_tier": None, "space": manifest.space.alone}
+        save_manifest(out, manifest.model_copy(update=bare))
 
     def _freeze(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
         """Freeze what a document or joint stage has left; the encoder stays in memory for the vectors."""
@@ -107,7 +109,7 @@ class FreezeStage(Stage):
 
     @override
     def depends_on(self, recipe: Recipe) -> dict[str, Any]:
-        return {"space": load_manifest(self.pair_folder).space.id} if self.pair is not None else {}
+        return {"space": load_manifest(self.pair_folder).space.alone.id} if self.pair is not None else {}
 
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:

@@ -117,6 +117,7 @@ class JointStage(AlignedStage):
             teacher=stored_teacher(context, vectors, table) if self.distil else None,
             alignment=self.kept_alignment(context, student) if self.keep_alignment else None,
             beside=beside if self.hyde is not None else None,
+            watch=self.watching(context, student, vectors),
         )
         if document is None:
             return folder.leave(student.save, lambda: vectors.measure(context, student.encode))
@@ -170,6 +171,11 @@ class JointStage(AlignedStage):
             yield from self.width_problems(recipe, self.document)
         document = recipe.stage(self.document)
         frozen = "space" in document.gives
+        if self.early_stop is not None and self.train_document:
+            yield (
+                f"stages.{self.name}.early_stop: it looks at stored vectors of documents, which `train_document` "
+                f"leaves behind; say `train_document: false`, or take it out"
+            )
         if self.train_document and frozen:
             yield (
                 f"stages.{self.name}.train_document: '{self.document}' is frozen, training it makes another space; say "

@@ -17,7 +17,7 @@ from suwen.training.recipe.stage_cost import Machine, StageEstimate
 from suwen.training.recipe.stage_identity import vocabulary_identity
 
 if TYPE_CHECKING:
-    from suwen.encoders.space import Form, Prompts
+    from suwen.encoders.prompts import Form, Prompts
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
     from suwen.training.teacher_vectors import Job

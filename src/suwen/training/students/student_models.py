@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from suwen.encoders.prompts import Prompts
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side, no_progress_bar, write_transformer
-from suwen.encoders.space import Prompts
 from suwen.encoders.static import unit
 from suwen.errors import SuwenError
 from suwen.training.students.static_student import StaticStudent
@@ -78,7 +78,7 @@ def build_student(
         torch.manual_seed(seed)
         if kind == "static":
             rows = torch.randn(tokenizer.get_vocab_size(), dimension) / dimension**0.5
-            return _assemble([StaticStudent(tokenizer, rows), *_head(dimension, None)], PROMPTS)
+            return assembled([StaticStudent(tokenizer, rows), *vector_head(dimension, None)], PROMPTS)
         if width % heads:
             raise StudentError(f"a width of {width} cannot be shared by {heads} heads: choose a divisor of it")
         if not projection and width != dimension:
@@ -87,9 +87,9 @@ def build_student(
                 f"give it a projection, or that width"
             )
         shape = _shape(tokenizer, layers, width, heads, intermediate or 4 * width, max_length, dropout)
-        transformer = _transformer(shape, tokenizer, max_length)
-        return _assemble(
-            [transformer, Pooling(width, pooling), *_head(width, dimension if projection else None)], PROMPTS
+        transformer = student_transformer(shape, tokenizer, max_length)
+        return assembled(
+            [transformer, Pooling(width, pooling), *vector_head(width, dimension if projection else None)], PROMPTS
         )
 
 
@@ -120,7 +120,8 @@ def _shape(
     )
 
 
-def _transformer(config: Any, tokenizer: Any, max_length: int) -> Any:
+def student_transformer(config: Any, tokenizer: Any, max_length: int) -> Any:
+    """A transformer with random weights and a student's tokenizer, as a module of sentence-transformers."""
     from sentence_transformers.sentence_transformer.modules import Transformer
     from transformers import AutoModel, PreTrainedTokenizerFast
 
@@ -141,13 +142,15 @@ def _transformer(config: Any, tokenizer: Any, max_length: int) -> Any:
         return Transformer(folder, max_seq_length=max_length)
 
 
-def _head(width: int, dimension: int | None) -> list[Any]:
+def vector_head(width: int, dimension: int | None) -> list[Any]:
+    """What follows a pooling: a linear layer, where a dimension is named, and length one."""
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
     return [*([Dense(width, dimension, activation_function=None)] if dimension else []), Normalize()]
 
 
-def _assemble(modules: Sequence[Any], prompts: Prompts, device: Any = "cpu") -> Any:
+def assembled(modules: Sequence[Any], prompts: Prompts, device: Any = "cpu") -> Any:
+    """Modules as a ``SentenceTransformer`` with prompts."""
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(modules=list(modules), device=str(device), prompts=prompts.model_dump())
@@ -210,7 +213,7 @@ def _with_layers(owner: Any, side: Side, kept: Sequence[int]) -> Any:
         for module in layer.modules():
             if hasattr(module, "layer_idx"):
                 module.layer_idx = place
-    return _assemble(modules, _prompts(owner), side.device)
+    return assembled(modules, _prompts(owner), side.device)
 
 
 def _prompts(model: Any) -> Prompts:
@@ -229,11 +232,11 @@ def with_projection(student: Any, dimension: int, *, start: Literal["random", "c
     side = Side(student, "query")
     modules = copy.deepcopy(side.modules)
     last = [modules.pop()] if type(modules[-1]).__name__ == "Normalize" else []
-    dense, _ = _head(vector_width(side), dimension)
+    dense, _ = vector_head(vector_width(side), dimension)
     if start == "cut":
         torch.nn.init.eye_(dense.linear.weight)
         torch.nn.init.zeros_(dense.linear.bias)
-    return _assemble([*modules, dense, *last], _prompts(student), side.device)
+    return assembled([*modules, dense, *last], _prompts(student), side.device)
 
 
 def vector_width(side: Side) -> int:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from suwen.corpora.files import open_text
 from suwen.corpora.training_rows import TrainingRow, read_training_rows
 from suwen.curate.leakage import HeldOut, refuse_leaks
-from suwen.encoders.space import Form, Prompts, sha256_of
+from suwen.encoders.pair_files import sha256_of
+from suwen.encoders.prompts import Form, Prompts
 from suwen.errors import SuwenError
 from suwen.training.loop.batches import Arrays, Ints, Lazy, Ragged, kept, opened
 
