@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from suwen.durable import write_json
-from suwen.encoders.base_model import NumberFormat, load_base
+from suwen.encoders.base_model import NumberFormat, load_base, without_remarks
 from suwen.encoders.cores import grouped
 from suwen.encoders.side import ModelError
-from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, sha256_of_files
+from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, load_manifest, sha256_of_files
 
 if TYPE_CHECKING:
     import torch
@@ -114,6 +114,18 @@ def load_adapter(folder: Path) -> dict[str, Factors]:
     return {key.removesuffix(".A"): _unpack(tensors, key.removesuffix(".A")) for key in tensors if key.endswith(".A")}
 
 
+def adapter_of(pair: Path) -> Path:
+    """The adapter's folder inside a pair's.
+
+    Raises:
+        ModelError: The pair has none.
+    """
+    document = load_manifest(pair).document
+    if not isinstance(document, AdapterDocument):
+        raise ModelError(f"{pair} has no adapter: name a pair that a recipe's stage `export` wrote")
+    return Path(pair) / document.path
+
+
 def apply_adapter(model: Any, folder: Path) -> Any:
     """Add an adapter into the weights of a base, in place: computed in fp32, then cast.
 
@@ -177,7 +189,8 @@ def apply_lora(
     settings: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "lora_dropout": dropout}
     config = LoraConfig(**settings, target_modules=list(modules))
     try:
-        inject_adapter_in_model(config, transformer_of(model))
+        with without_remarks():
+            inject_adapter_in_model(config, transformer_of(model))
     except ValueError as error:
         raise ModelError(f"the base has none of the modules {', '.join(modules)}: name linear layers of it") from error
     return model
@@ -211,7 +224,8 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
         rank_pattern=others,
         alpha_pattern={name: rank * scale for name, rank in others.items()},
     )
-    inject_adapter_in_model(config, root)
+    with without_remarks():
+        inject_adapter_in_model(config, root)
     with torch.no_grad():
         for name, (down, up) in factors.items():
             layer = root.get_submodule(name)
@@ -247,6 +261,29 @@ def read_factors(model: Any) -> dict[str, Factors]:
     if not factors:
         raise ModelError("the model carries no LoRA layer of peft: it was merged, or never had one")
     return factors
+
+
+def add_up(parts: Sequence[tuple[Mapping[str, Factors], float]]) -> dict[str, Factors]:
+    """Adapters of one base as one, each with its share: what a weight gains is the sum of what each share gives it.
+
+    Factors stand side by side, so ranks add up; :func:`cut_rank` makes them smaller again.
+
+    Raises:
+        ModelError: They are of other modules.
+    """
+    import torch
+
+    names = list(parts[0][0])
+    for factors, _ in parts[1:]:
+        if set(factors) != set(names):
+            raise ModelError("the adapters change different modules: average those that were trained on the same ones")
+    return {
+        name: Factors(
+            torch.cat([factors[name].down for factors, _ in parts]),
+            torch.cat([share * factors[name].up for factors, share in parts], dim=1),
+        )
+        for name in names
+    }
 
 
 def cut_rank(factors: Factors, rank: int) -> Factors:
