@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+_SIMILARITY = ("positive_similarity", "positive_similarity_deviation")
 _METRICS = {
     "retrieval": ("ndcg@10", "recall@100", "map@10", "mrr@10", "hole@10"),
     "rerank": ("map@10", "mrr@10", "ndcg@10"),
     "sts": ("pearson", "spearman"),
-    "paraphrase": ("accuracy@1", "accuracy@5", "accuracy@10", "mrr", "positive_similarity"),
+    "paraphrase": ("accuracy@1", "accuracy@5", "accuracy@10", "mrr", *_SIMILARITY),
 }
 _LAYOUTS = {"retrieval": "beir", "rerank": "beir", "sts": "pairs", "paraphrase": "triplets"}
 

@@ -173,7 +173,7 @@ def _refuse_missing(model: Any, stored: Collection[str], source: Path) -> None:
 
 @contextmanager
 def without_remarks() -> Iterator[None]:
-    """Without two remarks: torch's on how torchao is loaded, and peft's that an adapter cannot be merged into 8 bits."""
+    """Without torch's remark on how torchao is loaded, and peft's that an adapter cannot be merged into 8 bits."""
     logger = logging.getLogger("torch.utils._pytree")
     before = logger.level
     logger.setLevel(logging.ERROR)
