@@ -34,7 +34,7 @@ def test_a_base_in_eight_bits_is_near_and_smaller_and_lets_gradients_through(run
     round_base(rounded)
     layer = rounded[0].model.layers[0].mlp.up_proj.weight
     assert (
-        layer.qdata.dtype == torch.int8 and layer.qdata.nbytes * 4 == plain[0].model.layers[0].mlp.up_proj.weight.nbytes
+        layer.dtype == torch.int8 and layer.nbytes * 4 == plain[0].model.layers[0].mlp.up_proj.weight.nbytes
     )
     texts = ["高血压怎么办", "the flu vaccine is safe"]
     before, after = plain.encode(texts), rounded.encode(texts)

@@ -26,7 +26,7 @@ _OURS, _THEIRS = "measured here", "published"
 
 
 def paper_figures(paper: str, results: Sequence[Result]) -> list[Plot]:
-    """The figures of a paper, of those that some result of ours belongs to; none for a paper without drawn ones here."""
+    """The figures of a paper, of those that some result of ours belongs to; none for other papers."""
     if paper != "cardioembed":
         return []
     made = (figure(results) for figure in (_general, _first_rank, _ranks, _reciprocal, _waterfall, _radar))

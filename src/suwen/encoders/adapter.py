@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from suwen.durable import write_json
-from suwen.encoders.base_model import NumberFormat, load_base, without_remarks
+from suwen.encoders.base_model import NumberFormat, load_base
 from suwen.encoders.cores import grouped
 from suwen.encoders.side import ModelError
 from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, load_manifest, sha256_of_files
@@ -189,8 +189,7 @@ def apply_lora(
     settings: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "lora_dropout": dropout}
     config = LoraConfig(**settings, target_modules=list(modules))
     try:
-        with without_remarks():
-            inject_adapter_in_model(config, transformer_of(model))
+        inject_adapter_in_model(config, transformer_of(model))
     except ValueError as error:
         raise ModelError(f"the base has none of the modules {', '.join(modules)}: name linear layers of it") from error
     return model
@@ -224,8 +223,7 @@ def load_lora(model: Any, folder: Path, *, dropout: float = 0.0, trainable: bool
         rank_pattern=others,
         alpha_pattern={name: rank * scale for name, rank in others.items()},
     )
-    with without_remarks():
-        inject_adapter_in_model(config, root)
+    inject_adapter_in_model(config, root)
     with torch.no_grad():
         for name, (down, up) in factors.items():
             layer = root.get_submodule(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,19 +69,13 @@ def round_base(model: Any) -> Any:
     """Hold the linear layers of a base as int8 with a scale for each row, in place: half the memory of bf16.
 
     They multiply in the precision they had, so an adapter can be trained beside them; the embeddings stay.
-
-    Raises:
-        ModelError: torchao is not installed.
     """
-    try:
-        with without_remarks():
-            from torchao.quantization import Int8WeightOnlyConfig, quantize_
-    except ImportError as error:
-        raise ModelError("a base in 8 bits needs torchao: pip install 'suwen[train]'") from error
+    from suwen.encoders.int8_linear import round_linears
+
     body = model[0].model
     for parameter in body.parameters():
         parameter.requires_grad_(False)
-    quantize_(body, Int8WeightOnlyConfig(version=2))
+    round_linears(body)
     return model
 
 
@@ -169,20 +162,6 @@ def _refuse_missing(model: Any, stored: Collection[str], source: Path) -> None:
     wanted = (name for name, _ in model.named_parameters() if not name.startswith("pooler."))
     if missing := sorted(name for name in wanted if name not in names):
         raise ModelError(f"{source} lacks {len(missing)} weights, such as {missing[0]}: download it again")
-
-
-@contextmanager
-def without_remarks() -> Iterator[None]:
-    """Without torch's remark on how torchao is loaded, and peft's that an adapter cannot be merged into 8 bits."""
-    logger = logging.getLogger("torch.utils._pytree")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="TorchaoLoraLinear", category=UserWarning)
-            yield
-    finally:
-        logger.setLevel(before)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class DocumentStage(TrainingStage):
         True, "a row's negatives are negatives of the whole batch; false: its own alone, and others' positives"
     )
     base_bits: Literal[8] | None = later(
-        None, "8 holds the base's matrices as int8 while the adapter learns (needs torchao); null = training.precision"
+        None, "8 holds the base's matrices as int8 while the adapter learns; null = training.precision"
     )
 
     @override
