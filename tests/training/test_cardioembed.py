@@ -33,9 +33,7 @@ def test_a_base_in_eight_bits_is_near_and_smaller_and_lets_gradients_through(run
     plain, rounded = (load_base(folder, device="cpu", max_length=32) for _ in range(2))
     round_base(rounded)
     layer = rounded[0].model.layers[0].mlp.up_proj.weight
-    assert (
-        layer.dtype == torch.int8 and layer.nbytes * 4 == plain[0].model.layers[0].mlp.up_proj.weight.nbytes
-    )
+    assert layer.dtype == torch.int8 and layer.nbytes * 4 == plain[0].model.layers[0].mlp.up_proj.weight.nbytes
     texts = ["高血压怎么办", "the flu vaccine is safe"]
     before, after = plain.encode(texts), rounded.encode(texts)
     assert (before * after).sum(axis=1).min() > 0.995 and np.abs(before - after).max() > 0

@@ -54,6 +54,7 @@ class Paraphrasing:
         each: Have every model paraphrase every sentence; else a sentence goes to the next model where one fails.
         near: From which similarity of letters two sentences share a side.
         pair: Encodes sentences where negatives are mined.
+        apart: Texts that are kept apart already: sentences that hold one are validation and test, all others training.
         seed: Of every draw.
     """
 
@@ -65,6 +66,7 @@ class Paraphrasing:
     each: bool = False
     near: float = 0.7
     pair: Path | None = None
+    apart: HeldOut | None = None
     seed: int = 0
 
 
@@ -154,7 +156,7 @@ def _asked(
 def sided(written: Sequence[Triplet], settings: Paraphrasing, counts: Counter[str]) -> dict[str, list[Triplet]]:
     """Triplets on their sides, with negatives; what would leak out of the sides kept apart is dropped and counted."""
     sentences = dict.fromkeys(one.sentence for one in written)
-    split = split_sentences(list(sentences), settings.shares, seed=settings.seed, near=settings.near)
+    split = _split(list(sentences), settings)
     side_of = {sentence: side for side, members in split.items() for sentence in members}
     sides = {side: [one for one in written if side_of[one.sentence] == side] for side in SIDES}
     counts.update(holds_a_test_text=0, nearly_a_test_text=0)
@@ -167,6 +169,18 @@ def sided(written: Sequence[Triplet], settings: Paraphrasing, counts: Counter[st
         counts[side] = len(own)
         counts[f"{side}_without_a_negative"] = sum(not one.negatives for one in sides[side])
     return sides
+
+
+def _split(sentences: list[ShelfSentence], settings: Paraphrasing) -> dict[str, list[ShelfSentence]]:
+    """The sides by their shares, or by what is kept apart already."""
+    draws: dict[str, Any] = {"seed": settings.seed, "near": settings.near}
+    if settings.apart is None:
+        return split_sentences(sentences, settings.shares, **draws)
+    apart = [one for one in sentences if settings.apart.hit(one.text) is not None]
+    halves = split_sentences(apart, (0.5, 0.5), **draws)
+    known = set(apart)
+    train = [one for one in sentences if one not in known]
+    return {"train": train, "validation": halves["train"], "test": halves["validation"]}
 
 
 def _search(own: Sequence[Triplet], pair: Path | None) -> Any:
