@@ -39,7 +39,9 @@ from suwen.text.split import sentences
 HEART = re.compile(
     r"\b(?:hearts?|cardiac|cardio\w*|coronary|angina|aort\w+|arrhythmi\w+|atrial|atrium|ventric\w+|mitral|myocard\w+"
     r"|pericard\w+|endocard\w+|tachycardia|bradycardia|hypertension|blood pressure|atheroscler\w+|aneurysms?"
-    r"|circulat\w+|blood vessels?|vascular system|palpitations|heartbeat|carotid|cholesterol|pacemakers?)\b",
+    r"|circulat\w+|blood vessels?|vascul\w+|palpitations|heartbeat|carotid|\w*cholesterol\w*|pacemakers?|stents?"
+    r"|strokes?|thrombo\w*|\w*embol\w+|blood clots?|arter\w+|veins?|venous|varicose|long qt|brugada|\w*lipid\w*"
+    r"|hypotension|valves?|marfan)\b",
     re.IGNORECASE,
 )
 DEPARTMENT = "心血管科"

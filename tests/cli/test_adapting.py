@@ -96,6 +96,8 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
         done = suwen(*command, "--minutes", "60", "--index", "index", "--json")
         assert done.code in (0, 3), done.err
         assert server.total == asked <= 200, "what was asked once is not asked again"
+        other = suwen(*command[:-2], "--out", "another", "--work", "pair-work")
+        assert other.code == 1 and "was begun with another sets" in other.err
     work = tmp_path / "pair-work"
     outcome = json.loads((work / "outcome.json").read_text(encoding="utf-8"))
     assert done.json["answer"] == outcome["answer"] and outcome["answer"] in (work / "report.html").read_text(
@@ -108,8 +110,6 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
     assert Pair.load(tmp_path / "pair").manifest.name == "cardioembed-tiny"
     with Index.open(tmp_path / "index", pair=tmp_path / "pair") as index:
         assert index.pair.space.id == Pair.load(tmp_path / "pair").space.id and index.stats().documents == 40
-    other = suwen(*command[:-2], "--out", "another", "--work", work)
-    assert other.code == 1 and "was begun with another sets" in other.err
 
 
 def check_kept_apart(work: Path) -> None:
