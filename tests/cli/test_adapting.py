@@ -78,7 +78,7 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
         text = f'[llm.endpoints.here]\nbase_url = "{server.url}"\nbackoff = 0.01\n'
         text += '[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\nmax_tokens = 256\n'
         (tmp_path / "suwen.toml").write_text(text, encoding="utf-8")
-        command = ["adapt", shelf, "--out", "pair", "-m", "m", "--language", "en", "--recipe", "cardioembed-tiny"]
+        command = ["adapt", shelf, "--out", "pair", "-m", "m", "--recipe", "cardioembed-tiny"]
         command += [
             "--pair",
             poor,

@@ -80,7 +80,7 @@ def shelf(tmp_path: Path) -> Path:
 @pytest.fixture
 def two(ask: Any) -> Any:
     def make(url: str, **more: Any) -> list[Asker]:
-        return [ask(url, language="en", settings={"model": name}, **more) for name in MODELS]
+        return [ask(url, settings={"model": name}, **more) for name in MODELS]
 
     return make
 

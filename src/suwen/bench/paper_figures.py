@@ -35,8 +35,8 @@ def paper_figures(paper: str, results: Sequence[Result]) -> list[Plot]:
 
 def _ours(results: Sequence[Result], task: str, metric: str) -> dict[str, float]:
     """Our value of a metric, x 100, by system."""
-    own = {result.system: result.metrics.get(metric) for result in results if result.task == task}
-    return {system: 100 * own[system] for system in system_names(results) if own.get(system) is not None}
+    own = {result.system: result.metrics for result in results if result.task == task}
+    return {system: 100 * own[system][metric] for system in system_names(results) if metric in own.get(system, {})}
 
 
 def _printed(table: int, column: str) -> dict[str, float]:
@@ -55,7 +55,7 @@ def _both(results: Sequence[Result], table: int, column: str, task: str, metric:
 
 def _general(results: Sequence[Result]) -> Plot | None:
     """Figure 1: general tasks, with zones."""
-    rows = [
+    rows: Rows = [
         (f"{task}: {system}", value, whose)
         for task, metric in _GENERAL.items()
         for system, value, whose in _both(results, 2, task, task, metric)

@@ -53,11 +53,10 @@ class Session(Spending):
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions(Spending):
-    """How several models are asked, as the options say."""
+    """How several models are asked, as the options say; each text in its own language."""
 
     model: Models
     replies: Replies = None
-    language: Language = "zh"
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -132,7 +131,7 @@ def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> I
 def asking_all(session: Sessions, what: str, replies: Path = Path("replies.db")) -> Iterator[list[Asker]]:
     """Open the client for several models, whose steps are told together; a run that was stopped says so, exit 3."""
     with client(session, session.model, session.replies or replies, what) as llm:
-        askers = [Asker(llm, model, session.language, dry_run=session.dry_run) for model in session.model]
+        askers = [Asker(llm, model, dry_run=session.dry_run) for model in session.model]
         for other in askers[1:]:
             other.steps = askers[0].steps
         try:

@@ -204,7 +204,7 @@ def paraphrase(
 ) -> None:
     """Have models say the sentences of books in other words: triplets, split by sentence, with a report of refusals.
 
-    Example: `suwen curate paraphrase books/ triplets -m large -m small --language en --dry-run`
+    Example: `suwen curate paraphrase books/ triplets -m large -m small --dry-run`
     """
     settings = Paraphrasing(
         shares=read_shares(shares),

@@ -34,11 +34,11 @@ from suwen.durable import write_json, write_lines, write_text
 from suwen.encoders.pair import Pair
 from suwen.llm.asker import Asker
 from suwen.text.fold import fold
+from suwen.text.segment import language_of
 
 #: The name of the rows in ``rows/``, and of the test in the suite.
 SOURCE = "paraphrase"
 _REASONS = ("empty", "language", "copy", "length", "numbers", "units", "negation", "drugs", "laterality", "names")
-_HAN_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,13 @@ def _asked(
 ) -> Iterator[tuple[int, ShelfSentence, str | None]]:
     by_key = {str(at): sentence for at, sentence in sentences}
     requests = [
-        asker.request("paraphrase", {"sentence": sentence.text}, key=key, long=("sentence",))
+        asker.request(
+            "paraphrase",
+            {"sentence": sentence.text},
+            key=key,
+            long=("sentence",),
+            language=language_of(sentence.text),
+        )
         for key, sentence in by_key.items()
     ]
     written = asker.ask(
@@ -201,16 +207,11 @@ def write_folder(to: Path, sides: dict[str, list[Triplet]], report: dict[str, An
     write_lines(to / "texts.jsonl.gz", ({"text": text, "kind": "sentence"} for text in said))
     if sides["test"]:
         task = SuiteTask("paraphrase", "test.jsonl.gz", {"queries": len(sides["test"])}, name=SOURCE)
-        language = "zh" if _mostly_chinese(one.sentence.text for one in train) else "en"
+        language = language_of(" ".join(one.sentence.text for one in train))
         write_text(to / "suite.toml", suite_text(SOURCE, [task], language=language))
     write_json(to / "report.json", report)
     (to / "rows").mkdir(exist_ok=True)
     write_lines(to / "rows" / f"{SOURCE}.jsonl.gz", (one.record() for one in train))
-
-
-def _mostly_chinese(texts: Iterable[str]) -> bool:
-    every = "".join(texts)
-    return sum("\u3400" <= letter <= "\u9fff" for letter in every) > _HAN_SHARE * len(every)
 
 
 def _by_model(sides: dict[str, list[Triplet]]) -> dict[str, int]:

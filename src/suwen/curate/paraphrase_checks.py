@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from suwen.curate.leakage import comparable, weight
 from suwen.curate.near_duplicates import shingles, similarity
 from suwen.text.fold import fold
+from suwen.text.segment import language_of
 
 #: From which similarity of letters a paraphrase is a copy, and how much shorter or longer than its sentence it may be.
 COPY, SHORTEST, LONGEST = 0.9, 0.5, 2.0
@@ -100,7 +101,7 @@ def refusal(sentence: str, paraphrase: str, names: Iterable[str] = ()) -> str | 
     compared, said = comparable(sentence), comparable(paraphrase)
     if not said:
         return "empty"
-    if _chinese(compared) != _chinese(said):
+    if language_of(compared) != language_of(said):
         return "language"
     if similarity(shingles(sentence), shingles(paraphrase)) >= COPY:
         return "copy"
@@ -182,7 +183,3 @@ def _plain(number: str) -> str:
     if re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number):
         number = number.replace(",", "")
     return number.rstrip("0").rstrip(".") if re.fullmatch(r"\d+\.\d+", number) else number
-
-
-def _chinese(compared: str) -> bool:
-    return sum("\u3400" <= letter <= "\u9fff" for letter in compared) * 2 > len(compared) * 0.6

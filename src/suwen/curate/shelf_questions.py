@@ -20,6 +20,7 @@ from suwen.curate.screening import Screen, draw
 from suwen.durable import new_folder, write_json, write_lines
 from suwen.llm.asker import Asker
 from suwen.llm.token_estimate import estimate_tokens
+from suwen.text.segment import language_of
 from suwen.text.split import sentences
 
 #: Estimated tokens of a passage; one document in so many is kept apart, and of fewer documents passages are.
@@ -71,7 +72,13 @@ def write_questions(
     apart = draw([one for one in told if one.apart], max(1, 2 * count // 5), seed)
     chosen = [*draw([one for one in told if not one.apart], max(1, count - len(apart)), seed), *apart]
     requests = [
-        asker.request("synthetic-query", {"dataset": dataset, "passage": one.text}, key=str(at), long=("passage",))
+        asker.request(
+            "synthetic-query",
+            {"dataset": dataset, "passage": one.text},
+            key=str(at),
+            long=("passage",),
+            language=language_of(one.text),
+        )
         for at, one in enumerate(chosen)
     ]
     said = asker.ask("questions", requests, lambda data: str(data["query"]), lambda request: request.key)
