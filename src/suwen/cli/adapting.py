@@ -51,6 +51,7 @@ def adapt(
 
     Example: `suwen adapt books/ --out cardiology -m small --base base.gguf --minutes 60 --calls 5000`
     """
+    from suwen.cli.training import shown_steps
     from suwen.training.adapting import Adaptation, OutOfTime
     from suwen.training.adapting import adapt as run
     from suwen.training.adapting_page import write_page
@@ -59,23 +60,11 @@ def adapt(
         raise SuwenError(f"{to} is there already: name a new folder for the specialist, or remove it")
     folder = work or to.with_name(f"{to.name}-work")
     wanted = Adaptation(
-        shelf,
-        folder,
-        recipe,
-        sets or [],
-        pair,
-        base=base,
-        minutes=minutes,
-        calls=session.calls,
-        general=general,
-        measure=measure,
-        device=device,
-        ocr=ocr,
-        seed=seed,
+        shelf, folder, recipe, sets or [], pair, base, minutes, session.calls, general, measure, device, ocr, seed
     )
     try:
-        with asking_all(session, "requests", folder / "replies.db") as askers:
-            outcome = run(wanted, askers, say)
+        with asking_all(session, "requests", folder / "replies.db") as askers, shown_steps() as progress:
+            outcome = run(wanted, askers, say, progress)
     except OutOfTime as problem:
         say(str(problem))
         raise typer.Exit(NEGATIVE) from None
@@ -87,9 +76,13 @@ def adapt(
         shutil.copytree(outcome.specialist, to)
         if index is not None:
             _index(shelf, index, to, ocr)
-    about = {"pair": str(to) if outcome.gain else None, "page": str(page), "answer": outcome.answer}
-    show(about, outcome.answer, f"the report: {page}", *([f"the specialist: {to}"] if outcome.gain else []), json=json)
-    if not outcome.gain:
+    _answer(outcome.answer, page, to if outcome.gain else None, json)
+
+
+def _answer(answer: str, page: Path, pair: Path | None, json: bool) -> None:
+    about = {"pair": None if pair is None else str(pair), "page": str(page), "answer": answer}
+    show(about, answer, f"the report: {page}", *([] if pair is None else [f"the specialist: {pair}"]), json=json)
+    if pair is None:
         raise typer.Exit(NEGATIVE)
 
 

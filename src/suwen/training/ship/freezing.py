@@ -47,8 +47,8 @@ def freeze(
 ) -> DocumentEncoder:
     """Write a trained document encoder as adapter, contract and probe; whole or not at all.
 
-    What is cut and rounded to be shipped is what fixes the space: the written adapter is applied to the base as it was
-    before training, and the probe's vectors come from that.
+    What is cut and rounded to be shipped fixes the space: the written adapter is applied to the base as it was before
+    training, and the probe's vectors come from that.
 
     Args:
         factors: The trained adapter, by module name.
@@ -62,8 +62,7 @@ def freeze(
         bits: Of the adapter's numbers.
         hub_id: The base's official name, where ``base`` is a copy of it.
         device: Where to run the probe.
-        body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder. Loaded by
-            default.
+        body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder.
         normalise: Where ``body`` is loaded: whether vectors get length one, or the space is one of inner product.
         notes: What the manifest remarks.
 
