@@ -68,7 +68,7 @@ def everything(beir: Path, tmp_path: Path, make_suite):
         {
             "name": "Same",
             "kind": "paraphrase",
-            "metrics": ["accuracy@1", "mrr", "positive_similarity"],
+            "metrics": ["accuracy@1", "mrr", "positive_similarity", "positive_similarity_deviation"],
             "path": put(tmp_path / "t.jsonl", TRIPLETS),
         },
         {"name": "Missing"},

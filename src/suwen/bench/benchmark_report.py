@@ -15,6 +15,7 @@ import numpy as np
 
 from suwen import html_kit as html
 from suwen.bench.comparison import CompareError, Comparison, Hit, QueryDifference, TaskComparison, compare, system_names
+from suwen.bench.paper_figures import paper_figures
 from suwen.bench.published_tables import PAPERS, Figure, published
 from suwen.bench.result_files import Result, read_results
 from suwen.bench.result_plots import (
@@ -112,6 +113,10 @@ class _Writer:
         yield _notes(results)
         if known is not None and known.paper is not None:
             yield from _published_tables(known, results)
+            pictures = [self.picture(plot) for plot in paper_figures(known.paper, results)]
+            if pictures:
+                yield html.heading("The paper's figures, with ours", level=3)
+                yield html.figures(pictures)
         yield html.heading("By task, and against speed", level=3)
         pictures = [self.picture(bars_plot(results))]
         speed = speed_plot(results)

@@ -42,12 +42,12 @@ NO_FONT = (
     " `apt-get install fonts-noto-cjk` or `dnf install google-noto-sans-cjk-fonts`, and make the plots again."
 )
 #: Okabe and Ito's colours, which people with colour blindness can tell apart; yellow is left out on white ground.
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7F7F7F")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7F7F7F")
 _MARKERS = "osD^vPX*"
 _CHINESE = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
 _BINS = 30
 #: Inches; no wider, so that the words can still be read on a phone.
-_WIDTH = 5.8
+WIDTH = 5.8
 
 
 class PlotError(SuwenError):
@@ -184,11 +184,11 @@ def speed_plot(results: Sequence[Result]) -> Plot | None:
         axes.set_xlabel("median ms, one query at a time, log axis\n(an encoder's encoding, BM25's search)")
         axes.set_ylabel(f"mean main metric x 100, {count}")
         axes.grid(True, which="both")
-        _legend(figure)
+        legend(figure)
 
     title = f"Accuracy against query latency: {suite}"
     columns = ("system", "query_ms", "qps", "mean_main_metric_x100")
-    return Plot(_slug(f"latency-{suite}"), title, f"{title}. {spoken}.", columns, rows, (_WIDTH, 4.6), draw)
+    return Plot(_slug(f"latency-{suite}"), title, f"{title}. {spoken}.", columns, rows, (WIDTH, 4.6), draw)
 
 
 def bars_plot(results: Sequence[Result]) -> Plot:
@@ -208,7 +208,7 @@ def bars_plot(results: Sequence[Result]) -> Plot:
             own = [scores.get((system, task), math.nan) for task, _ in tasks]
             places = np.arange(len(tasks)) + (number - (len(systems) - 1) / 2) * thick
             # Colours come round again after seven systems; the pattern then tells them apart.
-            hatch = ("", "///", "...", "xxx")[number // len(_COLOURS) % 4]
+            hatch = ("", "///", "...", "xxx")[number // len(COLOURS) % 4]
             shown = axes.barh(places, own, thick * 0.92, color=_colour(number), hatch=hatch, label=system)
             axes.bar_label(shown, ["" if math.isnan(v) else f"{v:.1f}" for v in own], padding=3, fontsize=8)
         axes.set_yticks(range(len(tasks)), [f"{task}\n{metric}" for task, metric in tasks])
@@ -217,13 +217,13 @@ def bars_plot(results: Sequence[Result]) -> Plot:
         axes.set_xlim(min(0, *scores.values()), max(100, *scores.values()) * 1.08)
         axes.set_xlabel("main metric x 100")
         axes.grid(True, axis="x")
-        _legend(figure)
+        legend(figure)
 
     suite = results[0].suite
     title = f"Main metric by task: {suite}"
     spoken = "; ".join(f"{row[0]}, {row[2]}: {_short(row[3])}" for row in rows if row[3] is not None)
     columns = ("task", "metric", "system", "value_x100")
-    return Plot(_slug(f"bars-{suite}"), title, f"{title}. {spoken}.", columns, rows, (_WIDTH, height), draw)
+    return Plot(_slug(f"bars-{suite}"), title, f"{title}. {spoken}.", columns, rows, (WIDTH, height), draw)
 
 
 def similarity_plots(results: Sequence[Result]) -> list[Plot]:
@@ -243,19 +243,19 @@ def _histogram(result: Result, known: dict[str, Any]) -> Plot:
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         labels = (f"positives ({len(positives)})", f"negatives ({len(negatives)}): {known['negatives_are']}")
-        for side, label, colour, hatch in zip(shares, labels, _COLOURS, ("", "///"), strict=False):
+        for side, label, colour, hatch in zip(shares, labels, COLOURS, ("", "///"), strict=False):
             axes.stairs(100 * side, edges, fill=True, alpha=0.45, color=colour, hatch=hatch, label=label)
             axes.stairs(100 * side, edges, color=colour)
         axes.set_xlabel(f"{known['similarity']} similarity")
         axes.set_ylabel("% of the pairs")
         axes.grid(True, axis="y")
-        _legend(figure)
+        legend(figure)
 
     title = f"Similarities of positives and negatives: {result.task}, {result.system}"
     alt = f"{title}. Mean of positives {positives.mean():.3f}, of negatives {negatives.mean():.3f}."
     name = _slug(f"similarities-{result.suite}-{result.task}-{result.system}")
     columns = ("from", "to", "positives_share", "negatives_share")
-    return Plot(name, title, alt, columns, rows, (_WIDTH, 3.6), draw)
+    return Plot(name, title, alt, columns, rows, (WIDTH, 3.6), draw)
 
 
 def curves_plot(file: Path | str) -> Plot:
@@ -290,7 +290,7 @@ def curves_plot(file: Path | str) -> Plot:
         f"{title}. {last}.",
         columns,
         rows,
-        (_WIDTH, 1 + 1.9 * len(curves)),
+        (WIDTH, 1 + 1.9 * len(curves)),
         draw,
     )
 
@@ -311,10 +311,11 @@ def _read_curves(file: Path) -> tuple[tuple[str, ...], list[tuple[str | float | 
 
 
 def _colour(number: int) -> str:
-    return _COLOURS[number % len(_COLOURS)]
+    return COLOURS[number % len(COLOURS)]
 
 
-def _legend(figure: Any) -> None:
+def legend(figure: Any) -> None:
+    """Put the legend beneath the axes."""
     # Beneath the axes: names of systems are long, and on the axes they would hide what they name.
     figure.legend(loc="outside lower left", frameon=False, fontsize=9)
 

@@ -298,6 +298,7 @@ DEFINITIONS: dict[str, str] = {
     "pearson": "Pearson correlation of the similarities with the gold scores.",
     "spearman": "Spearman correlation of the similarities with the gold scores, ties sharing their average rank.",
     "positive_similarity": "Mean similarity of each query with its positive passage.",
+    "positive_similarity_deviation": "Standard deviation of that similarity over the queries.",
 }
 
 

@@ -31,7 +31,7 @@ LAYOUTS = {
 Layout = Literal["beir", "cmteb", "cmirb", "care", "cmedqa", "pairs", "triplets"]
 Kind = Literal["retrieval", "rerank", "sts", "paraphrase"]
 #: The metrics beside those of a ranking that a kind of task can be measured by.
-_PAIRED = {"sts": ("pearson", "spearman"), "paraphrase": ("positive_similarity",)}
+_PAIRED = {"sts": ("pearson", "spearman"), "paraphrase": ("positive_similarity", "positive_similarity_deviation")}
 
 
 class SuiteError(SuwenError):

@@ -118,6 +118,8 @@ def _score_ranking(system: System, data: Ranked, setting: Setting, context: Rank
     if task.main not in values:
         raise NotApplicable(f"{system.name} has no vectors, so {task.main} cannot measure it; use an encoder")
     metrics = {name: float(values[name].mean()) for name in task.metrics if name in values}
+    if "positive_similarity_deviation" in task.metrics and means is not None:
+        metrics["positive_similarity_deviation"] = float(means.std())
     return Scored(metrics, _rows(data, ranks, values), ranks, similarity, histogram, notes)
 
 

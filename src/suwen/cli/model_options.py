@@ -19,6 +19,7 @@ from suwen.llm.config import LLMError, load_config
 from suwen.llm.ledger import Budget, Progress
 
 Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
+Models = Annotated[list[str], typer.Option("--model", "-m", help="A model, by its name in suwen.toml; give several.")]
 Replies = Annotated[
     Path | None, typer.Option("--replies", help="The file of replies: what is in it is not asked again [replies.db].")
 ]
@@ -48,6 +49,14 @@ class Session(Spending):
     model: Model
     replies: Replies = None
     language: Language = "zh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sessions(Spending):
+    """How several models are asked, as the options say; each text in its own language."""
+
+    model: Models
+    replies: Replies = None
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -113,6 +122,20 @@ def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> I
     with client(session, [session.model], session.replies or replies, what) as llm:
         try:
             yield Asker(llm, session.model, session.language, dry_run=session.dry_run)
+        except Unfinished as problem:
+            say(str(problem))
+            raise typer.Exit(NEGATIVE) from None
+
+
+@contextmanager
+def asking_all(session: Sessions, what: str, replies: Path = Path("replies.db")) -> Iterator[list[Asker]]:
+    """Open the client for several models, whose steps are told together; a run that was stopped says so, exit 3."""
+    with client(session, session.model, session.replies or replies, what) as llm:
+        askers = [Asker(llm, model, dry_run=session.dry_run) for model in session.model]
+        for other in askers[1:]:
+            other.steps = askers[0].steps
+        try:
+            yield askers
         except Unfinished as problem:
             say(str(problem))
             raise typer.Exit(NEGATIVE) from None

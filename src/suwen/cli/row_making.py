@@ -1,4 +1,4 @@
-"""Verbs of ``suwen curate`` that make training rows: ``convert``, ``pairs``, ``synthesise``, ``rewrites``.
+"""Verbs of ``suwen curate`` that make training rows: ``convert``, ``pairs``, ``synthesise``, ``paraphrase`` and others.
 
 See ``curating`` too.
 """
@@ -14,15 +14,17 @@ import typer
 
 from suwen.bench.published_tables import instructions
 from suwen.cli.choosing import HeldOutPath, Seed, show_counts
-from suwen.cli.model_options import Session, asking, show_outcome, with_options
+from suwen.cli.model_options import Session, Sessions, asking, asking_all, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
-from suwen.cli.output import measuring
+from suwen.cli.output import measuring, say
 from suwen.curate.convert import convert as converted
 from suwen.curate.hypothetical import CANDIDATES, plan_rewrites, write_rewrites
 from suwen.curate.leakage import HeldOut
+from suwen.curate.paraphrase import Paraphrasing, paraphrase_shelf, read_names
 from suwen.curate.screening import LONGEST, draw
 from suwen.curate.synthesise import PASSAGE_SIZE, passages, synthesise_rows
 from suwen.curate.text_pairs import SIZE, make_pairs, read_mix
+from suwen.curate.triplets import SHARES, read_shares
 from suwen.encoders.pair import Pair
 from suwen.hyde.writing import Writer
 from suwen.llm.asker import Step
@@ -174,4 +176,54 @@ def rewrites(
     show_outcome(asker, counts, json, out=to)
 
 
-VERBS = (convert, pairs, synthesise, rewrites)
+@with_options
+def paraphrase(
+    shelf: Annotated[
+        Path, typer.Argument(metavar="SHELF", help="Books: a folder, or a file (PDF, .docx, .epub, text…).")
+    ],
+    to: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of triplets, `data.root` of a recipe.")],
+    session: Sessions,
+    shares: Annotated[
+        str, typer.Option("--shares", help="Of training, validation, test; the paper also has 0.9,0.1.")
+    ] = ",".join(map(str, SHARES)),
+    way: Annotated[
+        Literal["far", "length", "mined"],
+        typer.Option("--negatives", help="Far off in the corpus (paper), by length (its code), or mined by the pair."),
+    ] = "far",
+    negatives: Annotated[int, typer.Option("--count-negatives", min=0, help="Of a row; the code has 3.")] = 1,
+    each: Annotated[
+        bool, typer.Option("--each", help="Every model paraphrases every sentence; else they take turns.")
+    ] = False,
+    names: Annotated[Path | None, typer.Option("--names", help="Names that must stay, one a line.")] = None,
+    count: Count = None,
+    ocr: Annotated[bool, typer.Option("--ocr/--no-ocr", help="Read scanned pages.")] = True,
+    pair: PairFolder = None,
+    held_out: HeldOutPath = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Have models say the sentences of books in other words: triplets, split by sentence, with a report of refusals.
+
+    Example: `suwen curate paraphrase books/ triplets -m large -m small --dry-run`
+    """
+    settings = Paraphrasing(
+        shares=read_shares(shares),
+        way=way,
+        negatives=negatives,
+        count=count,
+        names=read_names(names) if names else frozenset(),
+        each=each,
+        pair=pair,
+        seed=seed,
+    )
+    kept_out = HeldOut.read(held_out) if held_out else None
+    with asking_all(session, "requests") as askers:
+        report = paraphrase_shelf(shelf, to, askers, settings, _tell_page, held_out=kept_out, ocr=ocr)
+    show_outcome(askers[0], report["counts"], json, out=to)
+
+
+def _tell_page(path: Path, page: int, why: str) -> None:
+    say(f"{path}: page {page} is left out: {why}" if page else f"{path} is left out: {why}")
+
+
+VERBS = (convert, pairs, synthesise, rewrites, paraphrase)

@@ -72,7 +72,7 @@ def train(
         return
     if first and not dry_run:
         _show_cost(loaded, only, device, size, _say_estimate)
-    with _how_to_go_on(first), _steps() as progress:
+    with _how_to_go_on(first), shown_steps() as progress:
         report = run(
             loaded,
             to,
@@ -168,7 +168,8 @@ def _how_to_go_on(first: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _steps() -> Iterator[StageProgress]:
+def shown_steps() -> Iterator[StageProgress]:
+    """Show the steps of a training as they are logged."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

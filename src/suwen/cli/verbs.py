@@ -105,6 +105,11 @@ VERBS = {
         "sweep",
         "Run a recipe's variants over seeds and write a table or figure of its paper (needs suwen[train]).",
     ),
+    "adapt": Verb(
+        "adapting",
+        "adapt",
+        "Make a specialist pair of a shelf of books, measured before and after (needs suwen[train]).",
+    ),
     "key": Verb("serving", "key_app", "Keys of the service: who may do what, until when."),
     "mask": Verb(
         "mask_command",

@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+_SIMILARITY = ("positive_similarity", "positive_similarity_deviation")
 _METRICS = {
     "retrieval": ("ndcg@10", "recall@100", "map@10", "mrr@10", "hole@10"),
     "rerank": ("map@10", "mrr@10", "ndcg@10"),
     "sts": ("pearson", "spearman"),
+    "paraphrase": ("accuracy@1", "accuracy@5", "accuracy@10", "mrr", *_SIMILARITY),
 }
-_LAYOUTS = {"retrieval": "beir", "rerank": "beir", "sts": "pairs"}
+_LAYOUTS = {"retrieval": "beir", "rerank": "beir", "sts": "pairs", "paraphrase": "triplets"}
 
 
 class SuiteTask(NamedTuple):
@@ -36,7 +38,7 @@ def suite_text(name: str, tasks: Sequence[SuiteTask], *, language: str = "zh", l
 
 def _task(name: str, task: SuiteTask, language: str, licence: str) -> str:
     counts = ", ".join(f"{key} = {value!r}" for key, value in task.counts.items())
-    cosine = 'similarity = "cosine"\n' if task.kind == "sts" else ""
+    cosine = 'similarity = "cosine"\n' if task.kind in ("sts", "paraphrase") else ""
     return (
         f"\n[[tasks]]\nname = {_quoted(task.name or f'{name}-{task.folder}')}\n"
         f"kind = {_quoted(task.kind)}  # retrieval, rerank, sts or paraphrase\n"

@@ -18,7 +18,7 @@ from suwen.encoders.base_model import NumberFormat, load_base
 from suwen.encoders.cores import grouped
 from suwen.encoders.pair_files import sha256_of_files
 from suwen.encoders.side import ModelError
-from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest
+from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, load_manifest
 
 if TYPE_CHECKING:
     import torch
@@ -113,6 +113,18 @@ def load_adapter(folder: Path) -> dict[str, Factors]:
         except (OSError, SafetensorError) as error:
             raise DamagedPair(f"{folder / name} cannot be read ({error}): copy the adapter again") from error
     return {key.removesuffix(".A"): _unpack(tensors, key.removesuffix(".A")) for key in tensors if key.endswith(".A")}
+
+
+def adapter_of(pair: Path) -> Path:
+    """The adapter's folder inside a pair's.
+
+    Raises:
+        ModelError: The pair has none.
+    """
+    document = load_manifest(pair).document
+    if not isinstance(document, AdapterDocument):
+        raise ModelError(f"{pair} has no adapter: name a pair that a recipe's stage `export` wrote")
+    return Path(pair) / document.path
 
 
 def apply_adapter(model: Any, folder: Path) -> Any:
@@ -248,6 +260,29 @@ def read_factors(model: Any) -> dict[str, Factors]:
     if not factors:
         raise ModelError("the model carries no LoRA layer of peft: it was merged, or never had one")
     return factors
+
+
+def add_up(parts: Sequence[tuple[Mapping[str, Factors], float]]) -> dict[str, Factors]:
+    """Adapters of one base as one, each with its share: what a weight gains is the sum of what each share gives it.
+
+    Factors stand side by side, so ranks add up; :func:`cut_rank` makes them smaller again.
+
+    Raises:
+        ModelError: They are of other modules.
+    """
+    import torch
+
+    names = list(parts[0][0])
+    for factors, _ in parts[1:]:
+        if set(factors) != set(names):
+            raise ModelError("the adapters change different modules: average those that were trained on the same ones")
+    return {
+        name: Factors(
+            torch.cat([factors[name].down for factors, _ in parts]),
+            torch.cat([share * factors[name].up for factors, share in parts], dim=1),
+        )
+        for name in names
+    }
 
 
 def cut_rank(factors: Factors, rank: int) -> Factors:

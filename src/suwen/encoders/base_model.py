@@ -65,6 +65,20 @@ def load_base(
     return model.eval()
 
 
+def round_base(model: Any) -> Any:
+    """Hold the linear layers of a base as int8 with a scale for each row, in place: half the memory of bf16.
+
+    They multiply in the precision they had, so an adapter can be trained beside them; the embeddings stay.
+    """
+    from suwen.encoders.int8_linear import round_linears
+
+    body = model[0].model
+    for parameter in body.parameters():
+        parameter.requires_grad_(False)
+    round_linears(body)
+    return model
+
+
 def base_hash(source: str | Path) -> str:
     """What a space is minted with: the sha256 of a GGUF file, or of the weights and tokenizer of a folder.
 

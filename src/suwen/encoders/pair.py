@@ -14,12 +14,17 @@ from suwen.encoders.query import Encoder, EncoderError, OnnxEncoder
 from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path
 from suwen.encoders.static import StaticEncoder
 
-__all__ = ["Encoder", "Pair", "default_pair_path"]
+__all__ = ["Encoder", "Pair", "default_pair_path", "pair_folder"]
 
 
 def default_pair_path() -> Path:
     """The folder of the pair that comes inside the installed package."""
     return Path(str(importlib.resources.files("suwen"))) / "models" / "default"
+
+
+def pair_folder(named: str) -> Path:
+    """The folder of a pair by what a recipe calls it: a path, or ``default``."""
+    return default_pair_path() if named == "default" else Pair.load(named).path
 
 
 class Pair:

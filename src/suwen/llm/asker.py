@@ -72,13 +72,14 @@ class Drafter:
         #: Texts that were cut to fit the model's context.
         self.cut = 0
         self._folder = prompts
-        self._prompts: dict[str, Prompt] = {}
+        self._prompts: dict[tuple[str, str], Prompt] = {}
 
-    def prompt(self, name: str) -> Prompt:
-        """A prompt in this language."""
-        if name not in self._prompts:
-            self._prompts[name] = load_prompt(name, self.language, self._folder)
-        return self._prompts[name]
+    def prompt(self, name: str, language: str | None = None) -> Prompt:
+        """A prompt in this language, or in another one."""
+        key = (name, language or self.language)
+        if key not in self._prompts:
+            self._prompts[key] = load_prompt(*key, self._folder)
+        return self._prompts[key]
 
     def request(
         self,
@@ -87,6 +88,7 @@ class Drafter:
         *,
         key: str,
         long: tuple[str, ...] = (),
+        language: str | None = None,
         **more: Any,
     ) -> Request:
         """A request; the values called ``long`` are cut and marked where they do not fit the context together.
@@ -96,13 +98,15 @@ class Drafter:
             values: What stands in its places.
             key: Which item this is about; must be unique within a step.
             long: The names of the values that may be cut.
+            language: Of the prompt, where it is not the drafter's own.
             **more: Other fields of the request.
         """
+        said = self.prompt(prompt, language)
         if long:
-            bare = Request.of(self.prompt(prompt), self.model, {**values, **dict.fromkeys(long, "")}, key=key, **more)
+            bare = Request.of(said, self.model, {**values, **dict.fromkeys(long, "")}, key=key, **more)
             texts = self.fitted([str(values[name]) for name in long], bare)
             values = {**values, **dict(zip(long, texts, strict=True))}
-        return Request.of(self.prompt(prompt), self.model, values, key=key, **more)
+        return Request.of(said, self.model, values, key=key, **more)
 
     def batch(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from suwen.text.fold import fold
 
@@ -29,6 +29,16 @@ _ANY_HAN = re.compile(f"[{_HAN}]")
 _HAN_RUN_OR_WORD = re.compile(f"([{_HAN}]+)|{_WORD}")
 _POSSESSIVE = re.compile(r"(?<=\w)['’]s\b")
 _PLURAL = re.compile(r"[a-z]{3,}[a-rt-z]s")
+
+
+def language_of(text: str) -> Literal["zh", "en"]:
+    """Chinese where three letters in ten and more are, for a text about HbA1c is still Chinese; else English.
+
+    >>> language_of("糖尿病患者的HbA1c偏高"), language_of("The pulse (脉) is slow")
+    ('zh', 'en')
+    """
+    letters = sum(map(str.isalpha, text))
+    return "zh" if len(_ANY_HAN.findall(text)) >= 0.3 * max(letters, 1) else "en"
 
 
 def words(text: str) -> list[str]:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from suwen.encoders.adapter import Factors, apply_lora, load_lora, read_factors, save_adapter
-from suwen.encoders.base_model import base_hash, load_base, torch_dtype
+from suwen.encoders.adapter import (
+    Factors,
+    adapter_of,
+    apply_lora,
+    load_lora,
+    read_factors,
+    save_adapter,
+    transformer_of,
+)
+from suwen.encoders.base_model import base_hash, load_base, round_base, torch_dtype
 from suwen.encoders.document import DocumentEncoder, EncoderSettings
+from suwen.encoders.pair import pair_folder
 from suwen.encoders.query import Vectors
 from suwen.encoders.side import Side
 from suwen.training.development_measure import measure
@@ -55,6 +64,11 @@ class TrainedDocument:
     @classmethod
     def create(cls, context: RunContext, stage: DocumentStage) -> TrainedDocument:
         """Load the base, and put a fresh adapter on it (the same seed, the same adapter) or that of its ``start``."""
+        if stage.pair is not None:
+            model, source = _base(context, stage), pair_folder(stage.pair)
+            scale = stage.lora.alpha / stage.lora.rank
+            load_lora(model, adapter_of(source), dropout=stage.lora.dropout, scale=scale)
+            return cls._of(context, model, stage)
         if stage.start is not None:
             # From the folder, and not what may be in memory: a resumed run has that alone, and is to give the same.
             context.loaded.pop(f"document:{stage.start}", None)
@@ -78,8 +92,8 @@ class TrainedDocument:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
-        # Dropout needs the adapter apart; without it, merged matrices are twice as fast.
-        merged = MergedLora(model) if stage.lora.dropout == 0 else None
+        # Merged matrices are twice as fast, where the adapter need not stay apart.
+        merged = None if stage.apart else MergedLora(model)
         if merged is not None:
             merged.settle()
         return cls(model, stage, context.recipe.dimension_of(stage.name), merged, context.common / "tokens")
@@ -94,6 +108,23 @@ class TrainedDocument:
         model = _base(context, stage)
         load_lora(model, document_folder(context, name) / ADAPTER, dropout=stage.lora.dropout, trainable=True)
         return cls._of(context, model, stage)
+
+    @classmethod
+    def beside(cls, context: RunContext, name: str) -> TrainedDocument:
+        """The document encoder a stage has left, to be measured: the adapter beside the base as it is served."""
+        stage = first_stage(context, name)
+        model = _base(context, stage.model_copy(update={"base_bits": None}))
+        load_lora(model, document_folder(context, name) / ADAPTER, trainable=False)
+        return cls(model, stage, context.recipe.dimension_of(name), None, context.common / "tokens")
+
+    def put(self, factors: Mapping[str, Factors]) -> None:
+        """Change the adapter that is beside the base for another one of the same ranks."""
+        root = transformer_of(self.model)
+        with torch.no_grad():
+            for name, (down, up) in factors.items():
+                layer = root.get_submodule(name)
+                layer.lora_A["default"].weight.copy_(down)
+                layer.lora_B["default"].weight.copy_(up)
 
     def towers(self, table: PairTable, training: Training, *, cut: bool = False) -> tuple[TrainedTower, TrainedTower]:
         """The encoder over a table's queries, and over its documents; at full width, or cut to the space's."""
@@ -204,10 +235,11 @@ def document_folder(context: RunContext, name: str) -> Path:
 
 
 def _base(context: RunContext, stage: DocumentStage) -> Any:
-    return load_base(
+    model = load_base(
         stage.base,
         device=context.device,
         dtype=stage.training.precision,
         max_length=stage.max_length,
         normalise=stage.similarity == "cosine",
     )
+    return model if stage.base_bits is None else round_base(model)

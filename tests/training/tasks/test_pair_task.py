@@ -184,3 +184,27 @@ def test_equal_texts_in_a_batch_are_no_negatives_of_each_other():
     assert float(task(table, losses=PairLosses(0.1)).step(0)["loss"]) == 0
     other = table_of({"a": [TrainingRow("q0", ("the same",)), TrainingRow("q1", ("another",))]})
     assert float(task(other, losses=PairLosses(0.1)).step(0)["loss"]) > 0
+
+
+def test_a_row_has_its_own_negative_and_the_positives_of_the_others() -> None:
+    own = {"a": [TrainingRow(f"q{n}", (f"d{n}",), (f"x{n}",)) for n in range(6)]}
+    table = table_of(own)
+    queries, documents = Bag(6, seed=1), Bag(len(table.documents), seed=2)
+
+    def loss(share: bool) -> float:
+        modules = [(queries.table, 1.0), (documents.table, 1.0)]
+        batches, losses = OneSourceBatches(table.sizes(), 6, 0), PairLosses(0.05, share_negatives=share)
+        return float(PairTask(table, queries, documents, modules, batches, losses, negatives=1).step(0)["loss"])
+
+    asked = torch.nn.functional.normalize(queries.table.weight.detach(), dim=-1)
+    given = torch.nn.functional.normalize(documents.table.weight.detach(), dim=-1)
+    place = {text: at for at, text in enumerate(table.documents)}
+    said, every = [], []
+    for at, query in enumerate(table.queries):
+        scores = {text: torch.exp(asked[at] @ given[place[text]] / 0.05) for text in table.documents}
+        number, right = query[1:], scores[f"d{query[1:]}"]
+        positives = sum(value for text, value in scores.items() if text.startswith("d"))
+        said.append(-torch.log(right / (positives + scores[f"x{number}"])))
+        every.append(-torch.log(right / sum(scores.values())))
+    assert loss(False) == pytest.approx(float(torch.stack(said).mean()), rel=1e-4)
+    assert loss(True) == pytest.approx(float(torch.stack(every).mean()), rel=1e-4)

@@ -48,6 +48,7 @@ _KNOWN = {
     "Qwen/Qwen3-0.6B": Shape(28, 1024, 596_000_000, 155_600_000, 3072, gated=True),
     "Qwen/Qwen3-4B": Shape(36, 2560, 4_022_000_000, 389_000_000, 9728, gated=True),
     "Qwen/Qwen3-8B": Shape(36, 4096, 7_568_000_000, 622_000_000, 12288, gated=True),
+    "Qwen/Qwen3-Embedding-8B": Shape(36, 4096, 7_568_000_000, 622_000_000, 12288, gated=True),
     "Qwen/Qwen2.5-Coder-0.5B-Instruct": Shape(24, 896, 494_000_000, 136_100_000, 4864, gated=True),
     "Qwen/Qwen2.5-Coder-1.5B-Instruct": Shape(28, 1536, 1_544_000_000, 233_400_000, 8960, gated=True),
     "EleutherAI/pythia-410m": Shape(24, 1024, 353_800_000, 51_500_000, 4096),

@@ -128,7 +128,7 @@ def _step(recipe: Recipe, stage: TrainingStage, reading: Reading, machine: Machi
     shape, pieces = reading.shape, _pieces(stage, reading, machine.gpus)
     # Forward 2 and backward 4 a parameter and token. An adapter apart needs no gradients of the base, so 2 and 2; yet a
     # merged one, with all 6, is twice as fast: so trained_document.py says, and no file holds that measurement.
-    apart = reading.adapter and recipe.decoder_stage.lora.dropout > 0
+    apart = reading.adapter and recipe.decoder_stage.apart
     # All pieces but the last are encoded twice; so are all layers where they are recomputed.
     operations = (12 if apart else 6) + 2 * (1 - 1 / pieces) + 2 * stage.training.gradient_checkpointing
     work = operations * (shape.body + shape.width) * reading.tokens * stage.training.batch

@@ -44,11 +44,12 @@ def freeze(
     device: str | None = None,
     body: Any | None = None,
     normalise: bool = True,
+    notes: str = "",
 ) -> DocumentEncoder:
     """Write a trained document encoder as adapter, contract and probe; whole or not at all.
 
-    What is cut and rounded to be shipped is what fixes the space: the written adapter is applied to the base as it was
-    before training, and the probe's vectors come from that.
+    What is cut and rounded to be shipped fixes the space: the written adapter is applied to the base as it was before
+    training, and the probe's vectors come from that.
 
     Args:
         factors: The trained adapter, by module name.
@@ -62,9 +63,9 @@ def freeze(
         bits: Of the adapter's numbers.
         hub_id: The base's official name, where ``base`` is a copy of it.
         device: Where to run the probe.
-        body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder. Loaded by
-            default.
+        body: The base as :func:`load_base` gives it, where it is in memory; it becomes the frozen encoder.
         normalise: Where ``body`` is loaded: whether vectors get length one, or the space is one of inner product.
+        notes: What the manifest remarks.
 
     Returns:
         The frozen encoder, ready to be used; its ``space`` is the minted one.
@@ -83,7 +84,7 @@ def freeze(
         side = Side(body, "document")
         space = mint_adapted(side, stage / ADAPTER, digest, hub_id, dimension, prompts or Prompts(), max_length)
         document = AdapterDocument(kind="adapter", base=base_name, path=ADAPTER)
-        save_manifest(stage, Manifest(name=name, form="full", space=space, document=document))
+        save_manifest(stage, Manifest(name=name, form="full", space=space, document=document, notes=notes))
         settings = EncoderSettings(str(out), device, "auto", False, base=str(base))
         encoder = DocumentEncoder(side, space, name=name, settings=settings)
         write_probe(stage, encoder.encode(probe_texts()))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
+from suwen.encoders.pair import pair_folder
+from suwen.encoders.space import AdapterDocument, load_manifest
 from suwen.training.recipe.data_files import model_files
 from suwen.training.recipe.key_groups import Lora, Name, Prompts, Rows, later
 from suwen.training.recipe.model_shapes import Shape
@@ -53,6 +55,13 @@ class DocumentStage(TrainingStage):
     similarity: Literal["cosine", "dot"] = later(
         "cosine", "how vectors are compared; by dot they keep their lengths, in training and in the space"
     )
+    pair: str | None = later(None, "the pair whose adapter it goes on with: its folder, or `default`; null = none")
+    share_negatives: bool = later(
+        True, "a row's negatives are negatives of the whole batch; false: its own alone, and others' positives"
+    )
+    base_bits: Literal[8] | None = later(
+        None, "8 holds the base's matrices as int8 while the adapter learns; null = training.precision"
+    )
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
@@ -69,6 +78,7 @@ class DocumentStage(TrainingStage):
             backward_weight=self.backward_weight,
             normalise=self.similarity == "cosine",
             others=self.others,
+            share_negatives=self.share_negatives,
         )
         document.model.train()
         train_pairs(context, self, folder, table, queries, documents, [(document.trained, 1.0)], losses)
@@ -76,7 +86,8 @@ class DocumentStage(TrainingStage):
 
     @override
     def depends_on(self, recipe: Recipe) -> dict[str, Any]:
-        return {"base": model_files(self.base)}
+        taken = {} if self.pair is None else {"pair": load_manifest(pair_folder(self.pair)).space.id}
+        return {"base": model_files(self.base), **taken}
 
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:
@@ -86,15 +97,38 @@ class DocumentStage(TrainingStage):
                 f"stages.{self.name}.dimensions: vectors are cut to {cut}, which is not among the trained widths "
                 f"{list(self.dimensions)}; add it"
             )
+        if self.others and not self.share_negatives:
+            yield f"stages.{self.name}.others: not with `share_negatives: false`, which leaves them out; take one of both"
+        yield from self._problems_with_the_pair()
         before = self if self.start is None else recipe.stage(self.start)
         for key in ("base", "lora", "similarity"):
             if getattr(self, key) != getattr(before, key):
                 yield f"stages.{self.name}.{key}: not that of '{self.start}', whose adapter goes on here; say the same"
 
+    def _problems_with_the_pair(self) -> Iterator[str]:
+        if self.pair is None:
+            return
+        if self.start is not None:
+            yield f"stages.{self.name}.pair: `start` has an adapter already; say one of the two"
+        manifest = load_manifest(pair_folder(self.pair))
+        if not isinstance(manifest.document, AdapterDocument):
+            yield f"stages.{self.name}.pair: {self.pair} has no adapter; name a pair that a stage `export` wrote"
+        # What an adapter learnt of texts put otherwise is of little use.
+        elif (said := manifest.space.prompts) != self.prompts.filled:
+            yield f"stages.{self.name}.prompts: not those of {self.pair}; say {said.query!r} and {said.document!r}"
+
     @override
     def more_memory(self, shape: Shape) -> int:
+        size = BYTES[self.training.precision]
+        if self.base_bits is not None:
+            return -shape.body * (size - self.base_bits // 8)
         # Without dropout the adapter is merged once a step: the base apart, and its gradients.
-        return 0 if self.lora.dropout else 2 * shape.body * BYTES[self.training.precision]
+        return 0 if self.lora.dropout else 2 * shape.body * size
+
+    @property
+    def apart(self) -> bool:
+        """Whether the adapter stays beside the base's matrices: dropout needs that, and so do rounded matrices."""
+        return self.lora.dropout > 0 or self.base_bits is not None
 
     @override
     def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
@@ -102,4 +136,7 @@ class DocumentStage(TrainingStage):
         base = builtin(next((tiny for part, tiny in _TINY.items() if part in named), "qwen3-tiny"))
         # In fp32: it encodes much, and halves are slow on a CPU.
         lora = small["lora"] | {"rank": min(self.lora.rank, 4)}
+        if self.pair is not None:
+            small |= {"pair": builtin("pair-tiny/pair"), "prompts": {"query": "", "document": ""}}
+            base = builtin("pair-tiny/base")
         return small | {"base": base, "lora": lora, "training": small["training"] | {"precision": "fp32"}}

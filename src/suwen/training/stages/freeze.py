@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.encoders.pair import Pair, default_pair_path
+from suwen.encoders.pair import pair_folder
 from suwen.encoders.space import AdapterDocument, load_manifest, save_manifest
 from suwen.training.recipe.key_groups import Name, later
 from suwen.training.recipe.recipe_model import Recipe
@@ -50,7 +50,7 @@ class FreezeStage(Stage):
     @property
     def pair_folder(self) -> Path:
         """The pair whose document encoder is taken."""
-        return default_pair_path() if self.pair == "default" else Pair.load(self.pair).path
+        return pair_folder(str(self.pair))
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
@@ -98,6 +98,7 @@ class FreezeStage(Stage):
             device=context.device,
             body=document.base_alone(),
             normalise=first.similarity == "cosine",
+            notes=f"The adapter was trained over a base in {first.base_bits} bits." if first.base_bits else "",
         )
         del document
         context.loaded[f"encoder:{self.name}"] = encoder

@@ -37,6 +37,8 @@ class PairLosses:
         keep_alignment: Weight of the Stage-I loss, where an alignment is given.
         normalise: Whether vectors cut to a nested width get length one again.
         others: Weight of a query's other right documents that happen to be in the batch.
+        share_negatives: Whether a row's hard negatives are those of every row of the batch (CARE), or its own alone,
+            beside the positives of the others (CardioEmbed eq. 1).
     """
 
     temperature: float = 0.02
@@ -47,6 +49,7 @@ class PairLosses:
     keep_alignment: float = 0.0
     normalise: bool = True
     others: float = 0.0
+    share_negatives: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,11 +64,13 @@ class Teacher:
 class Batch:
     """One step in ids: the queries, and the documents, of which the first are the queries' positives.
 
-    ``hypothetical`` stand beside the queries that ``owners`` number.
+    ``negative_of`` numbers the query that a document is a hard negative of: -1 where it is a positive, and -2 where it
+    only fills up. ``hypothetical`` stand beside the queries that ``owners`` number.
     """
 
     queries: Ints
     documents: Ints
+    negative_of: Ints
     hypothetical: Ints
     owners: Ints
 
@@ -168,12 +173,15 @@ class PairTask(ModuleTask):
         right = [(ids := source.positives[row])[int(rng.integers(len(ids)))] for row in rows]
         wrong = [_some(source.negatives[row], self.negatives, rng) for row in rows]
         documents = np.concatenate([np.array(right, np.int64), *wrong])
+        lengths = [len(ids) for ids in wrong]
+        negative_of = np.concatenate([np.full(len(rows), -1), np.arange(len(rows)).repeat(lengths)])
         if size > 1:
             documents = _evened(documents, len(rows) * (1 + self.negatives), self.table, rng)
+            negative_of = np.append(negative_of, np.full(len(documents) - len(negative_of), -2))
         beside = [_some(source.hypothetical[row], self._beside.most, rng) for row in rows] if self._beside else []
         owners = np.arange(len(beside)).repeat([len(ids) for ids in beside])
         hypothetical = np.concatenate([np.zeros(0, np.int64), *beside])
-        return Batch(source.queries[rows].astype(np.int64), documents, hypothetical, owners)
+        return Batch(source.queries[rows].astype(np.int64), documents, negative_of, hypothetical, owners)
 
     def _loss(self, queries: torch.Tensor, documents: torch.Tensor, batch: Batch) -> torch.Tensor:
         rank, size = world()
@@ -182,7 +190,10 @@ class PairTask(ModuleTask):
         if size > 1:
             ids = gather(torch.from_numpy(ids).to(device)).cpu().numpy()
         positives = torch.arange(len(queries), device=device) + rank * len(documents)
-        same = to_device(right_columns(self.table, batch.queries, ids), device)
+        left_out = right_columns(self.table, batch.queries, ids)
+        if not self.losses.share_negatives:
+            left_out |= _others(batch, device)
+        same = to_device(left_out, device)
         temperature = self._log_temperature.exp() if self.losses.learn_temperature else self.losses.temperature
         nce = InfoNCE(temperature, self.losses.others)
         total = self._nested(nce, queries, every, positives, same)
@@ -224,6 +235,17 @@ def right_columns(table: PairTable, queries: Ints, documents: Ints) -> npt.NDArr
     first, last = np.searchsorted(words, ids, "left", order), np.searchsorted(words, ids, "right", order)
     right[np.arange(len(queries)).repeat(lengths).repeat(last - first), order[spans(first, last - first)]] = True
     return right
+
+
+def _others(batch: Batch, device: torch.device) -> npt.NDArray[np.bool_]:
+    """Which documents of a batch, of all processes, are hard negatives of another query than each of this process's."""
+    rank, size = world()
+    count, negative_of = len(batch.queries), batch.negative_of
+    if size > 1:
+        shifted = np.where(negative_of >= 0, negative_of + rank * count, negative_of)
+        negative_of = gather(torch.from_numpy(shifted).to(device)).cpu().numpy()
+    own = np.arange(count)[:, None] + rank * count
+    return np.asarray((negative_of[None, :] != -1) & (negative_of[None, :] != own))
 
 
 def _some(ids: npt.NDArray[Any], count: int, rng: np.random.Generator) -> npt.NDArray[Any]:

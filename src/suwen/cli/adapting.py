@@ -1,0 +1,95 @@
+"""The verb ``adapt``: from a shelf of books to a specialist pair."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suwen.cli.model_options import Sessions, asking_all, show_outcome, with_options
+from suwen.cli.options import Base, Json, Ocr
+from suwen.cli.output import NEGATIVE, say, show
+from suwen.errors import SuwenError
+
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; repeat.")
+]
+
+
+@with_options
+def adapt(
+    shelf: Annotated[
+        Path, typer.Argument(metavar="SHELF", help="Books: a folder, or a file (PDF, .docx, .epub, text…).")
+    ],
+    to: Annotated[Path, typer.Option("--out", metavar="PAIR", help="The specialist, written where it is a gain.")],
+    session: Sessions,
+    pair: Annotated[
+        str, typer.Option("--pair", help="The pair you have: it is compared, and gone on with.")
+    ] = "default",
+    recipe: Annotated[str, typer.Option("--recipe", help="How it is trained.")] = "cardioembed-mini",
+    base: Base = None,
+    sets: Set = None,
+    work: Annotated[Path | None, typer.Option("--work", help="Where the steps are kept [PAIR-work].")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Budget: the most time.")] = None,
+    general: Annotated[
+        Path | None, typer.Option("--general", help="General rows and texts against forgetting: a data folder.")
+    ] = None,
+    measure: Annotated[
+        Path | None, typer.Option("--measure", help="General tasks that may lose one point: a suite file.")
+    ] = None,
+    index: Annotated[Path | None, typer.Option("--index", help="Index the shelf here with the specialist.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="Where to train [a GPU where there is one].")] = None,
+    ocr: Ocr = True,
+    seed: Annotated[int, typer.Option("--seed", help="Of every draw.")] = 0,
+    json: Json = False,
+) -> None:
+    """Make a specialist of a shelf of books, and measure it before and after (needs suwen[train]).
+
+    Run it again to go on. Exit code 3: no gain, keep the pair you have; or a budget is spent.
+
+    Example: `suwen adapt books/ --out cardiology -m small --base base.gguf --minutes 60 --calls 5000`
+    """
+    from suwen.cli.training import shown_steps
+    from suwen.training.adapting import Adaptation, OutOfTime
+    from suwen.training.adapting import adapt as run
+    from suwen.training.adapting_page import write_page
+
+    if to.exists():
+        raise SuwenError(f"{to} is there already: name a new folder for the specialist, or remove it")
+    folder = work or to.with_name(f"{to.name}-work")
+    wanted = Adaptation(
+        shelf, folder, recipe, sets or [], pair, base, minutes, session.calls, general, measure, device, ocr, seed
+    )
+    try:
+        with asking_all(session, "requests", folder / "replies.db") as askers, shown_steps() as progress:
+            outcome = run(wanted, askers, say, progress)
+    except OutOfTime as problem:
+        say(str(problem))
+        raise typer.Exit(NEGATIVE) from None
+    if outcome is None:
+        show_outcome(askers[0], {}, json)
+        return
+    page = write_page(outcome, folder)
+    if outcome.gain:
+        shutil.copytree(outcome.specialist, to)
+        if index is not None:
+            _index(shelf, index, to, ocr)
+    _answer(outcome.answer, page, to if outcome.gain else None, json)
+
+
+def _answer(answer: str, page: Path, pair: Path | None, json: bool) -> None:
+    about = {"pair": None if pair is None else str(pair), "page": str(page), "answer": answer}
+    show(about, answer, f"the report: {page}", *([] if pair is None else [f"the specialist: {pair}"]), json=json)
+    if pair is None:
+        raise typer.Exit(NEGATIVE)
+
+
+def _index(shelf: Path, index: Path, pair: Path, ocr: bool) -> None:
+    from suwen.corpora.readers import read_documents
+    from suwen.retrieve.retriever import Index
+
+    say(f"indexing {shelf} …")
+    with Index.open_or_create(index, pair=pair) as opened:
+        opened.add(read_documents(shelf, on_skip=say, ocr=ocr))

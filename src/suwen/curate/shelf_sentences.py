@@ -1,0 +1,97 @@
+"""The sentences of a shelf of books, each with its book, page and place, repeated ones once. Triplets: ``triplets``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from suwen.corpora.book_pages import read_pages
+from suwen.corpora.books import kind_of, page_lines
+from suwen.corpora.files import CorpusError
+from suwen.corpora.readers import read_documents
+from suwen.corpora.records import Document
+from suwen.corpora.text_documents import files_under
+from suwen.curate.leakage import comparable
+from suwen.text.book_sentences import sentences_of
+from suwen.text.page_blocks import Block, blocks_of
+
+#: Called with a file, the number of a page that is left out (0: the file) and why.
+OnPage = Callable[[Path, int, str], None]
+#: Of a file without marked headings, lines that end as a sentence does are text.
+_ENDED = re.compile(r"[.!?。！？；;…][\"'”’」』）)\]】]*$")
+
+
+class ShelfSentence(NamedTuple):
+    """A sentence: the book it is of, the page it begins on (0: the format has none), its place in the book from 0."""
+
+    book: str
+    page: int
+    position: int
+    text: str
+
+
+def read_shelf(shelf: Path, on_page: OnPage, *, ocr: bool = True) -> Iterator[ShelfSentence]:
+    """The sentences of every book of a folder (or of one file), in order; a file that fails is told and left out.
+
+    Args:
+        shelf: Books (PDF, Word, EPUB, HTML, CNXML), texts, or tables of documents.
+        on_page: Told what is left out.
+        ocr: Whether scanned pages are read.
+
+    Raises:
+        CorpusError: There is nothing to read.
+    """
+    shelf = Path(shelf)
+    if not shelf.exists():
+        raise CorpusError(f"{shelf}: there is no such file or folder; check the path")
+    every = [shelf] if shelf.is_file() else list(files_under(shelf))
+    files = [path for path in every if kind_of(path) not in (None, "json")]
+    if not files:
+        raise CorpusError(f"{shelf}: no books here; put PDF, .docx, .epub, .html, .txt, .md or .jsonl files into it")
+    root = shelf if shelf.is_dir() else shelf.parent
+    for path in files:
+        name, tell = path.relative_to(root).as_posix(), partial(on_page, path)
+        try:
+            read = _pdf(path, name, tell, ocr) if kind_of(path) == "pdf" else _documents(path, name, tell)
+            yield from read
+        except CorpusError as problem:
+            tell(0, str(problem))
+
+
+def _pdf(path: Path, name: str, tell: Callable[[int, str], None], ocr: bool) -> Iterator[ShelfSentence]:
+    records = read_pages(path, "pdf", tell, ocr=ocr)
+    next(records)
+    for one in sentences_of(blocks_of(page_lines(record) for record in records)):
+        yield ShelfSentence(name, one.page, one.position, one.text)
+
+
+def _documents(path: Path, name: str, tell: Callable[[int, str], None]) -> Iterator[ShelfSentence]:
+    """Of other formats, the lines that are sentences; a table's documents are books where they name one."""
+    seen: Counter[str] = Counter()
+    for document in read_documents(path, on_skip=partial(tell, 0)):
+        book = str(document.metadata.get("book", name))
+        page = document.metadata.get("page", document.metadata.get("chapter", 0))
+        for one in sentences_of(_blocks(document)):
+            yield ShelfSentence(book, page if isinstance(page, int) else 0, seen[book], one.text)
+            seen[book] += 1
+
+
+def _blocks(document: Document) -> Iterator[Block]:
+    lines = map(str.strip, document.text.splitlines())
+    return (Block(0, "text", line) for line in lines if _ENDED.search(line))
+
+
+def once_each(sentences: Iterable[ShelfSentence], counts: Counter[str]) -> list[ShelfSentence]:
+    """Every sentence once, by its letters and digits: its first place stays, the others are counted."""
+    kept: dict[str, ShelfSentence] = {}
+    for one in sentences:
+        first = kept.setdefault(comparable(one.text), one)
+        if first is one:
+            counts["sentences"] += 1
+        else:
+            counts["repeated_in_the_book" if first.book == one.book else "repeated_in_another_book"] += 1
+    return list(kept.values())

@@ -1,0 +1,356 @@
+"""From a shelf of books to a specialist pair, measured before and after: the steps, each kept once it is done.
+
+Questions, triplets, data, training, measuring: each step is a folder of the work folder, so that the same command goes
+on where it was stopped. What a step does is elsewhere (``curate/``, the recipe's stages, ``bench/``).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from suwen.bench.comparison import TaskComparison, compare
+from suwen.bench.result_files import read_results
+from suwen.bench.suite_runner import run_suite
+from suwen.corpora.readers import read_documents
+from suwen.curate.leakage import HeldOut
+from suwen.curate.paraphrase import SOURCE, Paraphrasing, paraphrase_shelf
+from suwen.curate.shelf_questions import shelf_passages, write_questions
+from suwen.curate.suite_file import SuiteTask, suite_text
+from suwen.durable import new_folder, write_json, write_lines, write_text
+from suwen.encoders.pair import pair_folder
+from suwen.errors import SuwenError
+from suwen.llm.asker import Asker
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.recipe_model import Recipe
+
+QUESTIONS = "questions"
+#: The part of the time that training may take; and of the calls, what questions may, with some left for repairs.
+_TRAINING, _ASKING, _REPAIRS = 0.7, 0.3, 0.9
+#: The most that the general sets may lose, as a part of 1.
+MOST_LOST = 0.01
+
+
+class AdaptError(SuwenError):
+    """A shelf that no specialist can be made of."""
+
+
+class OutOfTime(AdaptError):
+    """The time is spent; what is done is kept."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What is asked for.
+
+    Attributes:
+        shelf: The books.
+        work: Where the steps are kept.
+        recipe: How it is trained: a name or a file.
+        sets: Keys of the recipe, as ``--set`` takes them.
+        pair: The pair you have, and go on with: its folder, or ``default``.
+        base: A copy of the recipe's base model.
+        minutes: The most time, of which training gets seven tenths; None for as long as the recipe takes.
+        calls: The most calls of language models; None for a question and a paraphrase of everything.
+        general: A data folder of general rows and texts that stand beside the shelf's, against forgetting.
+        measure: A suite of general tasks, on which it may lose little.
+        device: Where to train.
+        ocr: Whether scans are read.
+        seed: Of every draw.
+    """
+
+    shelf: Path
+    work: Path
+    recipe: str = "cardioembed-mini"
+    sets: Sequence[str] = ()
+    pair: str = "default"
+    base: str | None = None
+    minutes: float | None = None
+    calls: int | None = None
+    general: Path | None = None
+    measure: Path | None = None
+    device: str | None = None
+    ocr: bool = True
+    seed: int = 0
+
+
+@dataclass
+class Outcome:
+    """What came of it: the specialist, how it compares on each task, and the plain answer."""
+
+    specialist: Path
+    tasks: list[TaskComparison]
+    answer: str
+    gain: bool
+    counts: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+Tell = Callable[[str], None]
+
+
+def adapt(wanted: Adaptation, askers: Sequence[Asker], tell: Tell, progress: Any = None) -> Outcome | None:
+    """Do every step that is not done yet; None in a dry run, which only counts what would be asked.
+
+    Raises:
+        OutOfTime: The time is spent before it is trained; the same command goes on.
+        AdaptError: The work folder was begun with other wishes, or the recipe exports no pair.
+    """
+    began, seconds = time.monotonic(), dict[str, float]()
+    if not askers[0].dry_run:
+        _same_wishes(wanted)
+    counts: dict[str, Any] = {}
+
+    def step(name: str, done: Path, work: Callable[[], Any]) -> None:
+        first = time.monotonic()
+        if done.exists():
+            tell(f"{name}: done before")
+        else:
+            tell(f"{name} …")
+            work()
+            seconds[name] = round(time.monotonic() - first, 1)
+
+    step(QUESTIONS, wanted.work / QUESTIONS, lambda: _ask_questions(wanted, askers[0], tell))
+    step("triplets", wanted.work / "triplets" / "rows", lambda: _ask_paraphrases(wanted, askers, tell))
+    if askers[0].dry_run:
+        return None
+    step("data", wanted.work / "data", lambda: tell(f"data: {put_together(wanted.work, wanted.general)}"))
+    for name in (QUESTIONS, "triplets"):
+        counts[name] = json.loads((wanted.work / name / "report.json").read_text(encoding="utf-8"))
+    first = time.monotonic()
+    specialist = _train(wanted, began, tell, progress)
+    seconds["training"] = round(time.monotonic() - first, 1)
+    first = time.monotonic()
+    tasks = measure(wanted, specialist, tell)
+    seconds["measuring"] = round(time.monotonic() - first, 1)
+    gain, answer = verdict(tasks)
+    return Outcome(specialist, tasks, answer, gain, counts, seconds)
+
+
+def _same_wishes(wanted: Adaptation) -> None:
+    """Refuse a work folder that was begun with other wishes: half of it would be of another specialist."""
+    said = {
+        "shelf": str(wanted.shelf.resolve()),
+        "recipe": wanted.recipe,
+        "sets": list(wanted.sets),
+        "pair": wanted.pair,
+        "general": str(wanted.general) if wanted.general else None,
+        "seed": wanted.seed,
+    }
+    file = wanted.work / "wishes.json"
+    if not file.is_file():
+        wanted.work.mkdir(parents=True, exist_ok=True)
+        write_json(file, said)
+        return
+    before = json.loads(file.read_text(encoding="utf-8"))
+    if changed := [key for key, value in said.items() if before.get(key) != value]:
+        raise AdaptError(
+            f"{wanted.work} was begun with another {', '.join(changed)}: name another --work, or delete that folder"
+        )
+
+
+def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell) -> None:
+    passages = shelf_passages(read_documents(wanted.shelf, on_skip=tell, ocr=wanted.ocr))
+    most = len(passages) if wanted.calls is None else int(_ASKING * _REPAIRS * wanted.calls)
+    made = write_questions(
+        passages, wanted.work / QUESTIONS, asker, count=min(most, len(passages)), dataset="books", seed=wanted.seed
+    )
+    tell(f"{QUESTIONS}: {dict(made)}")
+
+
+def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) -> None:
+    count = None
+    if wanted.calls is not None:
+        # A sentence is asked about by every model in the worst case.
+        count = max(1, int((1 - _ASKING) * _REPAIRS * wanted.calls / len(askers)))
+    file = wanted.work / QUESTIONS / "held-out.jsonl.gz"
+    apart = HeldOut.read(file) if file.is_file() else None
+    report = paraphrase_shelf(
+        wanted.shelf,
+        wanted.work / "triplets",
+        askers,
+        Paraphrasing(count=count, apart=apart, seed=wanted.seed),
+        lambda path, page, why: tell(f"{path}: page {page} is left out: {why}" if page else f"{path}: {why}"),
+        ocr=wanted.ocr,
+    )
+    tell(f"triplets: {report['counts']}")
+
+
+def put_together(work: Path, general: Path | None = None) -> dict[str, int]:
+    """Make the data folder of the recipe: triplets, questions, and general rows and texts where there are some.
+
+    General rows and texts that hold what was kept apart are left out; how many, it says.
+    """
+    apart = [part / "held-out.jsonl.gz" for part in (work / "triplets", work / QUESTIONS)]
+    held_out = HeldOut(text for file in apart for text in HeldOut.read(file))
+    counts = {"general_rows": 0, "general_texts": 0, "left_out": 0}
+    with new_folder(work / "data") as data:
+        shutil.copytree(work / "triplets" / "rows", data / "rows")
+        shutil.copyfile(work / QUESTIONS / "rows.jsonl.gz", data / "rows" / f"{QUESTIONS}.jsonl.gz")
+        for file in sorted((general / "rows").glob("*.jsonl.gz")) if general else ():
+            rows = list(_clean(file, held_out, counts, "general_rows"))
+            if rows:
+                write_lines(data / "rows" / file.name, rows)
+        texts = [_records(work / "triplets" / "texts.jsonl.gz"), _question_texts(work / QUESTIONS / "rows.jsonl.gz")]
+        if general is not None:
+            texts.append(_clean(general / "texts.jsonl.gz", held_out, counts, "general_texts"))
+            held_out = HeldOut([*held_out, *HeldOut.read(general / "held-out.jsonl.gz")])
+        write_lines(data / "texts.jsonl.gz", chain.from_iterable(texts))
+        write_lines(data / "held-out.jsonl.gz", ({"text": text} for text in held_out))
+        write_json(data / "counts.json", counts)
+    return counts
+
+
+def _records(file: Path) -> Iterator[dict[str, Any]]:
+    with gzip.open(file) as lines:
+        yield from map(json.loads, lines)
+
+
+def _clean(file: Path, held_out: HeldOut, counts: dict[str, int], name: str) -> Iterator[dict[str, Any]]:
+    """The rows or texts of a file of which no text is held out, or holds what is."""
+    for record in _records(file):
+        texts = [value for value in record.values() if isinstance(value, str)]
+        texts += [
+            text for value in record.values() if isinstance(value, list) for text in value if isinstance(text, str)
+        ]
+        leaks = bool(held_out.hits(texts))
+        counts["left_out" if leaks else name] += 1
+        if not leaks:
+            yield record
+
+
+def _question_texts(file: Path) -> Iterator[dict[str, Any]]:
+    for row in _records(file):
+        yield {"text": row["query"], "kind": "query"}
+        yield {"text": row["pos"][0], "kind": "answer"}
+
+
+def _train(wanted: Adaptation, began: float, tell: Tell, progress: Any) -> Path:
+    from suwen.training.recipe_runner import train
+
+    recipe = load_recipe(wanted.recipe, _sets(wanted))
+    last = next((stage.name for stage in reversed(recipe.stages) if stage.ships), None)
+    if last is None:
+        raise AdaptError(f"the recipe {wanted.recipe} has no stage `export`: take one that writes a pair")
+    tell("training …")
+    report = train(
+        recipe,
+        wanted.work / "runs",
+        resume=True,
+        device=wanted.device,
+        progress=progress,
+        on_stage=lambda stage: tell(f"  {stage.name}"),
+        stop=(lambda: time.monotonic() > began + 60 * wanted.minutes) if wanted.minutes else None,
+    )
+    if not report.complete:
+        raise OutOfTime(f"{report.stopped}: the {wanted.minutes:g} minutes are spent; run it again to go on")
+    return report.folder / last / "model"
+
+
+def _sets(wanted: Adaptation) -> list[str]:
+    """The recipe's keys for this shelf: its data, no source that is not there, and no more time than there is."""
+    file = wanted.work / "recipe-keys.json"
+    if file.is_file():  # a run goes on with the keys it began with
+        kept: list[str] = json.loads(file.read_text(encoding="utf-8"))
+        return kept
+    own = [*wanted.sets, *_models(load_recipe(wanted.recipe, wanted.sets), wanted)]
+    recipe = load_recipe(wanted.recipe, own)
+    there = sorted(path.name.removesuffix(".jsonl.gz") for path in (wanted.work / "data" / "rows").glob("*.jsonl.gz"))
+    root = wanted.work.resolve() / "data"
+    with gzip.open(root / "texts.jsonl.gz") as texts:
+        kinds = {json.loads(line)["kind"] for line in texts}
+    sets = [*own, f"data.root={root}", *_own_data(recipe, root), "data.measure=null"]
+    for stage in recipe.stages:
+        if (rows := stage.rows_read) is not None:
+            if rows.sources is not None:
+                sets.append(f"stages.{stage.name}.rows.sources=[{SOURCE}, {QUESTIONS}]")
+            weights = {name: weight for name, weight in rows.weights.items() if name in there}
+            sets.append(f"stages.{stage.name}.rows.weights={json.dumps(weights)}")
+        if (forms := getattr(stage, "forms", None)) is not None:
+            sets += [f"stages.{stage.name}.forms.{side}={_kept(own, kinds)}" for side, own in forms]
+        if getattr(stage, "curve", None):
+            sets.append(f"stages.{stage.name}.curve=[]")
+    sets += _in_time(recipe, wanted.minutes)
+    write_json(file, sets)
+    return sets
+
+
+def _kept(wanted: Sequence[str] | None, kinds: set[str]) -> str:
+    """The kinds of texts that are there, of those a recipe names; as YAML."""
+    return "null" if wanted is None else json.dumps([kind for kind in wanted if kind in kinds])
+
+
+def _models(recipe: Recipe, wanted: Adaptation) -> list[str]:
+    """The base, and the pair that it goes on with, where the recipe goes on with one."""
+    bases = [f"stages.{stage.name}.base={wanted.base}" for stage in recipe.giving("decoder") if wanted.base]
+    taken = [stage.name for stage in recipe.stages if getattr(stage, "pair", None) == "default"]
+    return bases + [f"stages.{name}.pair={wanted.pair}" for name in taken if wanted.pair != "default"]
+
+
+def _own_data(recipe: Recipe, root: Path) -> list[str]:
+    files = {"rows": "rows", "texts": "texts.jsonl.gz", "held_out": "held-out.jsonl.gz"}
+    return [f"data.{key}={root / name}" for key, name in files.items() if getattr(recipe.data, key) is not None]
+
+
+def _in_time(recipe: Recipe, minutes: float | None) -> list[str]:
+    """Shorten every stage that goes by the clock by the same part, where they take too long together."""
+    clocked = {
+        one.name: one.how_trained.seconds for one in recipe.stages if one.how_trained and one.how_trained.seconds
+    }
+    most = None if minutes is None else _TRAINING * 60 * minutes
+    if most is None or sum(clocked.values()) <= most:
+        return []
+    part = most / sum(clocked.values())
+    return [f"stages.{name}.training.seconds={max(1.0, round(part * own, 1))}" for name, own in clocked.items()]
+
+
+def measure(wanted: Adaptation, specialist: Path, tell: Tell) -> list[TaskComparison]:
+    """BM25, the pair you have and the specialist, on the questions and paraphrases kept apart and the general sets."""
+    suite, out = wanted.work / "suite.toml", wanted.work / "results"
+    triplets = wanted.work / "triplets"
+    tasks = [SuiteTask("retrieval", str((wanted.work / QUESTIONS / "apart").resolve()), name=QUESTIONS)]
+    if (triplets / "suite.toml").is_file():
+        tasks.append(SuiteTask("paraphrase", str((triplets / "test.jsonl.gz").resolve()), name=SOURCE))
+    write_text(suite, suite_text("adapted", tasks))
+    systems = ["bm25:words", f"before=pair:{pair_folder(wanted.pair)}", f"after=pair:{specialist}"]
+    for path in (suite, wanted.measure):
+        if path is not None:
+            tell(f"measuring on {path} …")
+            run_suite(path, systems, out=out)
+    return list(compare(read_results(out), "after", "before").tasks)
+
+
+def verdict(tasks: Sequence[TaskComparison]) -> tuple[bool, str]:
+    """Whether the specialist is better where it should be, and not much worse elsewhere; and a plain answer."""
+    own = next(task for task in tasks if task.task == QUESTIONS)
+    general = [task.difference for task in tasks if task.task not in (QUESTIONS, SOURCE)]
+    lost = -sum(general) / len(general) if general else 0.0
+    low = own.interval.low if own.interval is not None else own.difference
+    said = f"{100 * own.b:.1f} before, {100 * own.a:.1f} after ({own.metric} on {own.queries} questions kept apart)"
+    if low <= 0:
+        return False, f"no gain: keep the pair you have. {said}: the difference could be chance"
+    if lost > MOST_LOST:
+        return False, f"no gain: keep the pair you have. {said}, but the general sets lose {100 * lost:.1f} points"
+    return True, f"gain: {said}" + (f"; the general sets change by {-100 * lost:+.1f} points" if general else "")
+
+
+def as_record(outcome: Outcome) -> Mapping[str, Any]:
+    """An outcome as JSON."""
+    rows = [
+        {"task": task.task, "metric": task.metric, "before": task.b, "after": task.a, "queries": task.queries}
+        for task in outcome.tasks
+    ]
+    return {
+        "answer": outcome.answer,
+        "gain": outcome.gain,
+        "tasks": rows,
+        "counts": outcome.counts,
+        "seconds": outcome.seconds,
+    }

@@ -1,0 +1,140 @@
+"""`suwen adapt` from a shelf to the plain answer, with a scripted model over real HTTP and a real small encoder."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
+
+from server import Server
+from small_pair import make_pair
+
+from suwen.bench.paired_statistics import Interval
+from suwen.corpora.training_rows import read_training_rows
+from suwen.curate.leakage import HeldOut
+from suwen.encoders.pair import Pair
+from suwen.retrieve.retriever import Index
+from suwen.training.adapting import verdict
+
+PARTS = ("mitral valve", "aortic arch", "sinus node", "coronary sinus", "vena cava", "septum")
+SHORT = [
+    *("stages.specialist.training.steps=6", "stages.align.training.steps=40", "stages.joint.training.steps=2"),
+    "tokenizer.vocabulary=600",
+]
+
+
+def word(seed: object) -> str:
+    return "".join(random.Random(str(seed)).choices("abcdefghijklmnoprstuvw", k=9))
+
+
+def said(number: int) -> str:
+    part = PARTS[number % 6]
+    return (
+        f"In case {number + 20} the {part} showed the {word(number)} sign, which the ward called {word(-number - 1)}."
+    )
+
+
+def play(body: dict[str, Any]) -> str:
+    content = body["messages"][1]["content"]
+    found = re.findall(r"In case (\d+) the (.+?) showed the (\w+) sign, which the ward called (\w+)\.", content)
+    number, part, sign, name = found[0]
+    if "Passage:" in content:
+        return json.dumps({"query": f"what did the {part} show where the ward spoke of {name}"})
+    return json.dumps(
+        {"paraphrase": f"The ward spoke of {name} as the {sign} sign was seen at the {part} in case {number}."}
+    )
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Path:
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    for book in range(2):
+        rows = [
+            {
+                "_id": f"{book}-{page}",
+                "text": said(book * 60 + 2 * page) + "\n" + said(book * 60 + 2 * page + 1),
+                "book": f"b{book}",
+            }
+            for page in range(20)
+        ]
+        (folder / f"book{book}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, shelf: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    poor = make_pair(tmp_path / "poor", dimension=2, name="poor")
+    with Server(play) as server:
+        text = f'[llm.endpoints.here]\nbase_url = "{server.url}"\nbackoff = 0.01\n'
+        text += '[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\nmax_tokens = 256\n'
+        (tmp_path / "suwen.toml").write_text(text, encoding="utf-8")
+        command = ["adapt", shelf, "--out", "pair", "-m", "m", "--recipe", "cardioembed-tiny"]
+        command += [
+            "--pair",
+            poor,
+            "--device",
+            "cpu",
+            "--calls",
+            "200",
+            *(part for key in SHORT for part in ("--set", key)),
+        ]
+        planned = suwen(*command, "--dry-run", "--json")
+        assert planned.code == 0 and planned.json["total"]["calls"] <= 200 and server.total == 0
+        late = suwen(*command, "--minutes", "0.01")
+        assert late.code == 3 and "minutes are spent; run it again" in late.err and not (tmp_path / "pair").exists()
+        asked = server.total
+        done = suwen(*command, "--minutes", "60", "--index", "index", "--json")
+        assert done.code in (0, 3), done.err
+        assert server.total == asked <= 200, "what was asked once is not asked again"
+        other = suwen(*command[:-2], "--out", "another", "--work", "pair-work")
+        assert other.code == 1 and "was begun with another sets" in other.err
+    work = tmp_path / "pair-work"
+    outcome = json.loads((work / "outcome.json").read_text(encoding="utf-8"))
+    assert done.json["answer"] == outcome["answer"] and outcome["answer"] in (work / "report.html").read_text(
+        encoding="utf-8"
+    )
+    assert {task["task"] for task in outcome["tasks"]} == {"questions", "paraphrase"}
+    assert outcome["counts"]["triplets"]["counts"]["refused_numbers"] == 0
+    check_kept_apart(work)
+    assert outcome["gain"] and done.code == 0, outcome["answer"]
+    assert Pair.load(tmp_path / "pair").manifest.name == "cardioembed-tiny"
+    with Index.open(tmp_path / "index", pair=tmp_path / "pair") as index:
+        assert index.pair.space.id == Pair.load(tmp_path / "pair").space.id and index.stats().documents == 40
+
+
+def check_kept_apart(work: Path) -> None:
+    held_out = HeldOut.read(work / "questions" / "held-out.jsonl.gz")
+    rows = [
+        row
+        for name in ("paraphrase", "questions")
+        for row in read_training_rows(work / "data" / "rows" / f"{name}.jsonl.gz")
+    ]
+    assert rows and not held_out.hits([text for row in rows for text in (row.query, *row.pos, *row.neg)])
+    asked = (work / "questions" / "apart" / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(asked) >= 4 and held_out.hits([json.loads(asked[0])["text"]])
+
+
+def test_no_gain_is_said_plainly(tmp_path: Path) -> None:
+    def task(name: str, after: float, before: float, low: float) -> Any:
+        own = {"task": name, "a": after, "b": before, "difference": after - before, "metric": "ndcg@10", "queries": 9}
+        return SimpleNamespace(**own, interval=Interval(after - before, low, after - before + 0.1, 0.95))
+
+    assert verdict([task("questions", 0.5, 0.4, -0.01)]) == (
+        False,
+        "no gain: keep the pair you have. 40.0 before, 50.0 after (ndcg@10 on 9 questions kept apart): the difference "
+        "could be chance",
+    )
+    better = [task("questions", 0.5, 0.4, 0.05)]
+    assert verdict(better)[0] and verdict([*better, task("cmedqa", 0.295, 0.3, -0.1)])[0]
+    gain, answer = verdict([*better, task("cmedqa", 0.25, 0.3, -0.1)])
+    assert not gain and answer.startswith("no gain: keep the pair you have") and "lose 5.0 points" in answer
