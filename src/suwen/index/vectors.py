@@ -268,8 +268,6 @@ def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.
     """The Hamming distance of each record to a code; of many records in slices, on the cores this process may use."""
     import faiss
 
-    from suwen.encoders.cores import cores
-
     found = np.empty(len(bits), dtype=np.int32)
 
     def scan(start: int, end: int) -> None:
@@ -277,10 +275,12 @@ def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.
         with _one_thread():
             faiss.hammings(faiss.swig_ptr(code), given, 1, end - start, bits.shape[1], into)  # type: ignore[attr-defined]
 
-    slices = max(1, min(len(bits) // SLICE, cores()))
-    if slices == 1:
+    if len(bits) < 2 * SLICE:
         scan(0, len(bits))
         return found
+    from suwen.encoders.cores import cores  # which loads what begins threads of its own
+
+    slices = min(len(bits) // SLICE, cores())
     ends = np.linspace(0, len(bits), slices + 1).astype(int).tolist()
     with ThreadPoolExecutor(slices) as threads:
         list(threads.map(scan, ends[:-1], ends[1:]))
