@@ -60,6 +60,6 @@ $(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.full: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python $(INSTALL) $(TORCH)
-	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[train,parquet,eval,curate,serve,files,ocr,cluster,dev]'
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[train,parquet,eval,curate,serve,files,ocr,cluster,ray,dev]'
 	@command -v cc >/dev/null || $(BIN)/python $(INSTALL) -c constraints.txt ziglang
 	@touch $@ $(VENV)/.base

@@ -10,8 +10,8 @@ import gzip
 import io
 import json
 import os
+import secrets
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,8 +46,11 @@ def sync_tree(folder: Path) -> None:
 
 
 def beside(path: Path) -> Path:
-    """Where something is written before it takes its place: hidden, and this thread's alone."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    """Where something is written before it takes its place: hidden, and nobody else's.
+
+    By chance: machines that share a folder have processes of the same number, and containers even of the same name.
+    """
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
 @contextmanager
@@ -118,7 +121,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = beside(folder)
-    shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     try:
         yield unfinished

@@ -71,6 +71,24 @@ def test_recall_of_the_bit_scan(held: tuple[VectorFiles, np.ndarray]) -> None:
     assert recall(*held, None, None) >= 0.99
 
 
+def test_slices_of_the_scan_are_the_whole(
+    held: tuple[VectorFiles, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, vectors = held
+    dead = np.arange(COUNT) % 3 == 0
+    whole = [files.search(query, 42, None, dead).rows.tolist() for query in vectors[:5]]
+    monkeypatch.setattr(module, "SLICE", COUNT // 7)
+    monkeypatch.setattr("suwen.encoders.cores.cores", lambda: 5)
+    assert [files.search(query, 42, None, dead).rows.tolist() for query in vectors[:5]] == whole
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 6])
+def test_the_nearest_come_with_those_as_near_as_the_last(wanted: int) -> None:
+    distances = np.array([5, 1, 3, 9, 3, 7], np.int32)
+    found = module._nearest(distances, wanted).tolist()
+    assert found == {1: [1], 2: [1, 2, 4], 3: [1, 2, 4], 6: [0, 1, 2, 3, 4, 5]}[wanted]
+
+
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.9])
 def test_recall_under_a_filter(
     held: tuple[VectorFiles, np.ndarray], share: float, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Verbs that put documents in and take them out: ``index``, ``add``, ``delete``, ``encode``."""
+"""Verbs that put documents in and take them out: ``index``, ``add``, ``delete``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ import typer
 
 from suwen.choices import OVERLAP, SIZE, Duplicates
 from suwen.cli.options import (
-    Base,
     DocumentEncoder,
-    Dtype,
     Encoding,
     Format,
     IdField,
@@ -30,7 +28,7 @@ from suwen.cli.options import (
     TextField,
     TitleField,
 )
-from suwen.cli.output import about, counting, measuring, plural, say, show
+from suwen.cli.output import about, counting, plural, say, show
 from suwen.cli.source_notes import SourceNotes, Unheard
 from suwen.errors import SuwenError
 
@@ -92,10 +90,10 @@ def index(
 
     notes = SourceNotes(skip_bad)
     fields = (sources, format, id_field, text_field, title_field, encoding)
-    documents = _read(*fields, notes, ocr)
+    documents = read_sources(*fields, notes, ocr)
     # A pipe can be read once. Scanned pages are kept when they have been read, and cost nothing a second time.
     once = any(source.is_fifo() for source in sources)
-    again = None if once else partial(_read, *fields, Unheard(skip_bad), ocr)
+    again = None if once else partial(read_sources, *fields, Unheard(skip_bad), ocr)
     with Index.open_or_create(index, pair=pair) as opened:
         ready = _ready(opened, vectors, ids, space)
         taken = _Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap)
@@ -142,7 +140,7 @@ def add(
             raise SuwenError("--text needs some text and an --id")
         documents: Iterator[Document] = iter([Document(id, text, title)])
     elif sources:
-        documents = _read(sources, format, id_field, text_field, title_field, encoding, notes, ocr)
+        documents = read_sources(sources, format, id_field, text_field, title_field, encoding, notes, ocr)
     else:
         raise SuwenError("nothing to add: give files, or --text with --id")
     if server:
@@ -194,53 +192,7 @@ def _post(server: str, key: str | None, documents: Iterator[Document], duplicate
     show({**counts, "server": server}, f"{server}: {said}", json=json)
 
 
-def encode(
-    sources: Sources,
-    to: Annotated[Path, typer.Option("--out", help="The folder for vectors.npy, ids.txt and vectors.json.")],
-    document_encoder: DocumentEncoder = None,
-    pair: PairFolder = None,
-    base: Base = None,
-    size: Size = None,
-    overlap: Overlap = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes (one per GPU).")] = 1,
-    shard_size: Annotated[int, typer.Option("--shard-size", min=1, help="Passages per resumable shard.")] = 10_000,
-    dtype: Dtype = "auto",
-    format: Format = None,
-    id_field: IdField = None,
-    text_field: TextField = None,
-    title_field: TitleField = None,
-    encoding: Encoding = None,
-    skip_bad: SkipBad = False,
-    ocr: Ocr = True,
-    json: Json = False,
-) -> None:
-    """Encode documents on a GPU machine, for `suwen index --vectors` where it is served (needs suwen[train]).
-
-    Interrupt it and run it again: finished shards are kept. `--pair` is the pair that will serve: its tokenizer counts
-    the passages' tokens, and its own document encoder is used where none is named (an adapter needs its `--base`).
-
-    Example: `suwen encode articles.jsonl --base base.gguf --out vectors/`
-    """
-    from suwen.corpora.passages import PassageStream
-    from suwen.encoders.pair import Pair
-    from suwen.encoders.vector_folder import encode_to_folder
-    from suwen.encoders.who_encodes import load_document_encoder
-
-    serving, notes = Pair.load(pair), SourceNotes(skip_bad)
-    encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)
-    passages = PassageStream(
-        lambda: _read(sources, format, id_field, text_field, title_field, encoding, notes, ocr),
-        serving.count_tokens,
-        size or SIZE,
-        OVERLAP if overlap is None else overlap,
-    )
-    with measuring("encoding") as progress:
-        folder = encode_to_folder(passages, encoder, to, shard_size=shard_size, workers=workers, progress=progress)
-    space = encoder.space.id
-    show({"out": str(folder), "space": space}, f"vectors of space {space} are in {folder}", json=json)
-
-
-def _read(
+def read_sources(
     sources: list[Path],
     format: str | None,
     id_field: str | None,
@@ -250,6 +202,7 @@ def _read(
     notes: SourceNotes | Unheard,
     ocr: bool,
 ) -> Iterator[Document]:
+    """The documents of the sources, one after the other, with what the options say about them."""
     from suwen.corpora.readers import read_documents
 
     # All are opened before the first is read: a wrong path is reported before anything is made or changed.
@@ -379,4 +332,4 @@ def _tell(opened: Index, report: IngestReport, notes: SourceNotes, said: str, js
         say(said)
 
 
-VERBS = (index, add, delete, encode)
+VERBS = (index, add, delete)

@@ -36,7 +36,7 @@ VERBS = {
     "add": Verb("indexing", "add", "Add documents to an index, or replace those with the same id; nothing is dropped."),
     "delete": Verb("indexing", "delete", "Delete documents by id."),
     "encode": Verb(
-        "indexing",
+        "encoding",
         "encode",
         "Encode documents on a GPU machine, for `suwen index --vectors` where it is served (needs suwen[train]).",
     ),

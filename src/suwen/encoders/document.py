@@ -30,6 +30,7 @@ from suwen.encoders.space import (
     ElsewhereDocument,
     Manifest,
     Space,
+    SpaceMismatch,
     TierDocument,
     load_manifest,
     manifest_path,
@@ -54,6 +55,16 @@ class EncoderSettings(NamedTuple):
     trust_remote_code: bool
     compile: bool = False
     base: str | None = None
+    #: The pair whose probe it has to pass, where that is not the adapter's own.
+    probe: str | None = None
+
+
+class DescribedEncoder(NamedTuple):
+    """A document encoder that is loaded elsewhere: what it has to be, and what loads it."""
+
+    space: Space
+    name: str
+    settings: EncoderSettings
 
 
 class DocumentEncoder(Encoder):
@@ -130,6 +141,29 @@ class DocumentEncoder(Encoder):
             encoder.compile()
         if adapted and base and check:
             _check_base(encoder, root, base)
+        return encoder
+
+    @classmethod
+    def load_as(cls, settings: EncoderSettings, *, space: str, name: str) -> DocumentEncoder:
+        """Load what settings say, and hold it against the space and the probe it was promised for.
+
+        Args:
+            settings: What to load, and how.
+            space: The id of the space it must be of.
+            name: Whose space that is, for the message.
+
+        Raises:
+            SpaceMismatch: It is of another space.
+            ProbeFailed: It does not give the probe's vectors.
+        """
+        fixed = settings._asdict()
+        probe = fixed.pop("probe")
+        encoder = cls.load(fixed.pop("path"), **fixed, check=probe is None).of_space(space)
+        encoder.settings = settings
+        if encoder.space.id != space:
+            raise SpaceMismatch(space, encoder.space.id, needed_name=name, got_name=encoder.name)
+        if probe is not None:
+            verify_probe(encoder, Path(probe))
         return encoder
 
     @classmethod

@@ -4,49 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sized
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from suwen.durable import replacing, write_json
-from suwen.encoders.document import DocumentEncoder, EncoderSettings, Progress
+from suwen.encoders.crew import Crew, Processes, encode_by
+from suwen.encoders.document import DescribedEncoder, DocumentEncoder, Progress
 from suwen.encoders.pair_files import sha256_of
-from suwen.encoders.query import Vectors
-from suwen.errors import SuwenError
+from suwen.encoders.shards import Shard, VectorsError, cut, write_shard
 
 FORMAT = 1
 
 
-class VectorsError(SuwenError):
-    """A folder of vectors that belongs to other texts, another space or other settings."""
-
-
-class _Shard(NamedTuple):
-    number: int
-    ids: list[str]
-    texts: list[str]
-    source: str
-
-    def file(self, folder: Path) -> Path:
-        # The hash of the texts is part of the name: a finished shard says by itself what it is the shard of.
-        return folder / f"{self.number:06d}-{self.source[:16]}.npy"
-
-
 def encode_to_folder(
     texts: Iterable[tuple[str, str]],
-    encoder: DocumentEncoder,
+    encoder: DocumentEncoder | DescribedEncoder,
     out: Path,
     *,
     shard_size: int = 10_000,
     workers: int = 1,
+    crew: Crew | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Encode ``(id, text)`` pairs into a folder. Run it again after a crash and finished shards are not redone.
@@ -56,18 +37,117 @@ def encode_to_folder(
 
     Args:
         texts: Ids and texts, streamed; on a rerun they must be the same, in the same order.
-        encoder: The document encoder.
+        encoder: The document encoder; one that is only described needs workers, which load it themselves.
         out: The folder.
         shard_size: Texts per shard: how much a crash can cost.
         workers: Processes. Above one, each loads the encoder by its path (on a GPU of its own where there are several).
+        crew: Other workers than processes of this machine.
         progress: Called with the texts done and the texts in all (0 where that is not known), after each shard.
 
     Raises:
         VectorsError: The folder holds the work of another run.
     """
     out = Path(out)
-    shards = out / "shards"
-    settings = {
+    settings = _settings(encoder, shard_size)
+    if (out / "vectors.json").is_file():
+        return _already_done(out, texts, settings)
+    shards = _begin(out, settings)
+    total = len(texts) if isinstance(texts, Sized) else 0
+    if crew is None and (workers > 1 or isinstance(encoder, DescribedEncoder)):
+        crew = Processes(workers)
+    with replacing(out / "ids.txt") as ids_file:
+        seen = _Seen(ids_file, total, progress)
+        todo = seen.unfinished(cut(texts, shard_size), shards)
+        for count in _encoded_by(crew, todo, encoder, shards) if crew else _encoded(todo, encoder, shards):
+            seen.finished(count)
+    return _finish(out, seen, settings)
+
+
+def _encoded(todo: Iterable[Shard], encoder: DocumentEncoder | DescribedEncoder, folder: Path) -> Iterator[int]:
+    for shard in todo:
+        write_shard(shard.file(folder), encoder.encode(shard.texts))  # type: ignore[union-attr]  # else there is a crew
+        yield len(shard.ids)
+
+
+def _encoded_by(
+    crew: Crew, todo: Iterator[Shard], encoder: DocumentEncoder | DescribedEncoder, folder: Path
+) -> Iterator[int]:
+    return encode_by(crew, todo, DescribedEncoder(encoder.space, encoder.name, encoder.settings), folder)
+
+
+def encode_share(
+    texts: Iterable[tuple[str, str]],
+    encoder: DocumentEncoder,
+    out: Path,
+    rank: int,
+    size: int,
+    *,
+    shard_size: int,
+    progress: Progress | None = None,
+) -> int:
+    """Encode one of ``size`` shares of the shards; :func:`join_shares` makes one array of them, once all are done.
+
+    Args:
+        texts: All ids and texts, as :func:`encode_to_folder` gets them.
+        encoder: The document encoder.
+        out: The folder.
+        rank: Which share, from 0.
+        size: Of how many.
+        shard_size: As that function gets it.
+        progress: Called with the texts of all shares gone by and the texts in all.
+
+    Returns:
+        How many shards were encoded: those that had a file are left as they are.
+    """
+    settings = _settings(encoder, shard_size)
+    if (out / "vectors.json").is_file():
+        _same_settings(out / "manifest.json", settings)
+        return 0
+    shards, made, gone_by = _begin(out, settings), 0, 0
+    total = len(texts) if isinstance(texts, Sized) else 0
+    for shard in cut(texts, shard_size):
+        if shard.number % size == rank and not (file := shard.file(shards)).is_file():
+            _no_others(shard, shards)
+            write_shard(file, encoder.encode(shard.texts))
+            made += 1
+        gone_by += len(shard.ids)
+        if progress is not None:
+            progress(gone_by, total)
+    return made
+
+
+def join_shares(texts: Iterable[tuple[str, str]], out: Path, *, progress: Progress | None = None) -> Path:
+    """Make one array of the shards that shares have left; needs no encoder.
+
+    Args:
+        texts: All ids and texts, as the shares got them.
+        out: The folder.
+        progress: Called with the texts found and the texts in all.
+
+    Raises:
+        VectorsError: Nothing was begun there, or shards are missing.
+    """
+    out = Path(out)
+    if not (out / "manifest.json").is_file():
+        raise VectorsError(f"{out} holds no shares to join: encode them first, with --share 1/4 to 4/4 or --share auto")
+    settings = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    if (out / "vectors.json").is_file():
+        return _already_done(out, texts, settings)
+    total = len(texts) if isinstance(texts, Sized) else 0
+    with replacing(out / "ids.txt") as ids_file:
+        seen = _Seen(ids_file, total, progress)
+        missing = [shard.number for shard in seen.unfinished(cut(texts, settings["shard_size"]), out / "shards")]
+        if missing:
+            some = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
+            raise VectorsError(
+                f"{len(missing)} of {len(seen.files)} shards are not there yet ({some}): run the shares that are "
+                f"missing or were cut off, or leave --share and --join out to encode the rest here"
+            )
+    return _finish(out, seen, settings)
+
+
+def _settings(encoder: DocumentEncoder | DescribedEncoder, shard_size: int) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "space": encoder.space.id,
         "space_name": encoder.name,
@@ -75,43 +155,13 @@ def encode_to_folder(
         "dtype": "float16",
         "shard_size": shard_size,
     }
-    if (out / "vectors.json").is_file():
-        return _already_done(out, texts, settings, shard_size)
-    shards.mkdir(parents=True, exist_ok=True)
-    _same_settings(out / "manifest.json", settings)
-    total = len(texts) if isinstance(texts, Sized) else 0
-    with replacing(out / "ids.txt") as ids_file:
-        seen = _Seen(ids_file, total, progress)
-        todo = seen.unfinished(_cut(texts, shard_size), shards)
-        if workers > 1:
-            _encode_in_processes(todo, encoder, shards, workers, seen)
-        else:
-            for shard in todo:
-                _write_array(shard.file(shards), encoder.encode(shard.texts))
-                seen.finished(len(shard.ids))
-    return _finish(out, seen, settings)
 
 
-def encode_share(
-    texts: Iterable[tuple[str, str]], encoder: DocumentEncoder, out: Path, rank: int, size: int, *, shard_size: int
-) -> None:
-    """Encode one of ``size`` shares of the shards; :func:`encode_to_folder` finds them done, once all shares are.
-
-    Args:
-        texts: All ids and texts, as that function gets them.
-        encoder: The document encoder.
-        out: The folder.
-        rank: Which share, from 0.
-        size: Of how many.
-        shard_size: As that function gets it.
-    """
-    if (out / "vectors.json").is_file():
-        return
+def _begin(out: Path, settings: dict[str, Any]) -> Path:
     shards = out / "shards"
     shards.mkdir(parents=True, exist_ok=True)
-    for shard in _cut(texts, shard_size):
-        if shard.number % size == rank and not (file := shard.file(shards)).is_file():
-            _write_array(file, encoder.encode(shard.texts))
+    _same_settings(out / "manifest.json", settings)
+    return shards
 
 
 class _Seen:
@@ -124,17 +174,13 @@ class _Seen:
         self.source = hashlib.sha256()
         self._ids_file = ids_file
 
-    def unfinished(self, shards: Iterable[_Shard], folder: Path) -> Iterator[_Shard]:
+    def unfinished(self, shards: Iterable[Shard], folder: Path) -> Iterator[Shard]:
         """Take note of every shard; give only those without a file."""
         for shard in shards:
             self._note(shard)
             file = shard.file(folder)
             self.files.append(file)
-            if others := [other for other in folder.glob(f"{shard.number:06d}-*.npy") if other != file]:
-                raise VectorsError(
-                    f"{others[0]} was made of other texts than shard {shard.number} has now: give the same texts in "
-                    f"the same order, or another folder"
-                )
+            _no_others(shard, folder)
             if file.is_file():
                 self.finished(len(shard.ids))
             else:
@@ -145,7 +191,7 @@ class _Seen:
         if self.progress is not None:
             self.progress(self.done, self.total)
 
-    def _note(self, shard: _Shard) -> None:
+    def _note(self, shard: Shard) -> None:
         for id_, text in zip(shard.ids, shard.texts, strict=True):
             mark = hashlib.sha1(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
             self._ids_file.write(f"{id_}\t{mark}\n".encode())
@@ -153,16 +199,13 @@ class _Seen:
         self.source.update(shard.source.encode())
 
 
-def _cut(texts: Iterable[tuple[str, str]], size: int) -> Iterator[_Shard]:
-    if size < 1:
-        raise VectorsError(f"shard_size {size} is not a number of texts: give at least 1")
-    stream = iter(texts)
-    for number, part in enumerate(iter(lambda: list(islice(stream, size)), [])):
-        ids, held = [id_ for id_, _ in part], [text for _, text in part]
-        for id_ in ids:
-            if not id_ or any(mark in id_ for mark in "\t\n\r"):
-                raise VectorsError(f"the id {id_!r} is empty or holds a tab or a line break: ids.txt has one id a line")
-        yield _Shard(number, ids, held, hashlib.sha256(json.dumps([ids, held]).encode()).hexdigest())
+def _no_others(shard: Shard, folder: Path) -> None:
+    file = shard.file(folder)
+    if others := [other for other in folder.glob(f"{shard.number:06d}-*.npy") if other != file]:
+        raise VectorsError(
+            f"{others[0]} was made of other texts than shard {shard.number} has now: give the same texts in "
+            f"the same order, or another folder"
+        )
 
 
 def _same_settings(file: Path, settings: dict[str, Any]) -> None:
@@ -182,10 +225,10 @@ def _same_settings(file: Path, settings: dict[str, Any]) -> None:
         )
 
 
-def _already_done(out: Path, texts: Iterable[tuple[str, str]], settings: dict[str, Any], size: int) -> Path:
+def _already_done(out: Path, texts: Iterable[tuple[str, str]], settings: dict[str, Any]) -> Path:
     _same_settings(out / "manifest.json", settings)
     source = hashlib.sha256()
-    for shard in _cut(texts, size):
+    for shard in cut(texts, settings["shard_size"]):
         source.update(shard.source.encode())
     if json.loads((out / "vectors.json").read_text(encoding="utf-8"))["source_sha256"] != source.hexdigest():
         raise VectorsError(f"{out} holds the vectors of other texts: give the same texts, or another folder")
@@ -199,7 +242,10 @@ def _finish(out: Path, seen: _Seen, settings: dict[str, Any]) -> Path:
     with replacing(out / "vectors.npy") as stream:
         np.lib.format.write_array_header_1_0(stream, header)
         for file in seen.files:
-            stream.write(np.load(file, allow_pickle=False).data)
+            try:
+                stream.write(np.load(file, allow_pickle=False).data)
+            except FileNotFoundError as problem:  # a network's file system may show it late
+                raise VectorsError(f"{file} is not to be seen yet: run it again; finished shards are kept") from problem
     described = {key: value for key, value in settings.items() if key != "shard_size"}
     hashes = {"sha256": sha256_of(out / "vectors.npy"), "source_sha256": seen.source.hexdigest()}
     write_json(out / "vectors.json", {**described, "count": seen.count, **hashes})
@@ -207,65 +253,3 @@ def _finish(out: Path, seen: _Seen, settings: dict[str, Any]) -> Path:
     for leftover in out.glob("*.tmp"):  # of processes that were killed
         leftover.unlink()
     return out
-
-
-def _write_array(file: Path, vectors: Vectors) -> None:
-    with replacing(file) as stream:
-        np.save(stream, vectors.astype(np.float16))
-
-
-_worker_encoder: DocumentEncoder | None = None
-
-
-def _encode_in_processes(
-    todo: Iterable[_Shard], encoder: DocumentEncoder, folder: Path, workers: int, seen: _Seen
-) -> None:
-    context = multiprocessing.get_context("spawn")  # fork is not safe once torch or CUDA has threads
-    numbers = context.Queue()
-    for number in range(workers):
-        numbers.put(number)
-    running: dict[Future[int], int] = {}
-    try:
-        loading = (encoder.settings, encoder.space.id, numbers, workers)
-        with ProcessPoolExecutor(workers, context, _start_worker, loading) as pool:
-            for shard in todo:
-                running[pool.submit(_encode_shard, shard, folder)] = shard.number
-                while len(running) >= 2 * workers:  # the texts of a whole collection are not queued at once
-                    _collect(running, seen)
-            while running:
-                _collect(running, seen)
-    except BrokenProcessPool as error:
-        raise VectorsError(
-            "a worker process died (out of memory?): run it again with fewer workers; finished shards are kept"
-        ) from error
-
-
-def _collect(running: dict[Future[int], int], seen: _Seen) -> None:
-    for future in wait(running, return_when=FIRST_COMPLETED).done:
-        del running[future]
-        seen.finished(future.result())
-
-
-def _start_worker(settings: EncoderSettings, space: str, numbers: Any, workers: int) -> None:
-    global _worker_encoder
-    import torch
-
-    number, device = numbers.get(), settings.device
-    if device in (None, "cuda") and torch.cuda.device_count() > 1:
-        device = f"cuda:{number % torch.cuda.device_count()}"
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    _worker_encoder = DocumentEncoder.load(
-        settings.path,
-        device=device,
-        dtype=settings.dtype,
-        trust_remote_code=settings.trust_remote_code,
-        base=settings.base,
-        check=False,  # the first process has held it against the probe
-    ).of_space(space)
-
-
-def _encode_shard(shard: _Shard, folder: Path) -> int:
-    if _worker_encoder is None:
-        raise VectorsError("a worker has no encoder: this function is for encode_to_folder's own processes")
-    _write_array(shard.file(folder), _worker_encoder.encode(shard.texts))
-    return len(shard.ids)

@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, Literal
 from suwen.encoders.cores import in_bulk
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder, Vectors
-from suwen.encoders.space import AdapterDocument, ElsewhereDocument, ModelDocument, SpaceMismatch, TierDocument
+from suwen.encoders.space import (
+    AdapterDocument,
+    ElsewhereDocument,
+    ModelDocument,
+    SpaceMismatch,
+    TierDocument,
+    load_manifest,
+    manifest_path,
+)
 from suwen.encoders.static import unit
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
     from suwen.encoders.base_model import NumberFormat
-    from suwen.encoders.document import DocumentEncoder
+    from suwen.encoders.document import DescribedEncoder, DocumentEncoder, EncoderSettings
 
 #: The name that passages carry for a document encoder that is not a tier.
 DOCUMENT = "document"
@@ -153,6 +161,7 @@ def load_document_encoder(
     *,
     base: str | None = None,
     dtype: NumberFormat = "auto",
+    device: str | None = None,
 ) -> DocumentEncoder:
     """Load a document encoder on torch; one of another space than the pair's, or that fails its probe, is refused.
 
@@ -163,30 +172,54 @@ def load_document_encoder(
             nothing, for the pair itself.
         base: The base of an adapter (a GGUF file, a folder or a hub id); ``SUWEN_BASE`` by default.
         dtype: The precision to load it in.
+        device: As for :meth:`DocumentEncoder.load`.
     """
     _need_torch()
     from suwen.encoders.document import DocumentEncoder
-    from suwen.encoders.probe import verify_probe
 
     if pair is None and document_encoder is not None:
-        return DocumentEncoder.load(document_encoder, dtype=dtype, base=base)
+        return DocumentEncoder.load(document_encoder, device=device, dtype=dtype, base=base)
     pair = pair if isinstance(pair, Pair) else Pair.load(pair)
+    settings = _settings(pair, document_encoder, base, dtype)._replace(device=device)
+    return DocumentEncoder.load_as(settings, space=pair.space.id, name=pair.name)
+
+
+def describe_document_encoder(
+    pair: Pair, document_encoder: str | Path | None = None, *, base: str | None = None, dtype: NumberFormat = "auto"
+) -> DescribedEncoder:
+    """What :func:`load_document_encoder` would load, for workers who load it themselves.
+
+    Where a manifest tells the space, no weights are read here: the machine that shares work out may have no room for
+    them. Each worker then checks what it loaded.
+    """
+    _need_torch()
+    from suwen.encoders.document import DescribedEncoder
+
+    settings = _settings(pair, document_encoder, base, dtype)
+    if not manifest_path(Path(settings.path)).is_file():
+        loaded = load_document_encoder(pair, document_encoder, base=base, dtype=dtype)
+        return DescribedEncoder(loaded.space, loaded.name, loaded.settings)
+    manifest = load_manifest(Path(settings.path))
+    space = manifest.space if manifest.space.id == pair.space.id else manifest.space.alone
+    if space.id != pair.space.id:
+        raise SpaceMismatch(pair.space.id, manifest.space.id, needed_name=pair.name, got_name=manifest.name)
+    return DescribedEncoder(space, manifest.name, settings)
+
+
+def _settings(
+    pair: Pair, document_encoder: str | Path | None, base: str | None, dtype: NumberFormat
+) -> EncoderSettings:
+    from suwen.encoders.document import EncoderSettings
+
     own, side = document_encoder in (None, OWN), pair.manifest.document
     without_torch = isinstance(side, TierDocument) and pair.manifest.tiers[side.tier].kind != "torch"
     if own and (without_torch or isinstance(side, ElsewhereDocument)):
         raise SuwenError(
             f"pair {pair.name} holds no document encoder: give --document-encoder, or --pair with one that does"
         )
-    path = pair.path if own or document_encoder is None else Path(document_encoder)
-    probed = (pair.path / "probe.json").is_file()
-    # The probe of the pair itself is tried below, once.
-    itself = probed and path.resolve() == pair.path.resolve()
-    encoder = DocumentEncoder.load(path, dtype=dtype, base=base, check=not itself).of_space(pair.space.id)
-    if encoder.space.id != pair.space.id:
-        raise SpaceMismatch(pair.space.id, encoder.space.id, needed_name=pair.name, got_name=encoder.name)
-    if probed:
-        verify_probe(encoder, pair.path)
-    return encoder
+    path = str(pair.path if own else document_encoder)
+    probe = str(pair.path) if (pair.path / "probe.json").is_file() else None
+    return EncoderSettings(path, None, dtype, False, False, base or os.environ.get("SUWEN_BASE") or None, probe)
 
 
 def _by_tier(pair: Pair, tier: str, why: str) -> Choice:

@@ -9,9 +9,11 @@ that was cut off) mean nothing and are written over.
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,9 +36,15 @@ IN_MEMORY = 8192
 #: vectors need more: on 160k real spans recall@10 is 0.996 with 1,000 of 512 dimensions, but 0.986 with 1,000 and
 #: 0.994 with 2,000 of 256 (centred; uncentred 0.979, 0.910 and 0.946).
 RESCORED_BYTES = 768_000
+#: Up to this many passages; from here on with the root of their number (benchmarks/vector_scale.py).
+RESCORED_AT = 40_000
 #: Up to this many bytes of codes every admitted passage is scored: no bit scan, nothing missed. Past it the scan of the
 #: admitted alone is cheaper (benchmarks/filter_cost.py).
 SCORED_BYTES = 2 * RESCORED_BYTES
+#: Records that are worth a thread of their own: starting one takes as long as scanning a few thousand.
+SLICE = 2_000_000
+#: Distances counted at once.
+_COUNTED = 1 << 18
 #: Filters whose places in the files are kept at hand.
 _PLACED = 8
 
@@ -171,9 +179,10 @@ class VectorFiles:
         return self._rescore(query, positions, k)
 
     def _candidates(self, k: int) -> int:
-        # One in 250 keeps recall level as the index grows: the nearest hide among ever more near ones (at 1M passages
-        # 2,000 candidates held 0.986 of the top 10).
-        return max(RESCORED_BYTES // self.dimension, self.count // 250, 10 * k)
+        # With the root of the passages: the nearest hide among ever more near ones, but a smaller share of them is
+        # enough. A fixed share, one in 250, missed most at 300,000 and rescored three times as many as needed at 10M.
+        grown = math.sqrt(max(1.0, self.count / RESCORED_AT))
+        return max(int(RESCORED_BYTES / self.dimension * grown), 10 * k)
 
     def _places(self, admitted: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Where admitted rows stand, and a flag for each record that is none of them.
@@ -201,10 +210,9 @@ class VectorFiles:
     def _scan(
         self, query: Vectors, wanted: int, dead: npt.NDArray[np.bool_] | None, alive: int
     ) -> npt.NDArray[np.int64]:
-        """Positions of the ``wanted`` living records nearest in Hamming distance, or by :meth:`_estimates`.
+        """Positions of the ``wanted`` living records nearest in Hamming distance, and of those as near as the last.
 
-        Tombstones and filters are met by widening: the scan asks for more until enough living ones came back, so the
-        answer is that of a scan over the living alone, wherever the dead ones lie.
+        In a space of inner product, the ``wanted`` best by :meth:`_estimates`.
         """
         wanted = min(wanted, alive)
         if wanted == 0:
@@ -215,19 +223,13 @@ class VectorFiles:
                 estimates[dead] = -np.inf
             return np.asarray(np.argpartition(estimates, -wanted)[-wanted:], dtype=np.int64)
         code = binarise(query[None, :], self.mean)
-        asked = wanted if dead is None else int(wanted * self.count / alive * 1.1) + 16
-        while True:
-            asked = min(asked, self.count)
-            if dead is not None and (asked > self.count // 4 or alive <= self.count // 4):
-                living = np.flatnonzero(~dead)
-                nearest = _nearest(code, np.ascontiguousarray(self.bits[living]), wanted)
-                return np.asarray(living[nearest], dtype=np.int64)
-            nearest = _nearest(code, self.bits, asked)
-            if dead is not None:
-                nearest = nearest[~dead[nearest]]
-            if len(nearest) >= wanted:
-                return nearest[:wanted]
-            asked *= 2
+        if dead is not None and alive <= self.count // 4:  # cheaper to lay these side by side than to scan all
+            living = np.flatnonzero(~dead)
+            return np.asarray(living[_nearest(_distances(code, self.bits[living]), wanted)], dtype=np.int64)
+        distances = _distances(code, self.bits)
+        if dead is not None:
+            distances[dead] = 8 * self.bit_width + 1  # farther than any
+        return _nearest(distances, wanted)
 
     def _estimates(self, query: Vectors, lengths: Vectors) -> Vectors:
         """About the inner product of each record with the query, up to a factor and a term that all of them share.
@@ -237,13 +239,7 @@ class VectorFiles:
         the length of the difference, times the cosine with the query, which its signs around zero tell, not those
         around the mean. That finds 0.998 and more (benchmarks/inner_product_scan.py).
         """
-        import faiss
-
-        code = binarise(query[None, :], np.zeros_like(query))
-        distances = np.empty(self.count, dtype=np.int32)
-        bits, found = faiss.swig_ptr(self.bits), faiss.swig_ptr(distances)
-        with _one_thread():
-            faiss.hammings(faiss.swig_ptr(code), bits, 1, self.count, self.bit_width, found)  # type: ignore[attr-defined]
+        distances = _distances(binarise(query[None, :], np.zeros_like(query)), self.bits)
         return np.asarray(lengths * (np.float32(self.dimension / 2) - distances), dtype=np.float32)
 
     def _rescore(self, query: Vectors, positions: npt.NDArray[np.int64], k: int) -> Ranking:
@@ -257,13 +253,38 @@ class VectorFiles:
         return np.asarray(products(records["code"].astype(np.float32), query) * records["scale"], dtype=np.float32)
 
 
-def _nearest(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8], count: int) -> npt.NDArray[np.int64]:
-    # The counting variant: its cost hardly grows with the number asked for, a heap's does (0.8 and 1.8 ms at 3,000).
+def _nearest(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.int64]:
+    """Positions of the ``wanted`` smallest distances, and of those equal to the last of them, ascending.
+
+    By counting: its cost does not grow with the number wanted. faiss' own counting search took a fifth longer.
+    """
+    counts = np.zeros(int(distances.max()) + 1, dtype=np.int64)
+    for start in range(0, len(distances), _COUNTED):  # in parts, as each is copied to 64 bits
+        counts += np.bincount(distances[start : start + _COUNTED], minlength=len(counts))
+    return np.flatnonzero(distances <= np.searchsorted(np.cumsum(counts), wanted))
+
+
+def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+    """The Hamming distance of each record to a code; of many records in slices, on the cores this process may use."""
     import faiss
 
-    with _one_thread():
-        _, nearest = faiss.knn_hamming(code, bits, count, variant="mc")
-    return np.asarray(nearest[0], dtype=np.int64)
+    found = np.empty(len(bits), dtype=np.int32)
+
+    def scan(start: int, end: int) -> None:
+        given, into = faiss.swig_ptr(bits[start:end]), faiss.swig_ptr(found[start:end])
+        with _one_thread():
+            faiss.hammings(faiss.swig_ptr(code), given, 1, end - start, bits.shape[1], into)  # type: ignore[attr-defined]
+
+    if len(bits) < 2 * SLICE:
+        scan(0, len(bits))
+        return found
+    from suwen.encoders.cores import cores  # which loads what begins threads of its own
+
+    slices = min(len(bits) // SLICE, cores())
+    ends = np.linspace(0, len(bits), slices + 1).astype(int).tolist()
+    with ThreadPoolExecutor(slices) as threads:
+        list(threads.map(scan, ends[:-1], ends[1:]))
+    return found
 
 
 @contextmanager
