@@ -164,6 +164,7 @@ class RewritesStage(LookingStage):
             held_out=context.held_out,
         )
         counts.update(found.counts)
+        counts.update(chosen_mrr=found.chosen, random_mrr=found.chance)  # type: ignore[arg-type]
         for number, text, rank in found.rows:
             right = documents[targets[number]]
             yield {"query": queries[number], "pos": [right], "hypothetical": [text], "rank": rank}

@@ -129,4 +129,9 @@ class RoundStage(LookingStage):
         # JSON knows no infinity: the query alone was best.
         said = weight if np.isfinite(weight) else -1.0
         counts = {key: float(value) for key, value in writer.counts.items()}
-        return counts | {"alone": found(own[0]), "fused": found(fuse(*own, weight=weight)), "weight": said}
+        return counts | {
+            "alone": found(own[0]),
+            "written": found(fuse(*own, fusion="documents")),
+            "fused": found(fuse(*own, weight=weight)),
+            "weight": said,
+        }
