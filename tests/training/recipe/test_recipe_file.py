@@ -26,6 +26,7 @@ SHIPPED = Path(__file__).parents[3] / "recipes"
 RECIPES = (
     *("care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations"),
     *("bmretriever", "bmretriever-mini", "bmretriever-light", "bmretriever-tiny"),
+    *("sl-hyde", "sl-hyde-mini", "sl-hyde-tiny"),
 )
 Raw = dict[str, Any]
 
