@@ -37,7 +37,7 @@ def test_the_switch_is_off_until_asked_for_and_says_when_the_time_ran_out(tab, f
         config = tmp_path / "suwen.toml"
         config.write_text(
             f'[llm.endpoints.here]\nbase_url = "{server.url}"\n[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\n'
-            '[hyde]\nmodel = "m"\nbudget_ms = 3000\n',
+            '[hyde]\nmodel = "m"\nbudget_ms = 9000\n',
             "utf-8",
         )
         monkeypatch.setenv("SUWEN_CONFIG", str(config))
@@ -58,6 +58,6 @@ def test_the_switch_is_off_until_asked_for_and_says_when_the_time_ran_out(tab, f
             assert "a language model wrote" in tab.text(".notice") and server.total == 1, "it was written again"
             tab.click("[name=mode][value=hybrid]")
             search(tab, "失眠怎么办")
-            tab.until("document.querySelector('.notice')?.textContent.includes('within 3,000 ms')")
+            tab.until("document.querySelector('.notice')?.textContent.includes('within 9,000 ms')")
             assert "this is the plain search" in tab.text(".notice") and tab.texts(".hit")
             released.set()
