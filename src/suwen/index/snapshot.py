@@ -109,7 +109,9 @@ class EmbeddedSnapshot(Snapshot):
         return rows, vectors_of(self._connection, rows, self._view.dimension)
 
     def _best(self, rows: Rows, scores: Vectors, k: int) -> Ranking:
-        return best(*(folded(rows, scores) if self._view.files.repeated else (rows, scores)), k)
+        if self._view.files.repeated:
+            rows, scores = folded(rows, scores)
+        return best(rows, scores, k)
 
     def _rounded(self, scores: Vectors) -> Vectors:
         """Scores by which equal vectors tie, whatever block of a matrix product they were in; ties go by row."""

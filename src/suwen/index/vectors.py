@@ -258,7 +258,9 @@ class VectorFiles:
         positions = np.sort(positions)
         parts = [positions[start : start + IN_MEMORY] for start in range(0, max(1, len(positions)), IN_MEMORY)]
         rows, scores = self.rows[positions], np.concatenate([self._scores(query, part) for part in parts])
-        return best(*(folded(rows, scores) if self.repeated else (rows, scores)), k)
+        if self.repeated:
+            rows, scores = folded(rows, scores)
+        return best(rows, scores, k)
 
     def _scores(self, query: Vectors, positions: npt.NDArray[np.int64]) -> Vectors:
         records = self.codes[positions]

@@ -24,7 +24,7 @@ from suwen.encoders.query import Encoder
 from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
 from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Engine, Known, Question, Vectors, all_ids
-from suwen.retrieve.questions import QuestionFile, carried, settled, without_mark
+from suwen.retrieve.questions import SOME, QuestionFile, carried, settled, without_mark
 
 #: A batch is stored when it has this many passages or has waited this long: bounds memory, and what a kill can cost.
 _BATCH_PASSAGES = 4096
@@ -196,7 +196,8 @@ class Ingestion:
         if self._ready is not None and questions:
             # Vectors made elsewhere are of passages: a question keeps its own, where the same encoder made it.
             made = self._engine.stored_vectors(document.id, self._maker)
-            questions = [asked for asked in questions if asked.text in made]
+            here = [asked for asked in questions if asked.text in made]
+            return here, mark if len(here) == len(questions) else SOME if here else ""
         return questions, mark
 
     def _fits(self, known: Known, document: Document, maker: str) -> bool:

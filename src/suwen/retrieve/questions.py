@@ -18,6 +18,8 @@ from suwen.index.engine import Engine, Question, Vectors
 _ANY = -1
 #: What a document's digest has before the part that its questions make.
 _MARK = "+"
+#: That part where some of them are lost: a file brings them back.
+SOME = f"{_MARK}some"
 
 
 class QuestionFile:
@@ -112,7 +114,7 @@ def carried(engine: Engine, id_: str, digest: str, passages: Sequence[Passage]) 
         for asked in stored.questions
         if before[asked.ordinal] in places
     ]
-    mark = _MARK + digest.partition(_MARK)[2] if len(kept) == len(stored.questions) else f"{_MARK}some"
+    mark = _MARK + digest.partition(_MARK)[2] if len(kept) == len(stored.questions) else SOME
     return kept, mark if kept else ""
 
 
