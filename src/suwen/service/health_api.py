@@ -157,8 +157,10 @@ def _add_info(router: APIRouter) -> None:
 
 def _about(holder: Holder, index: Index) -> dict[str, Any]:
     stats, pair, settings = index.stats(), index.pair, holder.settings
-    counted = ("documents", "passages", "questions", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders")
-    counted += ("format",)
+    counted = (
+        *("documents", "passages", "questions", "deleted"),
+        *("bytes_truth", "bytes_derived", "fields", "encoders", "format"),
+    )
     limits = (
         "concurrency",
         "seconds",
