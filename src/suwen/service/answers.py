@@ -219,6 +219,7 @@ INFO = {
         "name": "notes",
         "documents": 1200,
         "passages": 4100,
+        "questions": 0,
         "deleted": 0,
         "bytes_truth": 9_000_000,
         "bytes_derived": 7_000_000,
