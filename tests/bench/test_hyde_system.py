@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,50 +13,14 @@ from suwen.bench.system_specs import parse_systems
 from suwen.bench.systems import SystemProblem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+sys.path.insert(0, str(Path(__file__).parent))
+from hyde_suite import SAYS, make_suite
 from server import Body, Server
-
-SAYS = {"甲": "高血压患者应低盐饮食并定期测量血压。", "乙": "糖尿病的早期症状包括多饮多尿和体重下降。"}
-SUITE = """
-name = "two"
-title = "Two"
-paper = ""
-reference = ""
-
-[templates]
-query = "{text}"
-document = "{text}"
-
-[[tasks]]
-name = "t"
-kind = "retrieval"
-language = "zh"
-metrics = ["ndcg@10"]
-split = "test"
-licence = "none"
-layouts = ["beir"]
-path = "t"
-get = "made by the test"
-hyde = "t2p"
-instruction = { query = "", document = "" }
-hub = { id = "", revision = "" }
-counts = {}
-"""
 
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    folder = tmp_path / "t"
-    (folder / "qrels").mkdir(parents=True)
-    other = ["孕妇可以接种流感疫苗", "骨折以后多久可以下地走路", "失眠和焦虑常常同时出现"]
-    texts = [*SAYS.values(), *other]
-    documents = [{"_id": f"d{at}", "title": "", "text": text} for at, text in enumerate(texts)]
-    queries = [{"_id": f"q{at}", "text": query} for at, query in enumerate(SAYS)]
-    for name, rows in (("corpus", documents), ("queries", queries)):
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(lines, "utf-8")
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td1\t1\n", "utf-8")
-    (tmp_path / "two.toml").write_text(SUITE, "utf-8")
-    return tmp_path / "two.toml"
+    return make_suite(tmp_path)
 
 
 def configure(folder: Path, url: str) -> None:

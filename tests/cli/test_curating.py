@@ -21,6 +21,7 @@ from server import Server
 
 from suwen.cli.curating import curate_app
 from suwen.corpora.collection import Collection, write_collection
+from suwen.corpora.question_files import content_hash, read_questions
 from suwen.corpora.records import Document, Query
 from suwen.corpora.training_rows import read_training_rows
 from suwen.errors import SuwenError
@@ -171,6 +172,22 @@ def test_synthesise_then_keep_what_is_found_again(
     assert said(curate("sample", "kept.jsonl", "check", "--size", 4, "--json"))["rows_to_check"] == 4
     told = said(curate("synthesise", "tasks.jsonl", "--tasks", 6, "-m", "m", "--json"))
     assert told["funnel"]["tasks"] == 6 and told["funnel"]["repeated"] == 5
+
+
+def test_questions_to_index_by(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:
+    line = ("synthesise", "asked.jsonl", "--from", collection, "--questions", 2, "-m", "m", "--json")
+    assert said(curate(*line, "--dry-run"))["total"]["calls"] == 12 and server.total == 0
+    told = said(curate(*line))["funnel"]
+    # Both draws of this model are the same.
+    assert (told["passages"], told["questions"], told["asked"]) == (6, 6, 12)
+    lines = list(read_questions(tmp_path / "asked.jsonl"))
+    documents = {document.id: document for document in Collection.open(collection).documents()}
+    assert len(lines) == 6
+    for asked in lines:
+        document = documents[asked.id.removesuffix("#0")]
+        assert asked.sha1 == content_hash(document.content)
+        assert asked.questions[0].removesuffix("要怎么吃才好？") in document.text
+    assert "name their source with --from" in str(curate(*line[:2], *line[4:]).exception)
 
 
 def test_rewrites(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:

@@ -42,6 +42,27 @@ def test_index_then_index_again(suwen: Suwen, source: Path, tmp_path: Path) -> N
     assert suwen("search", tmp_path / "new", "大量饮水", "--json").json["hits"][0]["document_id"] == "stone"
 
 
+def test_passages_are_found_by_their_questions(suwen: Suwen, source: Path, tmp_path: Path) -> None:
+    asked = tmp_path / "questions.jsonl"
+    lines = {"id": "bp#0", "questions": ["头晕能吃咸菜吗"]}, {"id": "nobody", "questions": ["谁"]}
+    asked.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    made = suwen("index", tmp_path / "new", source, "--questions", asked)
+    assert made.code == 0 and "10 passages and 1 question stored, 11 texts encoded" in made.out
+    assert "1 line of documents that are not in these sources" in made.err
+    search = "search", tmp_path / "new", "头晕能吃咸菜吗", "--mode", "dense", "--json"
+    assert suwen(*search).json["hits"][0]["document_id"] == "bp"
+    assert suwen("info", tmp_path / "new", "--json").json["questions"] == 1
+    for verb in ("rebuild", "compact", "verify"):
+        assert suwen(verb, tmp_path / "new").code == 0
+    assert suwen("index", tmp_path / "new", source, "--json").json["unchanged"] == 10
+    assert suwen(*search).json["hits"][0]["document_id"] == "bp"
+    refused = suwen("index", tmp_path / "other", source, "--questions", asked, "--vectors", "v.npy")
+    assert refused.code == 1 and "leave --vectors out" in refused.err and not (tmp_path / "other").exists()
+    asked.write_text("{}", encoding="utf-8")
+    refused = suwen("index", tmp_path / "other", source, "--questions", asked)
+    assert refused.code == 1 and "no line of questions" in refused.err and not (tmp_path / "other").exists()
+
+
 def test_most_of_an_index_goes_only_when_asked(suwen: Suwen, index: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text(jsonl(NOTES[:3]).replace('"_id": "', '"_id": "my-'), encoding="utf-8")

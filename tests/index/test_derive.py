@@ -14,7 +14,7 @@ import pytest
 from naive import encoded, ids_of, unit
 
 import suwen
-from suwen.index import embedded, snapshot, truth
+from suwen.index import embedded, snapshot, stored_vectors
 from suwen.index.embedded import EmbeddedEngine
 
 Make = Callable[..., EmbeddedEngine]
@@ -115,7 +115,7 @@ def test_one_deleted_passage_of_many_is_no_reason_to_write_all_anew(
 
 
 def test_progress_runs_to_its_end(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(truth, "_CHUNK", 16)
+    monkeypatch.setattr(stored_vectors, "_CHUNK", 16)
     engine = made(documents=30)
     seen: list[tuple[int, int]] = []
     engine.rebuild(lambda done, total: seen.append((done, total)))
@@ -126,7 +126,7 @@ def test_progress_runs_to_its_end(made: Make, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_rebuild_in_chunks_holds_every_vector_once(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(truth, "_CHUNK", 7)
+    monkeypatch.setattr(stored_vectors, "_CHUNK", 7)
     monkeypatch.setattr(snapshot, "EXACT_LIMIT", 0)
     engine = made(documents=25)
     engine.rebuild()

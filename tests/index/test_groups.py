@@ -14,6 +14,7 @@ from naive import encoded, unit
 from suwen.index import snapshot, vectors
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Reencoded, Scale
+from suwen.index.stored_vectors import vectors_after
 
 Make = Callable[..., EmbeddedEngine]
 NAMES = ("document", "static", "rough")
@@ -23,7 +24,7 @@ SCALES = {"static": Scale(0.8, -0.2), "rough": Scale(1.3, 0.4)}
 def expected(engine: EmbeddedEngine, query: np.ndarray, scales: dict[str, Scale], where: str | None) -> dict:
     """Every passage's score, by brute force over the truth."""
     found = {}
-    rows, stored = engine._truth.vectors(engine._truth.reader(), 0, engine.dimension)
+    rows, stored = vectors_after(engine._truth.reader(), 0, engine.dimension)
     for item, vector in zip(engine._truth.fetch(engine._truth.reader(), rows.tolist()), stored, strict=True):
         if where is None or item.metadata["lang"] == where:
             scale = scales.get(item.encoder, Scale(1.0, 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -46,6 +47,26 @@ def test_what_is_written_leads_a_search_and_is_kept(tmp_path: Path) -> None:
     assert fused[0].document_id == "salt" and scores[1]["salt"] > scores[0]["salt"]
     assert found.note in fused.notes and fused.timings["total"] >= fused.timings["write"] > 0
     assert "write" not in plain.timings
+
+
+def test_the_client_is_loaded_before_the_clock_starts(tmp_path: Path) -> None:
+    """In a process of its own, where nothing has asked a model before."""
+    script = """
+import sys
+from pathlib import Path
+from suwen.retrieve.rewriting import Rewriter
+loaded = []
+async def written(self, query, count):
+    loaded.append("openai.resources.chat.completions" in sys.modules)
+    return ("一段话",), ""
+Rewriter._written = written
+rewriter = Rewriter.load(Path(sys.argv[1]))
+assert "openai" not in sys.modules, "a search without it would pay for it too"
+assert rewriter.write_now("高血压怎么办", budget_ms=1).texts == ("一段话",)
+assert loaded == [True]
+"""
+    file = configured(tmp_path, "http://127.0.0.1:9")
+    subprocess.run([sys.executable, "-c", script, str(file)], check=True)
 
 
 def test_after_its_time_the_plain_query_is_searched_with(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import get_args
 from suwen.bench.dense_systems import ModelSystem, PairSystem
 from suwen.bench.endpoint_system import EndpointSystem
 from suwen.bench.hyde_system import HydeSettings, HydeSystem
+from suwen.bench.question_system import QuestionSystem
 from suwen.bench.ranking_systems import ANALYSERS, BM25, Hybrid, RunFile
 from suwen.bench.systems import Prompting, System, SystemProblem, is_dense
 
@@ -21,10 +22,11 @@ FORMS = {
     "bm25:words": "BM25 over dictionary words; bm25:bigrams over character pairs; bm25:lucene with Lucene's analysers",
     "hybrid[:words|bigrams|lucene]:SYSTEM": "an encoder and BM25, fused by score",
     "hyde:MODEL[,n=4,weight=2]:SYSTEM": "an encoder whose queries come with documents that a language model writes",
+    "questions:FILES:SYSTEM": "an encoder whose documents are found by their questions too: a file or a folder",
     "openai:URL#MODEL": "an embedding endpoint that speaks OpenAI's protocol; the key is OPENAI_API_KEY",
     "run:PATH": "a TREC run file, or a folder of them named after the tasks",
 }
-_LABEL = re.compile(r"([\w.\- ]+)=((?:pair|st|bm25|hybrid|hyde|openai|run):.*)", re.DOTALL)
+_LABEL = re.compile(r"([\w.\- ]+)=((?:pair|st|bm25|hybrid|hyde|questions|openai|run):.*)", re.DOTALL)
 _PROMPTS = re.compile(r"(.*)\?prompts=(\w+)", re.DOTALL)
 
 
@@ -102,6 +104,14 @@ def _hyde(spec: str, rest: str) -> list[System]:
     return [HydeSystem(spec, how, system) for system in encoders if is_dense(system)]
 
 
+def _questions(spec: str, rest: str) -> list[System]:
+    path, _, inner = rest.partition(":")
+    encoders = _parse(inner) if inner else []
+    if not encoders or not all(is_dense(system) for system in encoders):
+        raise SystemProblem(f"{spec!r} asks an encoder for documents: write questions:FILES:st:PATH or ...:pair:PATH")
+    return [QuestionSystem(spec, Path(path), system) for system in encoders if is_dense(system)]
+
+
 def _openai(spec: str, rest: str) -> list[System]:
     address, prompting = _prompting(rest)
     url, _, model = address.partition("#")
@@ -114,6 +124,7 @@ _KINDS: dict[str, Callable[[str, str], list[System]]] = {
     "bm25": lambda spec, rest: [BM25(spec, rest)],
     "hybrid": _hybrid,
     "hyde": _hyde,
+    "questions": _questions,
     "openai": _openai,
     "run": lambda spec, rest: [RunFile(spec, Path(rest))],
 }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -28,16 +27,15 @@ from suwen.cli.options import (
     TextField,
     TitleField,
 )
-from suwen.cli.output import about, counting, plural, say, show
+from suwen.cli.output import counting, plural, show
 from suwen.cli.source_notes import SourceNotes, Unheard
+from suwen.cli.taking import Take
 from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
     from suwen.corpora.records import Document
-    from suwen.encoders.query import Encoder
-    from suwen.encoders.who_encodes import Choice
     from suwen.retrieve.imported import ImportedVectors
-    from suwen.retrieve.ingest import IngestReport
+    from suwen.retrieve.questions import QuestionFile
     from suwen.retrieve.retriever import Index
 
 Size = Annotated[int | None, typer.Option("--size", help=f"Tokens of a passage [{SIZE}].")]
@@ -49,6 +47,10 @@ SpaceId = Annotated[str | None, typer.Option("--space", help="The space of --vec
 Repeated = Annotated[Duplicates, typer.Option("--duplicates", help="What to do with an id that comes twice.")]
 Prune = Annotated[
     bool, typer.Option("--prune", help="Remove what is gone from the sources, also more than a fifth of the index.")
+]
+QuestionsFile = Annotated[
+    Path | None,
+    typer.Option("--questions", help="Questions of passages, as `curate synthesise --questions` writes them."),
 ]
 ServerInstead = Annotated[
     str | None,
@@ -65,6 +67,7 @@ def index(
     vectors: VectorsFile = None,
     ids: IdsFile = None,
     space: SpaceId = None,
+    questions: QuestionsFile = None,
     size: Size = None,
     overlap: Overlap = None,
     format: Format = None,
@@ -83,6 +86,7 @@ def index(
     Run again on a changed source: only what changed is encoded, and what is gone is dropped; more than a fifth of the
     index only with `--prune`. Documents that came by `suwen add` stay. A `--tier` is remembered. Without one, a
     large collection is encoded by the fastest tier first, so that it can be searched soon, and then by the usual one.
+    Passages are found by their `--questions` too; without the option they keep those they have.
 
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
@@ -94,9 +98,10 @@ def index(
     # A pipe can be read once. Scanned pages are kept when they have been read, and cost nothing a second time.
     once = any(source.is_fifo() for source in sources)
     again = None if once else partial(read_sources, *fields, Unheard(skip_bad), ocr)
+    asked = _asked(questions, vectors)
     with Index.open_or_create(index, pair=pair) as opened:
         ready = _ready(opened, vectors, ids, space)
-        taken = _Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap)
+        taken = Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap, asked)
         taken.mirror(documents, again, json, prune)
 
 
@@ -149,7 +154,7 @@ def add(
         _post(server, key, documents, duplicates, json)
         return
     with Index.open(folder[0], pair=pair, write=True) as opened:
-        _Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
+        Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
 
 
 def delete(
@@ -235,101 +240,15 @@ def _ready(opened: Index, vectors: Path | None, ids: Path | None, space: str | N
     return ImportedVectors(vectors, ids, opened.pair, space)
 
 
-@dataclass
-class _Take:
-    """Documents on their way into an index, and what was asked for about them."""
+def _asked(questions: Path | None, vectors: Path | None) -> QuestionFile | None:
+    """Read before anything is made or changed."""
+    if questions is None:
+        return None
+    if vectors is not None:
+        raise SuwenError("--questions are encoded here: leave --vectors out, and name a --document-encoder or --tier")
+    from suwen.retrieve.questions import QuestionFile
 
-    opened: Index
-    tier: str | None
-    document_encoder: str | None
-    duplicates: Duplicates
-    notes: SourceNotes
-    ready: ImportedVectors | None = None
-    size: int | None = None
-    overlap: int | None = None
-
-    def run(self, documents: Iterator[Document], json: bool) -> None:
-        choice = self.opened.choose_encoder(tier=self.tier, document_encoder=self.document_encoder)
-        report = self._store(documents, choice.encoder, 0)
-        _tell(self.opened, report, self.notes, choice.said, json)
-
-    def mirror(
-        self, documents: Iterator[Document], again: Callable[[], Iterator[Document]] | None, json: bool, prune: bool
-    ) -> None:
-        """Bring the index up to date; a large collection, where it can be read again, by two tiers in turn."""
-        if self.ready is not None:
-            with closing(self.ready):
-                report = self._store(documents, None, 0, mirror=True, prune=prune)
-            _tell(self.opened, report, self.notes, f"vectors come from {self.ready.file}", json)
-            return
-        choice = self.opened.choose_encoder(tier=self.tier, document_encoder=self.document_encoder, remember=True)
-        tiers, total = self._plan(choice.name, again()) if again else ([choice.name], 0)
-        report = self._by(tiers[0], choice, documents, total, prune)
-        for tier in tiers[1:]:
-            say(f"{self.opened.engine.address}: can be searched now; from here on `{tier}` encodes it again")
-            assert again is not None
-            report = report.and_then(self._by(tier, choice, again(), total, prune))
-            # Half of what the files hold is hidden now.
-            self.opened.engine.compact()
-        _tell(self.opened, report, self.notes, choice.said, json)
-
-    def _by(self, tier: str, choice: Choice, documents: Iterator[Document], total: int, prune: bool) -> IngestReport:
-        encoder = choice.encoder if tier == choice.name else self.opened.choose_encoder(tier=tier).encoder
-        return self._store(documents, encoder, total, mirror=True, prune=prune)
-
-    def _plan(self, name: str, documents: Iterator[Document]) -> tuple[list[str], int]:
-        """Who encodes, one after the other, and how many documents there are (0: nobody knows)."""
-        from suwen.retrieve.foresight import NOTABLE, foresee, in_turn
-
-        engine, pair = self.opened.engine, self.opened.pair
-        tiers = [tier for tier in dict.fromkeys([name, pair.fastest]) if tier in pair.tiers]
-        try:
-            seen = foresee(engine, pair, documents, tiers, self.size)
-        except SuwenError:
-            # Told where it belongs, when what comes before it is stored.
-            return [name], 0
-        turns = [name] if self.tier else in_turn(engine, pair, name, seen)
-        if len(turns) == 2:
-            # Left to the pair: what is there of the first is not what the index was built with.
-            engine.remember(tier="")
-        if seen.seconds.get(name, 0.0) > NOTABLE and name != pair.fastest:
-            own, fast = (about(seen.seconds[tier]) for tier in (name, pair.fastest))
-            faster = f"`{pair.fastest}` comes first" if len(turns) == 2 else f"`--tier {pair.fastest}`"
-            say(f"about {own} with `{name}`, for some {plural(seen.passages, 'passage')}; {faster}, about {fast}")
-        return turns, seen.documents
-
-    def _store(
-        self,
-        documents: Iterator[Document],
-        encoder: Encoder | None,
-        total: int,
-        mirror: bool = False,
-        prune: bool = True,
-    ) -> IngestReport:
-        with counting("indexing", total) as progress:
-            return self.opened.add(
-                documents,
-                mirror=mirror,
-                prune=prune,
-                encoder=encoder,
-                ready=self.ready,
-                size=self.size,
-                overlap=self.overlap,
-                duplicates=self.duplicates,
-                keep=self.tier is None,
-                progress=progress,
-            )
-
-
-def _tell(opened: Index, report: IngestReport, notes: SourceNotes, said: str, json: bool) -> None:
-    about = {**asdict(report), **notes.counts(), "note": said, "space": opened.pair.space.id, "pair": opened.pair.name}
-    again = f"{report.reencoded} encoded again, " if report.reencoded else ""
-    counts = f"{report.added} added, {report.changed} changed, {again}{report.unchanged} unchanged"
-    spent = f"{plural(report.encoded, 'passage')} encoded in {report.seconds:.1f} s"
-    show(about, f"{opened.engine.address}: {counts}, {report.removed} removed; {spent}", json=json)
-    notes.tell()
-    if not json:
-        say(said)
+    return QuestionFile(questions)
 
 
 VERBS = (index, add, delete)

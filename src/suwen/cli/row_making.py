@@ -17,15 +17,18 @@ from suwen.cli.choosing import HeldOutPath, Seed, show_counts
 from suwen.cli.model_options import Session, Sessions, asking, asking_all, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import measuring, say
+from suwen.corpora.readers import read_documents
 from suwen.curate.convert import convert as converted
 from suwen.curate.hypothetical import CANDIDATES, plan_rewrites, write_rewrites
 from suwen.curate.leakage import HeldOut
 from suwen.curate.paraphrase import Paraphrasing, paraphrase_shelf, read_names
+from suwen.curate.questions import cut_as_indexed, plan_questions, write_questions
 from suwen.curate.screening import LONGEST, draw
 from suwen.curate.synthesise import PASSAGE_SIZE, passages, synthesise_rows
 from suwen.curate.text_pairs import SIZE, make_pairs, read_mix
 from suwen.curate.triplets import SHARES, read_shares
 from suwen.encoders.pair import Pair
+from suwen.errors import SuwenError
 from suwen.hyde.writing import Writer
 from suwen.llm.asker import Step
 
@@ -110,16 +113,27 @@ def synthesise(
     dataset: Annotated[str, typer.Option("--dataset", help="What the documents are: pubmed, meadow, or a name.")] = "",
     instruction: Annotated[str, typer.Option("--instruction", help="Of the rows, where the paper has none.")] = "",
     tasks: Annotated[int, typer.Option("--tasks", min=0, help="Think of so many tasks, with an example each.")] = 0,
+    questions: Annotated[
+        int, typer.Option("--questions", min=0, help="In place of rows, so many questions of a passage to index by.")
+    ] = 0,
+    pair: PairFolder = None,
     count: Count = None,
-    size: PassageSize = PASSAGE_SIZE,
+    size: Annotated[
+        int | None, typer.Option("--size", min=8, help="Tokens of a passage [400 estimated; questions: the index's].")
+    ] = None,
     held_out: HeldOutPath = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Have a model write training rows: queries for passages (`--from`), or examples of search tasks (`--tasks`).
 
+    With `--from` and `--questions N`, OUT is a file for `suwen index --questions`; `--pair` is the index's.
+
     Example: `suwen curate synthesise rows.jsonl.gz --from pubmed.jsonl --dataset pubmed -m large --dry-run`
     """
+    if questions:
+        _write_questions(to, session, source, questions, pair, size, seed, json)
+        return
     with asking(session, "requests") as asker:
         counts = synthesise_rows(
             to,
@@ -129,10 +143,35 @@ def synthesise(
             instruction=instruction,
             tasks=tasks,
             count=count,
-            size=size,
+            size=size or PASSAGE_SIZE,
             seed=seed,
             held_out=HeldOut.read(held_out) if held_out else None,
         )
+    show_outcome(asker, counts, json, out=to)
+
+
+def _write_questions(
+    to: Path,
+    session: Session,
+    source: Path | None,
+    each: int,
+    pair: Path | None,
+    size: int | None,
+    seed: int,
+    json: bool,
+) -> None:
+    if source is None:
+        raise SuwenError("--questions are written for passages: name their source with --from")
+    passages = cut_as_indexed(read_documents(source), Pair.load(pair).count_tokens, size)
+    counts: Counter[str] = Counter()
+    with asking(session, "requests") as asker:
+        writer = Writer(asker.llm, session.model, session.language)
+        if session.dry_run:
+            for number, plan in enumerate(plan_questions(passages, writer, each, seed)):
+                name = f"question {number + 1}"
+                asker.steps[name] = Step(name, plan.calls, plan.cached, tokens=plan.tokens, cost=plan.cost)
+        else:
+            counts = write_questions(passages, to, writer, each, seed) + writer.counts
     show_outcome(asker, counts, json, out=to)
 
 

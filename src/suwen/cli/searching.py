@@ -227,6 +227,7 @@ def _about_index(path: Path) -> dict[str, Any]:
         "index": engine.address,
         "documents": stats.documents,
         "passages": stats.passages,
+        "questions": stats.questions,
         "deleted": stats.deleted,
         "space": stats.space,
         "pair": f"{settings.get('pair_name', '?')} ({settings.get('pair', '?')})",

@@ -37,12 +37,14 @@ class Chosen(NamedTuple):
         rank: The rank of the right document, from 1, by it.
         worst: That by the query's worst candidate.
         tied: Whether another candidate does as well; the first is taken.
+        chance: The mean reciprocal rank over the query's candidates: what one taken at random is worth.
     """
 
     candidate: int
     rank: int
     worst: int
     tied: bool
+    chance: float
 
 
 def choose(
@@ -77,7 +79,8 @@ def choose(
             found.append(None)
             continue
         firsts = rows[found_at[rows] == best]
-        found.append(Chosen(int(firsts[0]), best, int(found_at[rows].max()), len(firsts) > 1))
+        chance = float(np.mean(1 / found_at[rows]))
+        found.append(Chosen(int(firsts[0]), best, int(found_at[rows].max()), len(firsts) > 1, chance))
     return found
 
 
@@ -87,10 +90,14 @@ class Rewrites(NamedTuple):
     Attributes:
         rows: For each, its number, the document, and the rank of the right document by it.
         counts: What was chosen and what was left out, with why.
+        chosen: The mean reciprocal rank by what was chosen, times 100.
+        chance: That by a candidate taken at random.
     """
 
     rows: list[tuple[int, str, int]]
     counts: Counter[str]
+    chosen: float = 0.0
+    chance: float = 0.0
 
 
 def chosen_rewrites(
@@ -137,7 +144,11 @@ def chosen_rewrites(
         better_than_the_worst=sum(one.rank < one.worst for _, one in found),
         rewrites=len(found),
     )
-    return Rewrites([(number, texts[one.candidate], one.rank) for number, one in found], counts)
+    rows = [(number, texts[one.candidate], one.rank) for number, one in found]
+    worth = [
+        100 * float(np.mean(values)) for values in zip(*((1 / one.rank, one.chance) for _, one in found), strict=True)
+    ]
+    return Rewrites(rows, counts, *worth)
 
 
 def write_rewrites(

@@ -81,6 +81,8 @@ def _documents(engine: Engine, ids: list[str]) -> Iterator[EncodedDocument]:
         encoder = stored.passages[0].encoder if stored.passages else ""
         made = engine.stored_vectors(id_, encoder) if stored.passages else {}
         passages = [item.passage for item in stored.passages]
-        vectors = np.array([made[passage.content] for passage in passages], dtype=np.float32).reshape(-1, dimension)
+        contents = [*(passage.content for passage in passages), *(asked.text for asked in stored.questions)]
+        vectors = np.array([made[content] for content in contents], dtype=np.float32).reshape(-1, dimension)
         itself = Document(id_, stored.text, stored.title, stored.metadata)
-        yield EncodedDocument(itself, passages, vectors, encoder, stored.digest, stored.origin, stored.arrived)
+        came = stored.origin, stored.arrived, stored.questions
+        yield EncodedDocument(itself, passages, vectors, encoder, stored.digest, *came)

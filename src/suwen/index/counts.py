@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from suwen.index.engine import Stats
+from suwen.index.stored_vectors import has_questions
 from suwen.index.truth import FILE, Truth
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ def count_all(connection: sqlite3.Connection, _: str = "") -> Stats:
         bytes_truth=0,
         bytes_derived=0,
         format=int(meta["format"]),
+        questions=_count(connection, "questions") if has_questions(connection) else 0,
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from suwen.durable import sync
 from suwen.index.engine import Progress, Vectors
 from suwen.index.lexical import Lexical
-from suwen.index.truth import Truth, decode_vectors
+from suwen.index.stored_vectors import all_vectors, decode_vectors
+from suwen.index.truth import Truth
 from suwen.index.vectors import Block, VectorFiles
 
 
@@ -57,11 +58,12 @@ def _write_vectors(
     connection: sqlite3.Connection, files: VectorFiles, total: int, progress: Progress | None
 ) -> list[Block]:
     blocks: list[Block] = []
-    for rows, vectors in Truth.all_vectors(connection, files.dimension):
+    for rows, vectors in all_vectors(connection, files.dimension):
         blocks.append(files.append(rows, vectors))
         files.count += len(rows)
         if progress:
-            progress(files.count, 2 * total)
+            # Questions count with the passage they are of.
+            progress(min(files.count, total), 2 * total)
     return blocks
 
 

@@ -41,7 +41,8 @@ from suwen.index.engine import (
     check_documents,
 )
 from suwen.index.snapshot import EmbeddedSnapshot
-from suwen.index.truth import FILE, DamagedVector, Truth, not_written
+from suwen.index.stored_vectors import DamagedVector, vectors_after
+from suwen.index.truth import FILE, Truth, not_written
 from suwen.index.vectors import Block
 from suwen.index.view import Views
 
@@ -59,7 +60,7 @@ REWRITTEN, WASTE = 20_000, 20
 class EmbeddedEngine(Engine):
     """An index in one folder. What each method promises is said by the contract."""
 
-    abilities = Abilities(consistent=True, exact=True, upkeep=True, backup=True)
+    abilities = Abilities(consistent=True, exact=True, upkeep=True, backup=True, questions=True)
 
     def __init__(self, folder: Path, truth: Truth, lock: FileLock, seal: int = SEAL) -> None:
         self.folder, self.address = folder, str(folder)
@@ -284,7 +285,7 @@ class EmbeddedEngine(Engine):
         count = "SELECT count(*) FROM (SELECT 1 FROM vectors WHERE row > ? LIMIT ?)"
         if transaction.execute(count, (meta["sealed_row"], self._seal_at)).fetchone()[0] < self._seal_at:
             return
-        rows, vectors = self._truth.vectors(transaction, int(meta["sealed_row"]), self.dimension)
+        rows, vectors = vectors_after(transaction, int(meta["sealed_row"]), self.dimension)
         if int(meta["sealed"]) == 0:
             meta["mean"] = vectors.mean(axis=0, dtype=np.float64).astype("<f4").tobytes()
         files = self._views.files(meta)

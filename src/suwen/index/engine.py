@@ -3,7 +3,7 @@
 Everything outside ``index/`` knows engines by these types alone; :mod:`suwen.index.opening` makes them, and the suite
 in ``tests/index/contract`` holds every one of them to this page. Where what is still to come has its place:
 
-* Several vectors of a passage: :class:`EncodedDocument` gets the passage of each vector. Rows number passages, not
+* Several vectors of a passage are those of the questions it answers: see :class:`Question`. Rows number passages, not
   vectors, so a passage stays one hit of a :class:`Ranking`, by its best vector.
 * Page and position: fields of :class:`~suwen.corpora.records.Passage`, which engines store and give back whole.
 """
@@ -65,12 +65,14 @@ class Abilities:
         exact: :meth:`Snapshot.exact`.
         upkeep: :meth:`Engine.verify`, :meth:`Engine.compact` and :meth:`Engine.rebuild`.
         backup: :meth:`Engine.backup`.
+        questions: Documents with :class:`Question`.
     """
 
     consistent: bool = False
     exact: bool = False
     upkeep: bool = False
     backup: bool = False
+    questions: bool = False
 
 
 class Ranking(NamedTuple):
@@ -86,8 +88,16 @@ class Ranking(NamedTuple):
 Alternatives = Mapping[str, Sequence[str]]
 
 
+class Question(NamedTuple):
+    """A question that a passage of a document answers: its vector is another vector of the passage, still one hit."""
+
+    #: Of the passage.
+    ordinal: int
+    text: str
+
+
 class EncodedDocument(NamedTuple):
-    """A document with its passages and one vector for each, as an engine takes it in."""
+    """A document as an engine takes it in: with its passages, one vector for each, then one for each question."""
 
     document: Document
     passages: Sequence[Passage]
@@ -100,6 +110,7 @@ class EncodedDocument(NamedTuple):
     origin: str = "add"
     #: When it came (seconds since 1970), for a document that waits to be encoded by another encoder.
     arrived: float | None = None
+    questions: Sequence[Question] = ()
 
 
 class Waiting(NamedTuple):
@@ -112,7 +123,7 @@ class Waiting(NamedTuple):
     encoder: str
     #: When it came; None where an older version of the index did not write it down.
     arrived: float | None
-    #: What is encoded of each passage, in order.
+    #: What is encoded of each passage, then of each question, in order.
     contents: list[str]
 
 
@@ -125,7 +136,7 @@ class Backlog(NamedTuple):
 
 
 class Reencoded(NamedTuple):
-    """New vectors for a document's passages, made of the version named."""
+    """New vectors for a document's passages and questions, made of the version named."""
 
     id: str
     version: str
@@ -133,7 +144,7 @@ class Reencoded(NamedTuple):
 
 
 #: What became of new vectors: ``stored``; ``done`` when that encoder's are there already; ``stale`` when the document
-#: has changed since, ``gone`` when it was deleted; ``wrong`` when there is not one for each of its passages.
+#: has changed since, ``gone`` when it was deleted; ``wrong`` when there is not one for each text that waits.
 Outcome = Literal["stored", "done", "stale", "gone", "wrong"]
 
 
@@ -165,6 +176,7 @@ class StoredDocument(NamedTuple):
     #: How it came, and when, as by :class:`EncodedDocument`.
     origin: str = "add"
     arrived: float | None = None
+    questions: Sequence[Question] = ()
 
     @property
     def text(self) -> str:
@@ -197,6 +209,7 @@ class Stats(NamedTuple):
     bytes_derived: int
     #: The version of its format.
     format: int
+    questions: int = 0
 
 
 class Snapshot(Protocol):
@@ -277,7 +290,7 @@ class Engine(Protocol):
         """The first ids past ``after``, ascending: of all documents, or of those that came one way."""
 
     def stored_vectors(self, id_: str, encoder: str) -> dict[str, Vectors]:
-        """What one encoder made of a document's passages: vectors by the passages' content."""
+        """What one encoder made of a document's passages and questions: vectors by what was encoded."""
 
     def backlog(self, encoder: str) -> Backlog:
         """How much is stored with vectors of other encoders than this one."""
@@ -335,7 +348,7 @@ class Engine(Protocol):
         """Let go of files and locks; a closed engine answers nothing."""
 
 
-def need(engine: Engine, ability: Literal["consistent", "exact", "upkeep", "backup"]) -> None:
+def need(engine: Engine, ability: Literal["consistent", "exact", "upkeep", "backup", "questions"]) -> None:
     """Refuse to go on with an engine that lacks an ability."""
     if not getattr(engine.abilities, ability):
         raise IndexProblem(f"the engine of {engine.address} cannot do this (it lacks: {ability}): use its own tools")
@@ -351,17 +364,21 @@ def all_ids(engine: Engine, after: str = "", origin: str | None = None) -> Itera
 def check_documents(documents: Sequence[EncodedDocument], dimension: int) -> None:
     """Refuse documents that no engine of this dimension could store."""
     seen: set[str] = set()
-    for document, passages, vectors, *_ in documents:
+    for encoded in documents:
+        document, passages, vectors, questions = encoded.document, encoded.passages, encoded.vectors, encoded.questions
         if not document.id:
             raise IndexProblem("a document has an empty id: every document needs one")
         if document.id in seen:
             raise IndexProblem(f"document {document.id!r} is twice in one call: give each id once")
         seen.add(document.id)
-        if vectors.shape != (len(passages), dimension):
+        if vectors.shape != (count := len(passages) + len(questions), dimension):
+            asked = f" and {len(questions)} questions" if questions else ""
             raise IndexProblem(
-                f"document {document.id!r}: {len(passages)} passages of dimension {dimension} need vectors of "
-                f"shape {(len(passages), dimension)}, not {vectors.shape}"
+                f"document {document.id!r}: {len(passages)} passages{asked} of dimension {dimension} need vectors of "
+                f"shape {(count, dimension)}, not {vectors.shape}"
             )
+        if {asked.ordinal for asked in questions} - {passage.ordinal for passage in passages}:
+            raise IndexProblem(f"document {document.id!r} has a question of a passage it has not: name one it has")
         if not np.isfinite(vectors).all() or np.abs(vectors).max(initial=0) > 60_000:
             raise IndexProblem(
                 f"document {document.id!r} has a vector with NaN, infinite or too large values: encode it again"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from suwen.index.engine import Known, StoredDocument, Vectors
+from suwen.index.stored_vectors import questions_of, vectors_by_question, vectors_of
 from suwen.index.truth import Truth
 
 #: Of the settings those that are the engine's own.
@@ -47,7 +48,8 @@ def document(connection: sqlite3.Connection, id_: str) -> StoredDocument | None:
     of = "SELECT row FROM passages WHERE document = ? ORDER BY ordinal"
     rows = [row for (row,) in connection.execute(of, (number,))]
     passages, came = Truth.fetch(connection, rows), arrived(connection, number)
-    return StoredDocument(id_, title, json.loads(metadata), digest, passages, origin, came)
+    asked = questions_of(connection, number)
+    return StoredDocument(id_, title, json.loads(metadata), digest, passages, origin, came, asked)
 
 
 def arrived(connection: sqlite3.Connection, number: int) -> float | None:
@@ -59,8 +61,9 @@ def arrived(connection: sqlite3.Connection, number: int) -> float | None:
 
 
 def vectors_by_content(connection: sqlite3.Connection, id_: str, encoder: str, dimension: int) -> dict[str, Vectors]:
-    """What one encoder made of a document's passages."""
+    """What one encoder made of a document's passages and of the questions they answer."""
     query = "SELECT row FROM passages WHERE encoder = ? AND document = (SELECT number FROM documents WHERE id = ?)"
     rows = [row for (row,) in connection.execute(query, (encoder, id_))]
-    vectors = Truth.vectors_of(connection, np.asarray(rows, dtype=np.int64), dimension)
-    return {item.passage.content: vectors[i] for i, item in enumerate(Truth.fetch(connection, rows))}
+    vectors = vectors_of(connection, np.asarray(rows, dtype=np.int64), dimension)
+    made = {item.passage.content: vectors[i] for i, item in enumerate(Truth.fetch(connection, rows))}
+    return vectors_by_question(connection, rows, dimension) | made

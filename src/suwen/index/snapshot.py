@@ -21,8 +21,9 @@ from suwen.index.engine import (
     Vectors,
 )
 from suwen.index.filters import Where
+from suwen.index.stored_vectors import all_vectors, every_vector_of, vectors_after, vectors_of
 from suwen.index.truth import Truth
-from suwen.index.vectors import IN_MEMORY, among, best, products
+from suwen.index.vectors import IN_MEMORY, among, best, folded, products
 from suwen.index.view import View
 
 #: Up to this many sealed passages the search is exact over fp32 vectors kept in memory.
@@ -63,14 +64,14 @@ class EmbeddedSnapshot(Snapshot):
         scores = np.concatenate([part.scores for part in parts])
         if scales:
             scores = view.groups.scaled(rows, scores, scales)
-        return best(rows, self._rounded(scores), k)
+        return self._best(rows, self._rounded(scores), k)
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
-        for rows, stored in Truth.all_vectors(self._connection, self._view.dimension):
+        for rows, stored in all_vectors(self._connection, self._view.dimension):
             for number, scores in enumerate(self._rounded(np.asarray(vectors, dtype=np.float32) @ stored.T)):
                 old = kept[number]
-                kept[number] = best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
+                kept[number] = self._best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
             if progress:
                 progress(int(rows[-1]), self._view.last_row)
         return kept
@@ -105,7 +106,12 @@ class EmbeddedSnapshot(Snapshot):
         starts = np.unique(np.linspace(first, last, count).astype(np.int64)).tolist()
         steps = (self._connection.execute(query, (*given, start)).fetchone() for start in starts)
         rows = np.asarray(sorted({step[0] for step in steps if step is not None}), dtype=np.int64)
-        return rows, Truth.vectors_of(self._connection, rows, self._view.dimension)
+        return rows, vectors_of(self._connection, rows, self._view.dimension)
+
+    def _best(self, rows: Rows, scores: Vectors, k: int) -> Ranking:
+        if self._view.files.repeated:
+            rows, scores = folded(rows, scores)
+        return best(rows, scores, k)
 
     def _rounded(self, scores: Vectors) -> Vectors:
         """Scores by which equal vectors tie, whatever block of a matrix product they were in; ties go by row."""
@@ -116,7 +122,7 @@ class EmbeddedSnapshot(Snapshot):
         view = self._view
         loaded = next(iter(view.exact), None)
         if loaded is None or loaded[0] > view.deletions:
-            rows, vectors = Truth.vectors(self._connection, 0, view.dimension)
+            rows, vectors = vectors_after(self._connection, 0, view.dimension)
             sealed = rows <= view.sealed_row
             loaded = (view.deletions, rows[sealed], vectors[sealed])
             view.exact[:] = [loaded]
@@ -130,8 +136,8 @@ class EmbeddedSnapshot(Snapshot):
             rows = view.files.search(query, k + _MARGIN, theirs, dead).rows
             for start in range(0, len(rows), IN_MEMORY):
                 some = rows[start : start + IN_MEMORY]
-                vectors = Truth.vectors_of(self._connection, some, view.dimension)
-                parts.append(Ranking(some, products(vectors, query)))
+                owners, vectors = every_vector_of(self._connection, some, view.dimension)
+                parts.append(Ranking(owners, products(vectors, query)))
         return parts
 
 

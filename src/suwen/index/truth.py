@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from suwen.corpora.records import Metadata, Passage
 from suwen.durable import sync
@@ -33,15 +32,14 @@ from suwen.index.engine import (
     Rows,
     Similarity,
     StoredPassage,
-    Vectors,
 )
 from suwen.index.filters_sql import storable, teach
+from suwen.index.stored_vectors import encode_vectors, foreign, put_questions, remove_questions
 
-#: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; all others stay 1.
-FORMAT = 2
+#: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; 3 those that hold questions;
+#: all others stay 1.
+FORMAT = 3
 FILE = "truth.db"
-#: Vectors read at a time: bounds the memory of a rebuild, whatever the size of the index.
-_CHUNK = 8192
 
 _SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -66,10 +64,6 @@ _LATER = (
     "CREATE TABLE IF NOT EXISTS arrivals(document INTEGER PRIMARY KEY, time REAL NOT NULL)",
     "CREATE INDEX IF NOT EXISTS documents_by_encoder ON passages(encoder) WHERE ordinal = 0",
 )
-
-
-class DamagedVector(DamagedIndex):
-    """A vector of the truth itself is broken: no rebuild repairs it, adding its document again does."""
 
 
 def not_written(
@@ -273,39 +267,6 @@ class Truth:
         return int(record[0]) if record else 0
 
     @staticmethod
-    def vectors(connection: sqlite3.Connection, after: int, dimension: int, limit: int = -1) -> tuple[Rows, Vectors]:
-        """Rows above ``after`` and their vectors, ascending."""
-        query = "SELECT row, vector, checksum FROM vectors WHERE row > ? ORDER BY row LIMIT ?"
-        records = connection.execute(query, (after, limit)).fetchall()
-        bad = [row for row, blob, checksum in records if zlib.crc32(blob) != checksum]
-        if bad:
-            raise DamagedVector(
-                f"the stored vector of row {bad[0]} is damaged: run 'suwen verify' to see whose it is and add that "
-                "document again, or restore a backup"
-            )
-        rows = np.array([row for row, _, _ in records], dtype=np.int64)
-        return rows, decode_vectors([blob for _, blob, _ in records], dimension)
-
-    @classmethod
-    def all_vectors(cls, connection: sqlite3.Connection, dimension: int) -> Iterator[tuple[Rows, Vectors]]:
-        """Every row and its vector, ascending, a chunk at a time."""
-        part = cls.vectors(connection, 0, dimension, _CHUNK)
-        while len(part[0]):
-            yield part
-            part = cls.vectors(connection, int(part[0][-1]), dimension, _CHUNK)
-
-    @staticmethod
-    def vectors_of(connection: sqlite3.Connection, rows: Rows, dimension: int) -> Vectors:
-        """The vectors of these rows, in this order."""
-        # One statement for all of them: half the cost of one each.
-        query = "SELECT row, vector FROM vectors WHERE row IN (SELECT value FROM json_each(?))"
-        wanted = rows.tolist()
-        blobs = dict(connection.execute(query, (json.dumps(wanted),)).fetchall())
-        if lost := [row for row in wanted if row not in blobs]:
-            raise DamagedIndex(_foreign(lost[0]))
-        return decode_vectors([blobs[row] for row in wanted], dimension)
-
-    @staticmethod
     def contents(connection: sqlite3.Connection, after: int) -> Iterator[tuple[int, str]]:
         """Rows above ``after`` with what is searched of each: title and text."""
         query = """SELECT row, title, text FROM passages JOIN documents ON number = document
@@ -321,7 +282,7 @@ class Truth:
         stored = []
         for row in rows:
             if (record := connection.execute(query, (int(row),)).fetchone()) is None:
-                raise RowGone(_foreign(row))
+                raise RowGone(foreign(row))
             id_, ordinal, text, start, end, title, metadata, encoder = record
             passage = Passage(id_, ordinal, text, start, end, title)
             stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
@@ -333,7 +294,7 @@ class Truth:
     def put(cls, connection: sqlite3.Connection, documents: Sequence[EncodedDocument]) -> None:
         """Insert or replace documents; their passages get new rows, in order."""
         cls.remove(connection, [encoded.document.id for encoded in documents])
-        for document, passages, vectors, encoder, digest, origin, arrived in documents:
+        for document, passages, vectors, encoder, digest, origin, arrived, questions in documents:
             number = connection.execute(
                 "INSERT INTO documents(id, title, metadata, digest, origin) VALUES(?, ?, ?, ?, ?)",
                 (document.id, document.title, json.dumps(document.metadata, ensure_ascii=False), digest, origin),
@@ -341,12 +302,15 @@ class Truth:
             connection.executemany("INSERT INTO attributes VALUES(?, ?, ?)", _attributes(number, document.metadata))
             if arrived is not None:
                 connection.execute("INSERT OR REPLACE INTO arrivals VALUES(?, ?)", (number, arrived))
-            for passage, vector in zip(passages, encode_vectors(vectors), strict=True):
+            rows: dict[int, int] = {}
+            for passage, vector in zip(passages, encode_vectors(vectors[: len(passages)]), strict=True):
                 row = connection.execute(
                     'INSERT INTO passages(document, ordinal, start, "end", text, encoder) VALUES(?, ?, ?, ?, ?, ?)',
                     (number, passage.ordinal, passage.start, passage.end, passage.text, encoder),
                 ).lastrowid
                 connection.execute("INSERT INTO vectors VALUES(?, ?, ?)", (row, vector, zlib.crc32(vector)))
+                rows[passage.ordinal] = int(row or 0)
+            put_questions(connection, rows, questions, vectors[len(passages) :])
 
     @staticmethod
     def remove(connection: sqlite3.Connection, ids: Sequence[str]) -> int:
@@ -357,6 +321,7 @@ class Truth:
             if number is None:
                 continue
             connection.execute("INSERT INTO deleted SELECT row FROM passages WHERE document = ?", number)
+            remove_questions(connection, number[0])
             connection.execute("DELETE FROM vectors WHERE row IN (SELECT row FROM passages WHERE document = ?)", number)
             for table in ("passages", "attributes", "arrivals"):
                 connection.execute(f"DELETE FROM {table} WHERE document = ?", number)
@@ -370,21 +335,6 @@ class Truth:
     def set_meta(connection: sqlite3.Connection, **values: object) -> None:
         """Write settings or watermarks, inside the caller's transaction."""
         connection.executemany("INSERT OR REPLACE INTO meta VALUES(?, ?)", values.items())
-
-
-def encode_vectors(vectors: Vectors) -> list[bytes]:
-    """Vectors as the truth keeps them: little-endian fp16."""
-    return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f2")]
-
-
-def decode_vectors(blobs: Sequence[bytes], dimension: int) -> Vectors:
-    """The reverse of :func:`encode_vectors`."""
-    joined: npt.NDArray[np.float16] = np.frombuffer(b"".join(blobs), dtype="<f2")
-    return joined.reshape(-1, dimension).astype(np.float32)
-
-
-def _foreign(row: int) -> str:
-    return f"a derived file names row {row}, which is not in the truth: run 'suwen rebuild' on the index"
 
 
 def rows_of(cursor: sqlite3.Cursor) -> Rows:

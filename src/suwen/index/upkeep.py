@@ -13,6 +13,7 @@ import tantivy
 
 from suwen.durable import replacing, sync
 from suwen.index.engine import IndexProblem, Progress, Rows
+from suwen.index.stored_vectors import has_questions
 from suwen.index.truth import FILE, Truth, not_written, rows_of
 from suwen.index.vectors import Block
 from suwen.index.view import View
@@ -31,14 +32,19 @@ def check_truth(connection: sqlite3.Connection, dimension: int, progress: Progre
     if count := connection.execute(missing).fetchone()[0]:
         problems.append(f"truth: {count} passages have no vector; index their source again")
     total = int(connection.execute("SELECT count(*) FROM passages").fetchone()[0])
-    query = "SELECT row, vector, checksum FROM vectors ORDER BY row"
+    query = "SELECT row, vector, checksum FROM vectors"
+    if has_questions(connection):
+        query += " UNION ALL SELECT row, vector, checksum FROM questions"
+        lost = "SELECT count(*) FROM questions WHERE row NOT IN (SELECT row FROM passages)"
+        if count := connection.execute(lost).fetchone()[0]:
+            problems.append(f"truth: {count} questions are of no passage; index their source again")
     for number, (row, blob, checksum) in enumerate(connection.execute(query), start=1):
         if zlib.crc32(blob) != checksum or len(blob) != 2 * dimension:
             owner = "SELECT id FROM documents JOIN passages ON document = number WHERE row = ?"
             (id_,) = connection.execute(owner, (row,)).fetchone() or ("?",)
             problems.append(f"truth: the vector of a passage of document {id_!r} is damaged; add the document again")
         if progress and number % 10_000 == 0:
-            progress(number, total)
+            progress(min(number, total), total)
     return problems
 
 
@@ -52,7 +58,8 @@ def verify(connection: sqlite3.Connection, view: View, progress: Progress | None
     for position, count, checksums in connection.execute("SELECT * FROM blocks ORDER BY position"):
         for kind in view.files.check_block(Block(position, count, json.loads(checksums))):
             problems.append(f"{view.files.folder.name}/{kind} is damaged at records {position}+{count}; {rebuild}")
-    if len(differing := _differ(np.concatenate([view.files.rows, view.tail_rows]), live, view.hidden)):
+    every = _repeated(connection, live)
+    if len(differing := _differ(np.concatenate([view.files.rows, view.tail_rows]), every, view.hidden)):
         problems.append(f"the vector files and the truth disagree on {len(differing)} passages; {rebuild}")
     lexical = _lexical_rows(view.searcher)
     # Rows past the watermark were left by a call that was cut off: nobody sees them, and the next writer sweeps them.
@@ -61,12 +68,20 @@ def verify(connection: sqlite3.Connection, view: View, progress: Progress | None
     return problems
 
 
+def _repeated(connection: sqlite3.Connection, live: Rows) -> Rows:
+    """Live rows as vector files hold them: once, and once more for each question."""
+    if not has_questions(connection):
+        return live
+    return np.concatenate([live, rows_of(connection.execute("SELECT row FROM questions"))])
+
+
 def _differ(held: Rows, live: Rows, hidden: Rows) -> Rows:
-    """Rows that are live and not held, held and neither live nor a tombstone, or held twice."""
-    values, counts = np.unique(held, return_counts=True)
-    return np.concatenate(
-        [np.setdiff1d(live, values), np.setdiff1d(values, np.union1d(live, hidden)), values[counts > 1]]
-    )
+    """Rows that are live and not held, held and neither live nor a tombstone, or held another number of times."""
+    held = held[~np.isin(held, hidden)]
+    (values, counts), (wanted, times) = (np.unique(rows, return_counts=True) for rows in (held, live))
+    both = np.intersect1d(values, wanted)
+    wrong = counts[np.searchsorted(values, both)] != times[np.searchsorted(wanted, both)]
+    return np.concatenate([np.setxor1d(values, wanted), both[wrong]])
 
 
 def _lexical_rows(searcher: tantivy.Searcher) -> Rows:

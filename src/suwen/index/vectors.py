@@ -68,8 +68,11 @@ class VectorFiles:
         count: int,
         mean: Vectors,
         similarity: Similarity = "cosine",
+        repeated: bool = False,
     ) -> None:
         self.folder, self.dimension, self.count, self.mean = folder, dimension, count, mean
+        #: Whether a row may have several records, one after the other: of a passage and of questions it answers.
+        self.repeated = repeated
         self._index_id, self._kinds = index_id, _KINDS[similarity]
         for kind in self._kinds:
             self._check(kind)
@@ -201,7 +204,11 @@ class VectorFiles:
         return positions, outside
 
     def positions(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Where these rows stand in the files; rows that are not there are left out."""
+        """Where these ascending rows stand in the files; rows that are not there are left out."""
+        if self.repeated:
+            first, end = (np.searchsorted(self.rows, rows, side) for side in ("left", "right"))
+            counts = end - first
+            return np.asarray(np.repeat(end - np.cumsum(counts), counts) + np.arange(counts.sum()), dtype=np.int64)
         places = np.searchsorted(self.rows, rows)
         inside = places < self.count
         places, rows = places[inside], rows[inside]
@@ -246,7 +253,10 @@ class VectorFiles:
         # Ascending positions read the memory map forwards.
         positions = np.sort(positions)
         parts = [positions[start : start + IN_MEMORY] for start in range(0, max(1, len(positions)), IN_MEMORY)]
-        return best(self.rows[positions], np.concatenate([self._scores(query, part) for part in parts]), k)
+        rows, scores = self.rows[positions], np.concatenate([self._scores(query, part) for part in parts])
+        if self.repeated:
+            rows, scores = folded(rows, scores)
+        return best(rows, scores, k)
 
     def _scores(self, query: Vectors, positions: npt.NDArray[np.int64]) -> Vectors:
         records = self.codes[positions]
@@ -315,6 +325,19 @@ def best(rows: Rows, scores: Vectors, k: int) -> Ranking:
         rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))[:k]
     return Ranking(np.asarray(rows[order], dtype=np.int64), np.asarray(scores[order], dtype=np.float32))
+
+
+def folded(rows: Rows, scores: Vectors) -> tuple[Rows, Vectors]:
+    """Each row once, ascending, with the best of its scores.
+
+    >>> folded(np.array([7, 3, 7]), np.array([0.2, 0.5, 0.4], np.float32))
+    (array([3, 7]), array([0.5, 0.4], dtype=float32))
+    """
+    if not len(rows):
+        return rows, scores
+    order = np.argsort(rows, kind="stable")
+    every, starts = np.unique(rows[order], return_index=True)
+    return every, np.asarray(np.maximum.reduceat(scores[order], starts), dtype=np.float32)
 
 
 def among(rows: Rows, ascending: Rows) -> npt.NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from suwen.index.filters import Where, read_where
 from suwen.index.filters_sql import check_fields, compile_filter
 from suwen.index.groups import Groups, read_groups
 from suwen.index.lexical import Lexical
+from suwen.index.stored_vectors import FORMAT, vectors_after
 from suwen.index.truth import Truth, rows_of
 from suwen.index.vectors import VectorFiles, among
 
@@ -103,7 +104,8 @@ class Views:
         mean = np.frombuffer(meta["mean"], dtype="<f4") if "mean" in meta else np.zeros(self._dimension, np.float32)
         folder = self._folder / generation_name(int(meta["generation"]))
         count, similarity = int(meta["sealed"]), meta["similarity"]
-        return VectorFiles(folder, self._index_id, self._dimension, count, mean, similarity)
+        repeated = int(meta["format"]) >= FORMAT
+        return VectorFiles(folder, self._index_id, self._dimension, count, mean, similarity, repeated=repeated)
 
     def rest(self) -> None:
         """Give up tantivy's writer; reading goes on."""
@@ -121,7 +123,9 @@ class Views:
         generation, deletions, sequence = int(meta["generation"]), int(meta["deletions"]), int(meta["sequence"])
         if old is not None and (old.generation != generation or old.sequence > sequence):
             old = None
-        same = old if old is not None and old.files.count == int(meta["sealed"]) else None
+        # The first question that comes makes rows of several vectors possible.
+        like = int(meta["sealed"]), int(meta["format"]) >= FORMAT
+        same = old if old is not None and (old.files.count, old.files.repeated) == like else None
         files = same.files if same else self.files(meta)
         hidden = old.hidden if old and old.deletions == deletions else Truth.deleted(connection)
         tail_rows, tail = self._tail(connection, same, hidden, int(meta["sealed_row"]))
@@ -150,8 +154,8 @@ class Views:
     ) -> tuple[Rows, Vectors]:
         """Passages that are not in the files yet: what the last view had of them, and what came since."""
         if same is None:
-            return Truth.vectors(connection, sealed_row, self._dimension)
-        rows, vectors = Truth.vectors(connection, max(same.last_row, sealed_row), self._dimension)
+            return vectors_after(connection, sealed_row, self._dimension)
+        rows, vectors = vectors_after(connection, max(same.last_row, sealed_row), self._dimension)
         kept = ~among(same.tail_rows, hidden)
         return np.concatenate([same.tail_rows[kept], rows]), np.concatenate([same.tail[kept], vectors])
 

@@ -18,6 +18,7 @@ from suwen.corpora.records import Document, Passage
 from suwen.index.counts import encoders, passages_by
 from suwen.index.engine import Backlog, EncodedDocument, IndexProblem, Outcome, Reencoded, Vectors, Waiting
 from suwen.index.lookup import arrived
+from suwen.index.stored_vectors import questions_of
 
 _NONE: Vectors = np.empty((0, 0), dtype=np.float32)
 
@@ -55,7 +56,7 @@ def compare(
             outcomes[one.id] = "stale"
         elif stored.encoder == encoder:
             outcomes[one.id] = "done"
-        elif len(stored.passages) != len(one.vectors):
+        elif len(stored.passages) + len(stored.questions) != len(one.vectors):
             outcomes[one.id] = "wrong"
         else:
             outcomes[one.id] = "stored"
@@ -78,7 +79,7 @@ def _waiting(connection: sqlite3.Connection, number: int) -> Waiting:
         "SELECT id, title, digest FROM documents WHERE number = ?", (number,)
     ).fetchone()
     passages, encoder = _passages(connection, number, id_, title)
-    contents = [passage.content for passage in passages]
+    contents = [*(passage.content for passage in passages), *(asked.text for asked in questions_of(connection, number))]
     return Waiting(id_, digest, encoder, arrived(connection, number), contents)
 
 
@@ -90,7 +91,8 @@ def _stored(connection: sqlite3.Connection, id_: str) -> EncodedDocument | None:
     number, title, metadata, digest, origin = record
     passages, encoder = _passages(connection, number, id_, title)
     document = Document(id_, "", title, json.loads(metadata))
-    return EncodedDocument(document, passages, _NONE, encoder, digest, origin)
+    asked = questions_of(connection, number)
+    return EncodedDocument(document, passages, _NONE, encoder, digest, origin, questions=asked)
 
 
 def _passages(connection: sqlite3.Connection, number: int, id_: str, title: str) -> tuple[list[Passage], str]:

@@ -51,10 +51,12 @@ class _Loop:
             for endpoint in self._endpoints.values():
                 await endpoint.close()
 
+    def kind(self, name: str) -> type[Endpoint]:
+        return LocalEndpoint if self._config.endpoints[name].is_local else Endpoint
+
     def endpoint(self, name: str) -> Endpoint:
         if name not in self._endpoints:
-            config = self._config.endpoints[name]
-            self._endpoints[name] = (LocalEndpoint if config.is_local else Endpoint)(name, config)
+            self._endpoints[name] = self.kind(name)(name, self._config.endpoints[name])
         return self._endpoints[name]
 
     async def close(self) -> None:
@@ -154,6 +156,15 @@ class LLM(AbstractContextManager["LLM"]):
             if tokens_in + tokens_out > model.context:
                 one.too_long.append(request.key)
         return Plan(models)
+
+    async def ready(self, model: str) -> None:
+        """Load the libraries that asking a model takes, without asking: a time limit is then the request's alone."""
+        here, about = self._loop(), self.config.model(model)
+        await here.ready()
+        await asyncio.to_thread(here.kind(about.endpoint).load)
+        # Of a model of this process, the hash of its weights too.
+        await asyncio.to_thread(identity, Request(model, ()), about, self.config.endpoint(model))
+        here.endpoint(about.endpoint)
 
     async def ask(self, request: Request) -> Reply:
         """The reply to a request, from the cache or from the model; durable before it is handed out.

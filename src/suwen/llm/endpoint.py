@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import re
 import time
@@ -90,6 +91,12 @@ class Endpoint:
         self._failed_in_a_row = 0
         #: How often in a row each model's requests were refused in the same words.
         self._refused: dict[str, tuple[str, int]] = {}
+
+    @staticmethod
+    def load() -> None:
+        """Import what a first call would import; where it is missing, that call says so."""
+        with contextlib.suppress(ImportError):
+            import openai.resources.chat.completions  # noqa: F401
 
     def _connect(self) -> AsyncOpenAI:
         return make_client(self.name, self.config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +44,12 @@ class LocalEndpoint(Endpoint):
 
     _waiting: list[_Asked]
     _writing: asyncio.Task[None] | None = None
+
+    @staticmethod
+    @override
+    def load() -> None:
+        with contextlib.suppress(ImportError):
+            import transformers  # noqa: F401
 
     @override
     def _connect(self) -> Any:

@@ -23,7 +23,8 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
 from suwen.errors import SuwenError
-from suwen.index.engine import EncodedDocument, Engine, Known, Vectors, all_ids
+from suwen.index.engine import EncodedDocument, Engine, Known, Question, Vectors, all_ids
+from suwen.retrieve.questions import SOME, QuestionFile, carried, settled, without_mark
 
 #: A batch is stored when it has this many passages or has waited this long: bounds memory, and what a kill can cost.
 _BATCH_PASSAGES = 4096
@@ -88,6 +89,8 @@ class IngestReport:
     passages: int = 0
     encoded: int = 0
     seconds: float = 0.0
+    #: Questions stored with the passages that answer them.
+    questions: int = 0
 
     def and_then(self, later: IngestReport) -> IngestReport:
         """What both runs did together, where the later one encoded again what this one had stored."""
@@ -103,6 +106,20 @@ class IngestReport:
         )
 
 
+class _Held(NamedTuple):
+    """A document that waits to be encoded and stored."""
+
+    document: Document
+    passages: list[Passage]
+    questions: list[Question]
+    digest: str
+
+    @property
+    def contents(self) -> list[str]:
+        """What is encoded of it."""
+        return [*(passage.content for passage in self.passages), *(asked.text for asked in self.questions)]
+
+
 class Ingestion:
     """One run that brings documents into an index; what is asked for is said by ``Index.add``."""
 
@@ -115,6 +132,7 @@ class Ingestion:
         prune: bool,
         encoder: Encoder | None,
         ready: ReadyVectors | None,
+        questions: QuestionFile | None,
         size: int | None,
         overlap: int | None,
         keep: bool,
@@ -128,7 +146,8 @@ class Ingestion:
         self._encoder: Encoder = encoder or in_bulk(pair, kept_tier(engine, pair) or tier_at_once(pair))
         self._maker = ready.name if ready else self._encoder.name
         self._progress = progress or (lambda documents, passages: None)
-        self._waiting: list[tuple[Document, list[Passage], str]] = []
+        self._waiting: list[_Held] = []
+        self._questions = questions
         self._held, self._step = 0, step
         self._stored_at = time.monotonic()
         self._report = IngestReport(self._maker)
@@ -150,9 +169,9 @@ class Ingestion:
     def _take(self, document: Document) -> None:
         """Look at one document; store the batch when it is full."""
         self._report.read += 1
-        digest = self._digest(document, self._maker)
         known = self._engine.known([document.id]).get(document.id)
-        if known is not None and (known.digest == digest or (self._keep and self._is_encoded(document, known))):
+        same = known is not None and self._fits(known, document, self._maker)
+        if same or (known is not None and self._keep and self._is_encoded(document, known)):
             self._report.unchanged += 1
             self._tell_progress(0.0)
             return
@@ -160,12 +179,33 @@ class Ingestion:
         passages = split_document(document, self._pair.count_tokens, self._size, self._overlap)
         if not passages:
             raise IngestError(f"document {document.id!r} has no text: give it some, or leave it out of the source")
-        self._waiting.append((document, passages, digest))
-        self._held += len(passages)
+        questions, mark = self._asked(document, passages, known)
+        digest = self._digest(document, self._maker) + mark
+        self._waiting.append(_Held(document, passages, questions, digest))
+        self._held += len(passages) + len(questions)
         if self._step is not None:
             self._check_step(document, self._step.passages)
         elif self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
             self._flush()
+
+    def _asked(self, document: Document, passages: list[Passage], known: Known | None) -> tuple[list[Question], str]:
+        """The questions of a document, and their part of its digest: as the file says, else those it has."""
+        if self._questions is not None:
+            return self._questions.of(document.id, passages), self._questions.mark(document.id)
+        questions, mark = carried(self._engine, document.id, known.digest if known else "", passages)
+        if self._ready is not None and questions:
+            # Vectors made elsewhere are of passages: a question keeps its own, where the same encoder made it.
+            made = self._engine.stored_vectors(document.id, self._maker)
+            here = [asked for asked in questions if asked.text in made]
+            return here, mark if len(here) == len(questions) else SOME if here else ""
+        return questions, mark
+
+    def _fits(self, known: Known, document: Document, maker: str) -> bool:
+        """Whether a document is stored as it would be now; without a file, whatever questions it has."""
+        digest = self._digest(document, maker)
+        if self._questions is None:
+            return without_mark(known.digest) == digest
+        return known.digest == digest + self._questions.mark(document.id)
 
     def _tell_progress(self, share: float) -> None:
         """Of the documents that wait, a share is done: a batch is read in no time, and encoded in a minute."""
@@ -207,7 +247,7 @@ class Ingestion:
     def _is_encoded(self, document: Document, known: Known) -> bool:
         """Whether this very document is stored with the own encoder's vectors, whoever encoded it when it came."""
         makers = (self._own, *self._pair.tiers) if known.encoder == self._own else ()
-        return any(self._digest(document, maker) == known.digest for maker in makers)
+        return any(self._fits(known, document, maker) for maker in makers)
 
     def _flush(self) -> None:
         """Encode and store what waits, in one durable step."""
@@ -221,30 +261,35 @@ class Ingestion:
         self._stored_at = time.monotonic()
 
     def _encoded(self) -> Iterator[EncodedDocument]:
-        # For the whole batch at once: an encoder is at its best, and ready vectors can be probed, with many passages.
-        waiting = [passage for _, passages, _ in self._waiting for passage in passages]
-        vectors = self._ready.take(waiting) if self._ready else self._made()
+        vectors = self._made()
         self._tell_progress(1.0)
         start = 0
-        for document, passages, digest in self._waiting:
-            end = start + len(passages)
+        for document, passages, questions, digest in self._waiting:
+            own = vectors[start : start + len(passages) + len(questions)]
+            start += len(own)
             arrived = None if self._maker == self._own else time.time()
             self._report.passages += len(passages)
-            yield EncodedDocument(document, passages, vectors[start:end], self._maker, digest, self._origin, arrived)
-            start = end
+            self._report.questions += len(questions)
+            asked = settled(questions, own, passages)
+            yield EncodedDocument(document, passages, own, self._maker, digest, self._origin, arrived, asked)
 
     def _made(self) -> Vectors:
-        """A vector for each passage; one whose content the index has from the same encoder is not encoded again."""
+        """A vector for each text; one that the index has from the same encoder is not encoded again."""
         vectors = np.empty((self._held, self._pair.space.dimension), dtype=np.float32)
+        # For the whole batch at once: an encoder is at its best, and ready vectors can be probed, with many passages.
+        passages = [passage for one in self._waiting for passage in one.passages]
+        given = iter(self._ready.take(passages)) if self._ready else iter(())
         missing: list[tuple[int, str]] = []
         place = 0
-        for document, passages, _ in self._waiting:
-            known = self._engine.stored_vectors(document.id, self._maker)
-            for passage in passages:
-                if passage.content in known:
-                    vectors[place] = known[passage.content]
+        for one in self._waiting:
+            known = self._engine.stored_vectors(one.document.id, self._maker)
+            for number, content in enumerate(one.contents):
+                if self._ready and number < len(one.passages):
+                    vectors[place] = next(given)
+                elif content in known:
+                    vectors[place] = known[content]
                 else:
-                    missing.append((place, passage.content))
+                    missing.append((place, content))
                 place += 1
         for start in range(0, len(missing), _ENCODE_AT_ONCE):
             places, contents = zip(*missing[start : start + _ENCODE_AT_ONCE], strict=True)

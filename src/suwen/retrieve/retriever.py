@@ -32,6 +32,7 @@ from suwen.index.engine import (
     StoredDocument,
     Waiting,
     all_ids,
+    need,
 )
 from suwen.index.filters import Where
 from suwen.index.opening import create_engine, index_exists, open_engine
@@ -50,6 +51,7 @@ from suwen.retrieve.ingest import (
     TooManyGone,
     kept_tier,
 )
+from suwen.retrieve.questions import QuestionFile
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
 from suwen.retrieve.relevance import Null, confidences, judge, measure_null, query_length
 from suwen.retrieve.results import Results
@@ -139,6 +141,7 @@ class Index(AbstractContextManager["Index"]):
         prune: bool = True,
         encoder: Encoder | None = None,
         ready: ReadyVectors | None = None,
+        questions: QuestionFile | None = None,
         size: int | None = None,
         overlap: int | None = None,
         duplicates: Duplicates = "error",
@@ -158,6 +161,8 @@ class Index(AbstractContextManager["Index"]):
             encoder: Makes the vectors; by default the tier the index was built with, or else the one that is the pair's
                 own for documents, or its default tier.
             ready: Vectors made elsewhere, instead of an encoder.
+            questions: Questions that passages answer, whose vectors become theirs too; without any, those stay that
+                are there.
             size: Tokens of a passage; what the index was built with when not given.
             overlap: Tokens that neighbouring passages share, likewise.
             duplicates: What to do with an id that comes twice.
@@ -167,6 +172,8 @@ class Index(AbstractContextManager["Index"]):
                 background: encode by one core, and neither :meth:`compare` nor :meth:`calibrate`.
             progress: Called with the number of documents done and of passages encoded.
         """
+        if questions is not None:
+            need(self.engine, "questions")
         if step and encoder is None and ready is None:
             encoder = self.pair.encoder(kept_tier(self.engine, self.pair) or tier_at_once(self.pair))
         ingestion = Ingestion(
@@ -176,6 +183,7 @@ class Index(AbstractContextManager["Index"]):
             prune=prune,
             encoder=encoder,
             ready=ready,
+            questions=questions,
             size=size,
             overlap=overlap,
             keep=keep,

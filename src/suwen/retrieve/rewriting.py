@@ -6,6 +6,7 @@ Without that section nothing is sent anywhere. What cannot be written in time, o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import time
@@ -64,6 +65,42 @@ class Rewritten:
     milliseconds: float
 
 
+def may_rewrite(path: Path | None = None) -> bool:
+    """Whether a model is named that may write hypothetical documents; what is wrong is said by :meth:`Rewriter.load`.
+
+    Args:
+        path: As for :meth:`Rewriter.load`.
+    """
+    try:
+        file, settings = _section(path)
+        load_config(file).require([settings.model])
+    except SuwenError:
+        return False
+    return True
+
+
+def _section(path: Path | None) -> tuple[Path, RewriteSettings]:
+    """The file and its ``[hyde]``."""
+    file = Path(path or os.environ.get("SUWEN_CONFIG") or "suwen.toml")
+    try:
+        section = tomllib.loads(file.read_text(encoding="utf-8")).get("hyde")
+    except FileNotFoundError:
+        section = None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise RewritingProblem(f"{file} cannot be read as TOML: {problem}") from None
+    if section is None:
+        raise RewritingProblem(
+            f"no model may write hypothetical documents here: name one of [llm.models] in {file}, as\n"
+            '[hyde]\nmodel = "small"'
+        )
+    try:
+        return file, RewriteSettings.model_validate(section)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise RewritingProblem(f"{file}: [hyde] {where}: {first['msg']}; correct it") from None
+
+
 class Rewriter:
     """Writes hypothetical documents for queries as they come. Made by :meth:`load`.
 
@@ -85,24 +122,7 @@ class Rewriter:
         Raises:
             RewritingProblem: There is no such section, or it is wrong.
         """
-        file = Path(path or os.environ.get("SUWEN_CONFIG") or "suwen.toml")
-        try:
-            section = tomllib.loads(file.read_text(encoding="utf-8")).get("hyde")
-        except FileNotFoundError:
-            section = None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-            raise RewritingProblem(f"{file} cannot be read as TOML: {problem}") from None
-        if section is None:
-            raise RewritingProblem(
-                f"no model may write hypothetical documents here: name one of [llm.models] in {file}, as\n"
-                '[hyde]\nmodel = "small"'
-            )
-        try:
-            settings = RewriteSettings.model_validate(section)
-        except ValidationError as problem:
-            first = problem.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RewritingProblem(f"{file}: [hyde] {where}: {first['msg']}; correct it") from None
+        file, settings = _section(path)
         config = load_config(file)
         config.require([settings.model])
         return cls(settings, LLM.open(config, file.parent / settings.cache))
@@ -119,6 +139,9 @@ class Rewriter:
             n: How many; as the section says where none is given.
             budget_ms: The time, likewise.
         """
+        # Before the clock: importing a client takes as long as a small model does to answer.
+        with contextlib.suppress(SuwenError):
+            await self._llm.ready(self.settings.model)
         started, how = time.perf_counter(), self.settings
         count, budget = n or how.n, budget_ms or how.budget_ms
         texts: tuple[str, ...] = ()

@@ -145,6 +145,7 @@ class InfoAnswer(BaseModel):
     limits: dict[str, float]
     read_only: bool
     reviews: bool
+    hyde: bool = Field(description="Whether a search may ask for hypothetical documents.")
     role: str | None = Field(description="The role of the key that asks; null where the server needs none.")
 
 
@@ -218,6 +219,7 @@ INFO = {
         "name": "notes",
         "documents": 1200,
         "passages": 4100,
+        "questions": 0,
         "deleted": 0,
         "bytes_truth": 9_000_000,
         "bytes_derived": 7_000_000,
@@ -238,5 +240,6 @@ INFO = {
     "limits": {"concurrency": 32, "seconds": 30.0, "body_bytes": 16777216},
     "read_only": False,
     "reviews": False,
+    "hyde": False,
     "role": "read",
 }

@@ -16,6 +16,7 @@ from suwen.index.recall import measure_recall
 from suwen.retrieve.examples import drawn_examples
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.rewriting import may_rewrite
 from suwen.service.answers import (
     INFO,
     ExamplesAnswer,
@@ -156,7 +157,10 @@ def _add_info(router: APIRouter) -> None:
 
 def _about(holder: Holder, index: Index) -> dict[str, Any]:
     stats, pair, settings = index.stats(), index.pair, holder.settings
-    counted = ("documents", "passages", "deleted", "bytes_truth", "bytes_derived", "fields", "encoders", "format")
+    counted = (
+        *("documents", "passages", "questions", "deleted"),
+        *("bytes_truth", "bytes_derived", "fields", "encoders", "format"),
+    )
     limits = (
         "concurrency",
         "seconds",
@@ -187,4 +191,5 @@ def _about(holder: Holder, index: Index) -> dict[str, Any]:
         "limits": {name: getattr(settings, name) for name in limits},
         "read_only": settings.read_only,
         "reviews": settings.reviews is not None,
+        "hyde": may_rewrite(),
     }

@@ -27,6 +27,7 @@ RECIPES = (
     *("care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations"),
     *("bmretriever", "bmretriever-mini", "bmretriever-light", "bmretriever-tiny"),
     *("cardioembed", "cardioembed-mini", "cardioembed-tiny"),
+    *("sl-hyde", "sl-hyde-mini", "sl-hyde-tiny"),
 )
 Raw = dict[str, Any]
 

@@ -34,6 +34,7 @@ from suwen.index.engine import (
     Vectors,
     Waiting,
     check_documents,
+    need,
 )
 
 log = logging.getLogger("suwen.index")
@@ -190,6 +191,8 @@ class ClusterEngine(Engine):
 
     def add(self, documents: Sequence[EncodedDocument], settings: Mapping[str, str | int] | None = None) -> None:
         check_documents(documents, self.dimension)
+        if any(one.questions for one in documents):
+            need(self, "questions")
         if documents or settings:
             with self._truth.writing() as (connection, meta):
                 self._put(connection, meta, documents)

@@ -28,7 +28,7 @@ from suwen.index.engine import (
     Waiting,
 )
 from suwen.index.filters import number_of
-from suwen.index.truth import decode_vectors, encode_vectors
+from suwen.index.stored_vectors import decode_vectors, encode_vectors
 
 #: Vectors read at a time: bounds the memory of a rebuild, whatever the size of the index.
 CHUNK = 4096

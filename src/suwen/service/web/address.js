@@ -14,6 +14,7 @@ export function fromAddress() {
     filters: given.getAll("where"),
     sort: given.get("sort") || "",
     perDocument: given.get("per") === "document",
+    hyde: given.get("hyde") === "on",
     page: Math.min(Math.max(1, Number.parseInt(given.get("page"), 10) || 1), 900),
     lang: ["zh", "en"].includes(given.get("lang")) ? given.get("lang") : "",
   };
@@ -27,6 +28,7 @@ function toAddress(state) {
   for (const clause of state.filters) told.append("where", clause);
   if (state.sort) told.set("sort", state.sort);
   if (state.perDocument) told.set("per", "document");
+  if (state.hyde) told.set("hyde", "on");
   if (state.page > 1) told.set("page", String(state.page));
   if (state.lang) told.set("lang", state.lang);
   const text = told.toString();

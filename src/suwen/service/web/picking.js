@@ -11,6 +11,7 @@ const seen = new Map();
 /** Take up what the service has: its tiers and the fields of its documents. */
 export function offer(info) {
   fields = info.index?.fields || [];
+  byId("hyde-switch").hidden = !info.hyde;
   tiers = { names: (info.pair?.tiers || []).map((tier) => tier.name ?? tier), usual: info.pair?.default_tier || "" };
 }
 
@@ -33,6 +34,9 @@ export function show(state, remove) {
   if (document.activeElement !== byId("q") || !byId("q").value) byId("q").value = state.q;
   for (const radio of document.getElementsByName("mode")) radio.checked = radio.value === state.mode;
   byId("per-document").checked = state.perDocument;
+  byId("hyde").checked = state.hyde;
+  // Words are matched as they are typed.
+  byId("hyde").disabled = state.mode === "lexical";
   showTiers(state);
   showFields();
   showFilters(state.filters, remove);
@@ -76,7 +80,8 @@ function showFilters(clauses, remove) {
 export function taken(state) {
   const mode = [...document.getElementsByName("mode")].find((radio) => radio.checked)?.value || "hybrid";
   const tier = byId("tier").disabled ? state.tier : byId("tier").value;
-  return { ...state, q: byId("q").value.trim(), mode, tier, perDocument: byId("per-document").checked, page: 1 };
+  const [perDocument, hyde] = [byId("per-document").checked, byId("hyde").checked];
+  return { ...state, q: byId("q").value.trim(), mode, tier, perDocument, hyde, page: 1 };
 }
 
 export function toggleFilters(open = byId("filters").hidden) {

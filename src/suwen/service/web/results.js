@@ -56,8 +56,10 @@ export function list(answer, state, size, actions) {
   ];
 }
 
+const notes = (answer) => (answer.notes || []).map((text) => notice("calm", say("note"), inOurWords(text)));
+
 function warnings(answer, state, shown) {
-  const found = (answer.notes || []).map((text) => notice("calm", say("note"), inOurWords(text)));
+  const found = notes(answer);
   if (answer.also_searched?.length) found.push(notice("calm", say("also"), answer.also_searched.join(" · ")));
   if (!shown) {
     const why = state.page > 1 ? "results.none.more" : state.filters.length ? "results.none.filters" : "results.none";
@@ -71,7 +73,13 @@ function warnings(answer, state, shown) {
 // The library's notes are in English.
 function inOurWords(text) {
   const cut = /^the query was cut to its first (\d+) characters$/.exec(text);
-  return cut ? say("note.cut", { count: number(Number(cut[1])) }) : text;
+  if (cut) return say("note.cut", { count: number(Number(cut[1])) });
+  const written = /^searched with (\d+) hypothetical documents$/.exec(text);
+  if (written) return say("note.hyde", { count: number(Number(written[1])) });
+  const late = /^searched with the plain query: none was written within (\d+) ms$/.exec(text);
+  if (late) return say("note.hyde.late", { budget: number(Number(late[1])) });
+  const plain = /^searched with the plain query: (.*)$/s.exec(text);
+  return plain ? say("note.hyde.plain", { why: plain[1] }) : text;
 }
 
 function unanswered(evidence) {
@@ -96,7 +104,8 @@ export function columns(answers, size, actions) {
   );
   const board = node("div.columns", { "data-shown": actions.shown || "hybrid" });
   board.append(...WAYS.map((way) => column(way, answers[way], ranks, size, actions)));
-  return [node("div.summary", {}, asked(actions.query, ""), exporting(actions)), switcher(board, actions), board];
+  const head = node("div.summary", {}, asked(actions.query, ""), exporting(actions));
+  return [head, ...notes(answers.hybrid), switcher(board, actions), board];
 }
 
 function column(way, answer, ranks, size, actions) {

@@ -42,6 +42,8 @@ async function ask(mode, { signal, ...more } = {}) {
     facets: compare ? [] : picking.known().slice(0, MOST_FIELDS),
     offset: compare ? 0 : (state.page - 1) * SIZE,
     per_document: state.perDocument,
+    // A server without a model for it would refuse; words alone have no use for it.
+    hyde: state.hyde && info?.hyde && mode !== "lexical" ? {} : null,
     highlights: true,
     ...more,
   };
@@ -302,7 +304,7 @@ function listen() {
     search(byId("q").value.trim());
   });
   byId("search").addEventListener("change", (event) => {
-    if (event.target.matches("[name=mode], #tier, #per-document") && state.q) go(picking.taken(state));
+    if (event.target.matches("[name=mode], #tier, #per-document, #hyde") && state.q) go(picking.taken(state));
     else if (event.target.matches("[name=mode]")) picking.show(picking.taken(state), removeFilter);
   });
   addEventListener("popstate", () => {

@@ -32,6 +32,8 @@ export default {
   "tier.default": "{name} (default)",
   "tier.loading": "default",
   "per_document": "One per document",
+  "hyde": "With a written answer",
+  "hyde.what": "A language model writes a passage that would answer the query, and it is searched with as well; this takes longer",
 
   "filter.open": "Filters",
   "filter.title": "Filter by metadata",
@@ -243,6 +245,9 @@ export default {
 
   "results.for": "“{query}”",
   "results.pending": "Searching for “{query}”…",
+  "note.hyde": "Searched with {count} passages that a language model wrote for this query.",
+  "note.hyde.late": "Nothing was written within {budget} ms: this is the plain search.",
+  "note.hyde.plain": "This is the plain search: {why}",
   "note.cut": "The query is long: only its first {count} characters were used.",
   "export": "Export",
   "export.as": "Export the hits as {kind}",

@@ -32,6 +32,8 @@ export default {
   "tier.default": "{name}（默认）",
   "tier.loading": "默认",
   "per_document": "每篇一条",
+  "hyde": "先写一段答案",
+  "hyde.what": "由语言模型先写一段可能的答案，与检索词一起检索；需要多等一会儿",
 
   "filter.open": "筛选",
   "filter.title": "按元数据筛选",
@@ -242,6 +244,9 @@ export default {
 
   "results.for": "“{query}”",
   "results.pending": "正在检索“{query}”…",
+  "note.hyde": "检索时用上了语言模型为此写的 {count} 段文字。",
+  "note.hyde.late": "{budget} 毫秒内没有写好，这是普通检索的结果。",
+  "note.hyde.plain": "这是普通检索的结果：{why}",
   "note.cut": "检索词太长，只用了前 {count} 个字符。",
   "export": "导出",
   "export.as": "把结果导出为 {kind}",

@@ -74,6 +74,7 @@ class Stage(KeyGroup):
         ships: Whether it writes what is shipped; a variant is measured and leaves it out.
         padded: Whether its batches are padded to the longest text, which is as long as texts may be.
         runs_anyway: Whether it runs though a stage it reads has ended the rounds; others are then passed over.
+        draws_at_random: Whether it depends on the run's seed though it trains nothing.
     """
 
     gives: ClassVar[frozenset[Gift]] = frozenset()
@@ -82,6 +83,7 @@ class Stage(KeyGroup):
     ships: ClassVar[bool] = False
     padded: ClassVar[bool] = False
     runs_anyway: ClassVar[bool] = False
+    draws_at_random: ClassVar[bool] = False
 
     stage: str = Field(description="its kind")
     name: Name = Field(description="its folder, and how later stages refer to it")

@@ -24,7 +24,7 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
     Args:
         recipe: The recipe.
         name: The stage.
-        seed: The run's seed; stages that train nothing do not depend on it.
+        seed: The run's seed; stages that neither train nor draw anything do not depend on it.
     """
     stage = recipe.stage(name)
     pointers = {reference.key.partition(".")[0] for reference in stage.references()}
@@ -41,6 +41,8 @@ def identity(recipe: Recipe, name: str, seed: int) -> dict[str, Any]:
         depends["set_aside"] = recipe.data.set_aside
     if stage.how_trained is not None:
         depends["seed"] = seed if stage.how_trained.seed is None else stage.how_trained.seed
+    if stage.draws_at_random:
+        depends["run_seed"] = seed
     if blend := getattr(stage, "blend", None):
         depends["blend"] = dict(blend)
     if stage.student_trained is not None:

@@ -98,7 +98,7 @@ class DocumentStage(TrainingStage):
                 f"{list(self.dimensions)}; add it"
             )
         if self.others and not self.share_negatives:
-            yield f"stages.{self.name}.others: not with `share_negatives: false`, which leaves them out; take one of both"
+            yield f"stages.{self.name}.others: not with `share_negatives: false`, which leaves them out: take one"
         yield from self._problems_with_the_pair()
         before = self if self.start is None else recipe.stage(self.start)
         for key in ("base", "lora", "similarity"):

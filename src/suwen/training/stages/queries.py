@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 class WritingStage(Stage):
     """What the stages share in which a language model writes: which one, about what, in which language."""
 
+    draws_at_random = True
+
     base: str | None = Field(
         default=None, description="the language model: hub id, folder, GGUF file, or builtin:NAME; null with `model`"
     )

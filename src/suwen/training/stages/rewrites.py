@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -164,6 +164,7 @@ class RewritesStage(LookingStage):
             held_out=context.held_out,
         )
         counts.update(found.counts)
+        cast("dict[str, float]", counts).update(chosen_mrr=found.chosen, random_mrr=found.chance)
         for number, text, rank in found.rows:
             right = documents[targets[number]]
             yield {"query": queries[number], "pos": [right], "hypothetical": [text], "rank": rank}

@@ -30,7 +30,7 @@ class RoundStage(LookingStage):
     nothing was trained on: no label is looked at.
     """
 
-    gives = frozenset({"student", "encoder", "generator", "round"})
+    gives = frozenset({"student", "encoder", "adapter", "generator", "round"})
     runs_anyway = True
 
     stage: Literal["round"]
@@ -48,11 +48,23 @@ class RoundStage(LookingStage):
     def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
         return super().stand_in(small, builtin) | {"count": 1}
 
+    @property
+    @override
+    def encoder_from(self) -> str | None:
+        """Of a pair, whose document encoder it takes over; a student on both sides is its own."""
+        return self.document
+
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:
         yield from super().problems(recipe)
         if not (self.student or self.retriever or self.document or self.pair):
             yield f"stages.{self.name}: no retriever; say `student`, `retriever`, `document` or `pair`"
+        before = recipe.stage(self.before) if self.before else None
+        if before is not None and (before.encoder_from is None) != (self.document is None):
+            yield (
+                f"stages.{self.name}.document: '{self.before}' is a round of another kind of retriever, of one encoder "
+                "on both sides or of two: name `document` in both, or in neither"
+            )
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
@@ -89,8 +101,20 @@ class RoundStage(LookingStage):
             shutil.copytree(context.model_of(self.retriever), out, dirs_exist_ok=True, ignore=without)
         elif self.student is not None:
             open_student(context, self.student, None).save(out)
+        self._leave_document(context, out)
         if (adapter := generator_folder(context, self.generator)) is not None:
             shutil.copytree(adapter, out / GENERATOR / ADAPTER)
+
+    def _leave_document(self, context: RunContext, out: Path) -> None:
+        """Of a pair, the document encoder too, as a joint stage leaves it; one that is frozen stays where it is."""
+        from suwen.training.ship.freezing import ADAPTER
+        from suwen.training.trained_document import document_folder
+
+        if self.document is None or "space" in context.recipe.stage(self.document).gives:
+            return
+        place = out / "document" / ADAPTER
+        if not place.is_dir():
+            shutil.copytree(document_folder(context, self.document) / ADAPTER, place)
 
     def _measured(self, context: RunContext) -> dict[str, float]:
         """How well the generated queries that were set aside find their documents, alone and with what is written."""
@@ -129,4 +153,9 @@ class RoundStage(LookingStage):
         # JSON knows no infinity: the query alone was best.
         said = weight if np.isfinite(weight) else -1.0
         counts = {key: float(value) for key, value in writer.counts.items()}
-        return counts | {"alone": found(own[0]), "fused": found(fuse(*own, weight=weight)), "weight": said}
+        return counts | {
+            "alone": found(own[0]),
+            "written": found(fuse(*own, fusion="documents")),
+            "fused": found(fuse(*own, weight=weight)),
+            "weight": said,
+        }
