@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from suwen.corpora.records import Metadata, Passage
+from suwen.corpora.records import Passage
 from suwen.durable import sync
 from suwen.index.engine import (
     DamagedIndex,
@@ -35,7 +35,7 @@ from suwen.index.engine import (
     StoredPassage,
     Vectors,
 )
-from suwen.index.filters_sql import storable, teach
+from suwen.index.filters_sql import attribute_rows, teach
 
 #: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; all others stay 1.
 FORMAT = 2
@@ -338,7 +338,7 @@ class Truth:
                 "INSERT INTO documents(id, title, metadata, digest, origin) VALUES(?, ?, ?, ?, ?)",
                 (document.id, document.title, json.dumps(document.metadata, ensure_ascii=False), digest, origin),
             ).lastrowid
-            connection.executemany("INSERT INTO attributes VALUES(?, ?, ?)", _attributes(number, document.metadata))
+            connection.executemany("INSERT INTO attributes VALUES(?, ?, ?)", attribute_rows(number, document.metadata))
             if arrived is not None:
                 connection.execute("INSERT OR REPLACE INTO arrivals VALUES(?, ?)", (number, arrived))
             for passage, vector in zip(passages, encode_vectors(vectors), strict=True):
@@ -390,12 +390,3 @@ def _foreign(row: int) -> str:
 def rows_of(cursor: sqlite3.Cursor) -> Rows:
     """The rows that a query selects, as it selects them."""
     return np.fromiter((row for (row,) in cursor), dtype=np.int64)
-
-
-def _attributes(number: int | None, metadata: Metadata) -> list[tuple[int | None, str, object]]:
-    return [
-        (number, key, value if isinstance(value, str) else storable(value))
-        for key, values in metadata.items()
-        for value in (values if isinstance(values, list) else [values])
-        if value is not None and value == value  # NaN is not equal to itself, nor to anything a filter could ask for
-    ]
