@@ -97,7 +97,7 @@ def gains(tasks: Mapping[str, Reading]) -> tuple[float, dict[str, Gain]]:
     """What a hybrid score should count, by the even queries of all tasks; and the gain with it, on the odd ones."""
     even = {
         weight: float(
-            np.mean([_ndcg(task, reordered(task.ranks, task.read, weight))[::2].mean() for task in tasks.values()])
+            np.mean([ndcg(task, reordered(task.ranks, task.read, weight))[::2].mean() for task in tasks.values()])
         )
         for weight in WEIGHTS
     }
@@ -106,7 +106,7 @@ def gains(tasks: Mapping[str, Reading]) -> tuple[float, dict[str, Gain]]:
 
 
 def _gain(task: Reading, weight: float) -> Gain:
-    before, after = _ndcg(task, task.ranks), _ndcg(task, reordered(task.ranks, task.read, weight))
+    before, after = ndcg(task, task.ranks), ndcg(task, reordered(task.ranks, task.read, weight))
     spoken = [language(query) for query in task.data.queries]
     return Gain(
         language="zh" if spoken.count("zh") * 2 > len(spoken) else "en",
@@ -115,6 +115,7 @@ def _gain(task: Reading, weight: float) -> Gain:
     )
 
 
-def _ndcg(task: Reading, ranks: Ranks) -> Floats:
+def ndcg(task: Reading, ranks: Ranks) -> Floats:
+    """nDCG@10 of each query of a task, in points."""
     view = RunView(ranks, task.data.query_ids, task.data.document_ids)
     return 100 * evaluate(view, task.data.qrels, [_METRIC])[_METRIC]

@@ -54,7 +54,7 @@ def open_tier(pair: Pair, tier: str) -> Any:
         student[2].load_state_dict(
             {f"linear.{kind}": torch.from_numpy(weights[f"parts.2.linear.{kind}"]) for kind in ("weight", "bias")}
         )
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, RuntimeError, StudentError) as error:
         raise StudentError(
             f"tier {tier!r} of {pair.name} is no student of this package ({error}): start from a `base` instead"
         ) from error
