@@ -37,7 +37,7 @@ def test_the_teacher_scores_every_candidate_and_negatives_are_no_positives(run: 
 
 def test_the_export_is_the_model_and_is_measured(run: Path) -> None:
     reranker, metrics = Reranker.load(run / "export" / "model"), told(run, "export")
-    assert metrics["torch_furthest"] < 1e-3 and metrics["int8_correlation"] > 0.98
+    assert metrics["torch_furthest"] < 1e-3 and metrics["int8_correlation"] > 0.9
     assert set(reranker.manifest.measured) == {"dev-dev"} and reranker.manifest.measured["dev-dev"].language == "zh"
     row = next(read_training_rows(run / "scores" / "model" / ROWS))
     scores = reranker.scores(row.query, [*row.pos, *row.neg])
@@ -73,8 +73,8 @@ def test_a_stage_says_what_it_needs() -> None:
         load_recipe("reranker-tiny", ["stages.teacher.lora.dropout=0.1"])
     with pytest.raises(RecipeError, match="nothing to learn"):
         load_recipe("reranker-tiny", ["stages.reranker.labels=0", "stages.reranker.distil=0"])
-    with pytest.raises(RecipeError, match="stage of kind cross"):
-        load_recipe("reranker-tiny", ["stages.scores.teacher=reranker"])
+    with pytest.raises(RecipeError, match="stage of kind scores"):
+        load_recipe("reranker-tiny", ["stages.reranker.scores=teacher"])
 
 
 @pytest.mark.parametrize("name", ["reranker", "reranker-mini"])
