@@ -316,15 +316,18 @@ class Truth:
     @staticmethod
     def fetch(connection: sqlite3.Connection, rows: Sequence[int]) -> list[StoredPassage]:
         """Whole passages, in the order asked for."""
-        query = """SELECT id, ordinal, text, start, "end", title, metadata, encoder
-                   FROM passages JOIN documents ON number = document WHERE row = ?"""
+        # One statement for all of them, as for vectors.
+        query = """SELECT row, id, ordinal, text, start, "end", title, metadata, encoder
+                   FROM passages JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
+        wanted = [int(row) for row in rows]
+        found = {record[0]: record[1:] for record in connection.execute(query, (json.dumps(wanted),))}
         stored = []
-        for row in rows:
-            if (record := connection.execute(query, (int(row),)).fetchone()) is None:
+        for row in wanted:
+            if row not in found:
                 raise RowGone(_foreign(row))
-            id_, ordinal, text, start, end, title, metadata, encoder = record
+            id_, ordinal, text, start, end, title, metadata, encoder = found[row]
             passage = Passage(id_, ordinal, text, start, end, title)
-            stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
+            stored.append(StoredPassage(row, passage, json.loads(metadata), encoder))
         return stored
 
     # -- writing ------------------------------------------------------------------------------------------------

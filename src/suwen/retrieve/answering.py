@@ -28,7 +28,7 @@ from suwen.retrieve.ranking import (
     search_legs,
     why,
 )
-from suwen.retrieve.relevance import confidences, judge, query_length
+from suwen.retrieve.relevance import judge, query_length
 from suwen.retrieve.results import Facet, Hit, Results
 from suwen.retrieve.wording import Wording
 
@@ -127,10 +127,9 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
         offset, k = 0, max(HITS, asked.offset + asked.k)
     question = both and is_question(text)
     page = cut_page(snapshot, order, offset, k, asked.per_document, fold=asked.fold, question=question)
-    relevant, evidence = judge(read(STEPS[0]), null, length)
     rows = [one.place.row for one in page]
-    sure = dict(zip(rows, confidences(read(STEPS[0]), rows, null, unit), strict=True))
-    return Found(page, sure, relevant, evidence, counted, unit)
+    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows)
+    return Found(page, dict(zip(rows, sure, strict=True)), relevant, evidence, counted, unit)
 
 
 def _page(
