@@ -37,6 +37,10 @@ _LEAST = {"dense": 0.01, "lexical": 0.05, "hybrid": 0.01}
 MIXED = "?"
 
 
+#: What a measure's values are: kept ones of another number, or of none, are made anew.
+_VALUES = 2
+
+
 @dataclass(frozen=True)
 class Null:
     """What off-topic questions find in an index: the median and the deviation of their best values.
@@ -71,7 +75,7 @@ class Null:
 
     def to_json(self) -> str:
         """As the index remembers it."""
-        return json.dumps(asdict(self))
+        return json.dumps({**asdict(self), "values": _VALUES})
 
     @classmethod
     def from_json(cls, text: str) -> Null:
@@ -79,7 +83,7 @@ class Null:
         fields = json.loads(text)
         scale = str(fields.get("scale", MIXED))
         unit = float(fields.get("unit", 1.0))
-        if "hybrid" not in fields:  # by an earlier version, in scores that say nothing here: measured again
+        if fields.get("values") != _VALUES:  # by an earlier version, in scores that say nothing here: measured again
             return cls((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0)
         both = tuple(fields["hybrid"])
         return cls(tuple(fields["dense"]), tuple(fields["lexical"]), both, int(fields["rows"]), scale, unit)
