@@ -34,7 +34,7 @@ from suwen.bench.retrieval_metrics import evaluate
 from suwen.bench.suite_tasks import load_suite
 from suwen.bench.task_data import Ranked
 from suwen.bench.task_loading import load_data
-from suwen.index import lexical_query
+from suwen.index import lexical_terms
 from suwen.index.engine import Ranking
 from suwen.index.lexical import Lexical
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid, reciprocal_rank_fusion
@@ -174,7 +174,7 @@ def vectors_of(name: str, data: Ranked, folder: Path | None, system: PairSystem 
 @contextmanager
 def plain_words() -> Iterator[None]:
     """Every word of a query at its full weight, as in 0.1."""
-    with patch.object(lexical_query, "QUESTION_WEIGHT", 1.0):
+    with patch.object(lexical_terms, "QUESTION_WEIGHT", 1.0):
         yield
 
 

@@ -11,7 +11,9 @@ from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import (
     CONSTANT,
     DEPTH,
+    GROWTH,
     POWER,
+    TYPICAL,
     WEIGHTS,
     fuse_hybrid,
     reciprocal_rank_fusion,
@@ -46,13 +48,13 @@ def fused_by(
 
 
 def test_scores_by_hand() -> None:
-    fused = fused_by({7: 0.9, 3: 0.8, 5: 0.4}, {3: 12.0, 9: 6.0}, 24.0, weight=3.0)
+    fused = fused_by({7: 0.9, 3: 0.8, 5: 0.4}, {3: TYPICAL / 2, 9: TYPICAL / 4}, TYPICAL, weight=3.0)
     assert fused.rows.tolist() == [3, 7, 9, 5]
     half, quarter = 0.5**POWER, 0.25**POWER
     # What a leg did not return counts as its last: of vectors every passage has a place, of words it has none.
     wanted = [0.75 * 0.9, 0.75 * 0.8 + 0.25 * half, 0.75 * 0.4 + 0.25 * quarter, 0.75 * 0.4]
     np.testing.assert_allclose(sorted(fused.scores), sorted(wanted), atol=1e-5)
-    assert fused_by({7: 0.9, 3: 0.8}, {3: 24.0}, 24.0, k=1).rows.tolist() == [3]
+    assert fused_by({7: 0.9, 3: 0.8}, {3: TYPICAL}, TYPICAL, k=1).rows.tolist() == [3]
 
 
 def test_the_best_of_a_bad_lot_counts_little() -> None:
@@ -65,12 +67,17 @@ def test_without_the_most_a_list_is_measured_by_its_best() -> None:
     assert values("lexical", ranking({3: 12.0, 9: 6.0}))[0].tolist() == pytest.approx([1.0, 0.5**POWER], abs=1e-5)
 
 
+def test_a_share_of_a_long_query_is_worth_more_than_of_a_short_one() -> None:
+    short, long = (values("lexical", ranking({3: most / 4})._replace(most=most))[0][0] for most in (50.0, 800.0))
+    assert long / short == pytest.approx(16**GROWTH, abs=1e-3)
+
+
 def test_inner_products_are_counted_in_their_unit() -> None:
     assert values("dense", ranking({3: 12.0, 9: 6.0}), 12.0)[0].tolist() == [1.0, 0.5]
 
 
 def test_a_list_cut_at_its_depth_says_nothing_of_the_rest() -> None:
-    cut = ranking({row: 300.0 - row for row in range(1, DEPTH + 1)})._replace(most=400.0)
+    cut = ranking({row: 150.0 - row / 2 for row in range(1, DEPTH + 1)})._replace(most=TYPICAL)
     assert values("lexical", cut)[1] == pytest.approx(0.25**POWER, abs=1e-5)
     assert values("lexical", ranking({3: 12.0})._replace(most=12.0))[1] == 0.0
 

@@ -1,7 +1,9 @@
-"""``/v1/rerank``: Cohere's and Jina's shape, the pair's cosines."""
+"""``/v1/rerank``: Cohere's and Jina's shape, the pair's cosines or a reranker's scores."""
 
 from __future__ import annotations
 
+import math
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,10 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rerankers_on_the_spot import make_reranker
+from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
+from suwen.encoders.reranker import Gain
 from suwen.retrieve.retriever import Index
 from suwen.service.app import create_app
 from suwen.service.holder import Holder
@@ -133,3 +138,48 @@ def test_the_order_is_by_score_then_by_place(scores: list[float], most: int | No
     found = ordered(scores, most)
     everything = sorted(((index, score) for index, score in enumerate(scores)), key=lambda item: (-item[1], item[0]))
     assert found == everything[:most]
+
+
+@pytest.fixture(scope="module")
+def precise(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A server whose pair has a reranker beside it, under which every character 石 counts."""
+    folder = tmp_path_factory.mktemp("precise")
+    shutil.copytree(pair.path, folder / "pair")
+    lost = {"dev": Gain(language="en", hybrid=2.0, precise=1.0)}
+    make_reranker(folder / "pair" / "reranker", {"石": 1.0}, measured=lost)
+    with Index.create(folder / "notes", pair=folder / "pair") as index:
+        texts = ["布洛芬饭后服用。", "结石石石。", "肾结石要多喝水吗？每天应饮水两升以上。"]
+        index.add([Document(str(number), text) for number, text in enumerate(texts)])
+    settings = ServeSettings(index=folder / "notes", pair=folder / "pair")
+    with TestClient(create_app(Holder(settings))) as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.02)
+        yield client
+
+
+def test_a_reranker_scores_where_there_is_one_and_the_reply_says_so(precise: TestClient, pair: Pair) -> None:
+    reply = rerank(precise, documents=["药", "石石", "石"])
+    assert [line["index"] for line in reply["results"]] == [1, 2, 0] and reply["model"] == "worth"
+    assert reply["meta"]["scored_by"].startswith("cross-encoder: worth")
+    # Beside the document's two stands the one of the query.
+    assert reply["results"][0]["relevance_score"] == pytest.approx(1 / (1 + math.exp(-3)), abs=1e-6)
+    assert reply["usage"]["total_tokens"] > 0
+    asked = {"query": QUERY, "texts": ["药", "石石"]}
+    assert precise.post("/rerank", json=asked).json()[0]["index"] == 1
+    assert (
+        precise.post("/v2/rerank", json={"query": QUERY, "documents": ["药", "石"]}).json()["results"][0]["index"] == 1
+    )
+
+
+def test_a_tier_that_is_named_and_a_language_that_loses_are_scored_by_the_pair(precise: TestClient) -> None:
+    for body in ({"model": "static"}, {"query": "kidney stones"}):
+        assert rerank(precise, **body)["meta"]["scored_by"].startswith("pair: cosine")
+
+
+def test_a_search_has_its_first_hits_read_again(precise: TestClient, client: TestClient) -> None:
+    plain = precise.post("/search", json={"query": QUERY}).json()
+    read = precise.post("/search", json={"query": QUERY, "rerank": True, "explain": True}).json()
+    assert plain["hits"][0]["document_id"] == "2" and read["hits"][0]["document_id"] == "1"
+    assert read["hits"][0]["explanation"]["precise"] == 4.0 and read["timings"]["rerank"] > 0
+    problem = client.post("/search", json={"query": QUERY, "rerank": True})
+    assert (problem.status_code, problem.json()["error"]["code"]) == (422, "no_reranker")

@@ -13,7 +13,7 @@ from suwen.bench.systems import Dense, NotApplicable, Ranker, RankingContext, Se
 from suwen.bench.task_data import Ranked
 from suwen.corpora.files import CorpusError
 from suwen.corpora.question_files import read_questions
-from suwen.encoders.space import sha256_of
+from suwen.encoders.pair_files import sha256_of
 
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 

@@ -20,13 +20,15 @@ from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
 from suwen.encoders.pair_files import sha256_of
 from suwen.index.engine import Ranking
-from suwen.retrieve.fuse import DEPTH, POWER, WEIGHTS, fuse_hybrid
+from suwen.retrieve.fuse import DEPTH, GROWTH, POWER, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, pairs_and_words, words
 
 #: The release that last changed what an analyser makes of a text: stored results stay valid until it changes again.
 _ANALYSED_SINCE = "0.1.0"
 # Lucene's and tantivy's defaults: the index of this package ranks by the same.
 _K1, _B = 1.2, 0.75
+#: The index adds two fields, and its BM25 counts k1 + 1 times as much: the fusion knows heights like those.
+_LIKE_INDEX = 2 * (_K1 + 1)
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _TOKEN = re.compile(rf"([{_CJK}]+)|[^\W{_CJK}]+(?:['’.][^\W{_CJK}]+)*")
 _SUFFIXES = (".trec", ".run", ".txt", ".tsv", ".trec.gz", ".run.gz", ".txt.gz")
@@ -142,7 +144,14 @@ class Hybrid(Ranker):
     def contract(self, setting: Setting, side: Side) -> dict[str, Any]:
         """Both legs' contracts, their weights, and how their scores are put on one scale."""
         legs = [self._dense.contract(setting, side), self._lexical.contract(setting, side)]
-        return {"scores": "absolute", "power": POWER, "depth": DEPTH, "weights": dict(WEIGHTS), "legs": legs}
+        return {
+            "scores": "absolute",
+            "power": POWER,
+            "growth": GROWTH,
+            "depth": DEPTH,
+            "weights": dict(WEIGHTS),
+            "legs": legs,
+        }
 
     def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
@@ -154,7 +163,9 @@ class Hybrid(Ranker):
         fused = []
         for number in range(len(data.queries)):
             each = {name: _ranking(leg, number) for name, leg in legs.items()}
-            each["lexical"] = each["lexical"]._replace(most=self._lexical.most[number])
+            found = each["lexical"]
+            most = _LIKE_INDEX * self._lexical.most[number]
+            each["lexical"] = found._replace(scores=_LIKE_INDEX * found.scores, most=most)
             # Products of vectors that keep their lengths are counted in the query's best; cosines in themselves.
             unit = max(1.0, abs(float(each["dense"].scores[0]))) if len(each["dense"].scores) else 1.0
             fused.append(fuse_hybrid(each, len(data.documents), unit=unit))

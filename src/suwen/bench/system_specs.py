@@ -12,6 +12,7 @@ from suwen.bench.endpoint_system import EndpointSystem
 from suwen.bench.hyde_system import HydeSettings, HydeSystem
 from suwen.bench.question_system import QuestionSystem
 from suwen.bench.ranking_systems import ANALYSERS, BM25, Hybrid, RunFile
+from suwen.bench.reranked import HITS, Reranked
 from suwen.bench.systems import Prompting, System, SystemProblem, is_dense
 
 FORMS = {
@@ -24,9 +25,14 @@ FORMS = {
     "hyde:MODEL[,n=4,weight=2]:SYSTEM": "an encoder whose queries come with documents that a language model writes",
     "questions:FILES:SYSTEM": "an encoder whose documents are found by their questions too: a file or a folder",
     "openai:URL#MODEL": "an embedding endpoint that speaks OpenAI's protocol; the key is OPENAI_API_KEY",
+    "rerank:RERANKER[,hits=20]:SYSTEM": "a system whose first hits a reranker reads again; all of a query's candidates",
     "run:PATH": "a TREC run file, or a folder of them named after the tasks",
 }
-_LABEL = re.compile(r"([\w.\- ]+)=((?:pair|st|bm25|hybrid|hyde|questions|openai|run):.*)", re.DOTALL)
+_LABEL = re.compile(r"([\w.\- ]+)=((?:pair|st|bm25|hybrid|hyde|questions|openai|rerank|run):.*)", re.DOTALL)
+_RERANKED = re.compile(
+    r"(?P<folder>.+?)(?:,hits=(?P<hits>[1-9]\d*))?:(?P<inner>(?:pair|st|bm25|hybrid|hyde|questions|openai|run):.*)",
+    re.DOTALL,
+)
 _PROMPTS = re.compile(r"(.*)\?prompts=(\w+)", re.DOTALL)
 
 
@@ -112,6 +118,16 @@ def _questions(spec: str, rest: str) -> list[System]:
     return [QuestionSystem(spec, Path(path), system) for system in encoders if is_dense(system)]
 
 
+def _rerank(spec: str, rest: str) -> list[System]:
+    matched = _RERANKED.fullmatch(rest)
+    if matched is None:
+        raise SystemProblem(f"{spec!r} is not understood: write rerank:FOLDER:hybrid:pair:PATH, or FOLDER,hits=50:…")
+    return [
+        Reranked(spec, Path(matched["folder"]), inner, int(matched["hits"] or HITS))
+        for inner in _parse(matched["inner"])
+    ]
+
+
 def _openai(spec: str, rest: str) -> list[System]:
     address, prompting = _prompting(rest)
     url, _, model = address.partition("#")
@@ -126,5 +142,6 @@ _KINDS: dict[str, Callable[[str, str], list[System]]] = {
     "hyde": _hyde,
     "questions": _questions,
     "openai": _openai,
+    "rerank": _rerank,
     "run": lambda spec, rest: [RunFile(spec, Path(rest))],
 }

@@ -62,6 +62,12 @@ def search(
     hyde_budget: Annotated[
         int | None, typer.Option("--hyde-budget", min=1, help="Milliseconds it may take; then the query alone.")
     ] = None,
+    precise: Annotated[
+        bool, typer.Option("--precise", help="Have the first 20 hits read again by the reranker in SUWEN_RERANKER.")
+    ] = False,
+    precise_budget: Annotated[
+        int, typer.Option("--precise-budget", min=1, help="Milliseconds that may take; the rest stays as it was.")
+    ] = 400,
     pair: PairFolder = None,
     json: Json = False,
 ) -> None:
@@ -69,37 +75,39 @@ def search(
 
     Example: `suwen search my-index 肾结石怎么判断酸性还是碱性 -k 5 --where department=泌尿外科`
     """
-    from suwen.retrieve.fuse import WEIGHTS
-    from suwen.retrieve.retriever import Index
-
-    asked = {"dense": dense_weight, "lexical": lexical_weight}
-    weights = {**WEIGHTS, **{leg: weight for leg, weight in asked.items() if weight is not None}}
-    beside = _written(query, hyde_n, hyde_budget) if hyde else None
-    with Index.open(index, pair=pair) as opened:
-        results = opened.search(
-            query,
-            k,
-            mode=mode,
-            tier=tier,
-            instruction=instruction,
-            where=where or None,
-            offset=offset,
-            sort=sort,
-            facets=facet or (),
-            per_document=per_document,
-            highlights=True,
-            explain=explain,
-            weights=weights,
-            fold=not every,
-            synonyms=synonyms,
-            beside=beside,
-        )
+    options: dict[str, Any] = {"mode": mode, "tier": tier, "instruction": instruction, "where": where or None}
+    options |= {"offset": offset, "sort": sort, "facets": facet or (), "per_document": per_document}
+    options |= {"explain": explain, "fold": not every, "synonyms": synonyms}
+    options |= {"precise": precise, "budget_ms": precise_budget, "weights": _weights(dense_weight, lexical_weight)}
+    results = _search(index, query, k, pair, options, (hyde_n, hyde_budget) if hyde else None)
     if json:
         print_json(results.as_dict())
     else:
         _show(results, offset)
     if not results.relevant:
         raise typer.Exit(NEGATIVE)
+
+
+def _search(
+    index: Any,
+    query: str,
+    k: int,
+    pair: Path | None,
+    options: dict[str, Any],
+    hyde: tuple[int | None, int | None] | None,
+) -> Results:
+    from suwen.retrieve.retriever import Index
+
+    beside = None if hyde is None else _written(query, *hyde)
+    with Index.open(index, pair=pair) as opened:
+        return opened.search(query, k, highlights=True, beside=beside, **options)
+
+
+def _weights(dense: float | None, lexical: float | None) -> dict[str, float]:
+    from suwen.retrieve.fuse import WEIGHTS
+
+    asked = {"dense": dense, "lexical": lexical}
+    return {**WEIGHTS, **{leg: weight for leg, weight in asked.items() if weight is not None}}
 
 
 def _written(query: str, n: int | None, budget_ms: int | None) -> Rewritten:

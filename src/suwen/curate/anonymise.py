@@ -135,14 +135,8 @@ def anonymise_file(
     counts, rows = Counter(dict.fromkeys(_COUNTED, 0)), list[tuple[str, ...]]()
     whole: deque[dict[str, Any]] = deque()
 
-    def documents() -> Iterator[Document]:
-        for document, record in read_records(source):
-            whole.append(record)
-            others = {name: value for name, value in record.items() if name not in document_fields(record, "")}
-            yield document._replace(metadata=others)
-
     def records() -> Iterator[dict[str, Any]]:
-        for done in anonymise(documents(), asker):
+        for done in anonymise(_documents(source, whole), asker):
             record = whole.popleft()
             if done.problems and not skip_bad:
                 raise CurateError(
@@ -165,6 +159,14 @@ def anonymise_file(
         counts["to_check"] = len(rows)
         _write_sheet(sheet, rows)
     return counts
+
+
+def _documents(source: Path, whole: deque[dict[str, Any]]) -> Iterator[Document]:
+    """The documents of a source, with their other fields; ``whole`` gets each record as it was."""
+    for document, record in read_records(source):
+        whole.append(record)
+        others = {name: value for name, value in record.items() if name not in document_fields(record, "")}
+        yield document._replace(metadata=others)
 
 
 def _counted(done: Anonymised) -> dict[str, int]:

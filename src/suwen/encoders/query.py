@@ -67,7 +67,7 @@ class OnnxEncoder(Encoder):
         self.name, self.dimension = name, dimension
         self._tier = tier
         self._tokens = Tokens(folder / "tokenizer.json", tier.max_length)
-        self._session = _session(folder / next(file for file in tier.files if file.endswith(".onnx")), threads)
+        self._session = open_session(folder / next(file for file in tier.files if file.endswith(".onnx")), threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
         width = self._session.get_outputs()[0].shape[-1]
         if isinstance(width, int) and width != dimension:
@@ -103,7 +103,12 @@ class OnnxEncoder(Encoder):
         return np.asarray(self._session.run(None, {name: feed[name] for name in self._inputs})[0])
 
 
-def _session(file: Path, threads: int | None) -> Any:
+def open_session(file: Path, threads: int | None) -> Any:
+    """An ONNX graph that can be run on the CPU.
+
+    Raises:
+        DamagedPair: The file is none.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1

@@ -7,7 +7,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from suwen.corpora.records import Scalar
+from suwen.corpora.records import Metadata, Scalar
 from suwen.index.filters import (
     AnyOf,
     Either,
@@ -106,3 +106,13 @@ def storable(number: float) -> float:
         return number if isinstance(number, float) or -(2**63) <= number < 2**63 else float(number)
     except OverflowError:
         return math.copysign(math.inf, number)
+
+
+def attribute_rows(number: int | None, metadata: Metadata) -> list[tuple[int | None, str, object]]:
+    """A document's metadata as filters look them up: a row for each value of each field."""
+    return [
+        (number, key, value if isinstance(value, str) else storable(value))
+        for key, values in metadata.items()
+        for value in (values if isinstance(values, list) else [values])
+        if value is not None and value == value  # NaN is not equal to itself, nor to anything a filter could ask for
+    ]

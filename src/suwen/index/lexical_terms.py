@@ -105,6 +105,9 @@ def terms_of(text: str) -> Iterator[Term]:
 def _weighted(text: str, also: Alternatives) -> Iterator[Term]:
     """The terms of a query but those of its mentions: of question phrases, and across their edges, with less weight."""
     rest = subject(text)
+    if not also and rest == fold(text):
+        yield from terms_of(text)
+        return
     for mention in also:
         rest = rest.replace(fold(mention), "\n")
     named = {term[:2] for mention in also for term in terms_of(mention)}

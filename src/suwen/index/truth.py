@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from suwen.corpora.records import Metadata, Passage
+from suwen.corpora.records import Passage
 from suwen.durable import sync
 from suwen.index.engine import (
     DamagedIndex,
@@ -33,7 +33,7 @@ from suwen.index.engine import (
     Similarity,
     StoredPassage,
 )
-from suwen.index.filters_sql import storable, teach
+from suwen.index.filters_sql import attribute_rows, teach
 from suwen.index.stored_vectors import encode_vectors, foreign, put_questions, remove_questions
 
 #: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; 3 those that hold questions;
@@ -277,15 +277,18 @@ class Truth:
     @staticmethod
     def fetch(connection: sqlite3.Connection, rows: Sequence[int]) -> list[StoredPassage]:
         """Whole passages, in the order asked for."""
-        query = """SELECT id, ordinal, text, start, "end", title, metadata, encoder
-                   FROM passages JOIN documents ON number = document WHERE row = ?"""
+        # One statement for all of them, as for vectors.
+        query = """SELECT row, id, ordinal, text, start, "end", title, metadata, encoder
+                   FROM passages JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
+        wanted = [int(row) for row in rows]
+        found = {record[0]: record[1:] for record in connection.execute(query, (json.dumps(wanted),))}
         stored = []
-        for row in rows:
-            if (record := connection.execute(query, (int(row),)).fetchone()) is None:
+        for row in wanted:
+            if row not in found:
                 raise RowGone(foreign(row))
-            id_, ordinal, text, start, end, title, metadata, encoder = record
+            id_, ordinal, text, start, end, title, metadata, encoder = found[row]
             passage = Passage(id_, ordinal, text, start, end, title)
-            stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
+            stored.append(StoredPassage(row, passage, json.loads(metadata), encoder))
         return stored
 
     # -- writing ------------------------------------------------------------------------------------------------
@@ -299,7 +302,7 @@ class Truth:
                 "INSERT INTO documents(id, title, metadata, digest, origin) VALUES(?, ?, ?, ?, ?)",
                 (document.id, document.title, json.dumps(document.metadata, ensure_ascii=False), digest, origin),
             ).lastrowid
-            connection.executemany("INSERT INTO attributes VALUES(?, ?, ?)", _attributes(number, document.metadata))
+            connection.executemany("INSERT INTO attributes VALUES(?, ?, ?)", attribute_rows(number, document.metadata))
             if arrived is not None:
                 connection.execute("INSERT OR REPLACE INTO arrivals VALUES(?, ?)", (number, arrived))
             rows: dict[int, int] = {}
@@ -340,12 +343,3 @@ class Truth:
 def rows_of(cursor: sqlite3.Cursor) -> Rows:
     """The rows that a query selects, as it selects them."""
     return np.fromiter((row for (row,) in cursor), dtype=np.int64)
-
-
-def _attributes(number: int | None, metadata: Metadata) -> list[tuple[int | None, str, object]]:
-    return [
-        (number, key, value if isinstance(value, str) else storable(value))
-        for key, values in metadata.items()
-        for value in (values if isinstance(values, list) else [values])
-        if value is not None and value == value  # NaN is not equal to itself, nor to anything a filter could ask for
-    ]

@@ -63,6 +63,16 @@ class TooManyGone(IngestError):
     """Most of an index is not in the sources any more: nothing was removed. What was read is stored."""
 
 
+def refuse_gone(report: IngestReport, address: object) -> None:
+    """Raise :class:`TooManyGone` where documents were left that a mirror was not allowed to remove."""
+    if report.kept:
+        raise TooManyGone(
+            f"{address}: more than a fifth of it is not in these sources, and was not removed "
+            f"(documents: {report.kept:,}); what was read is stored. To remove it run the same command with "
+            "--prune; to keep these sources apart from it, name another index"
+        )
+
+
 class ReadyVectors(Protocol):
     """Vectors made elsewhere, looked up by passage."""
 

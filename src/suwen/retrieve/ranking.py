@@ -115,7 +115,7 @@ def ranked(
 
 
 #: Rows looked at together for what is the same: a page is cut from such pieces, so that it does not depend on its size.
-_PIECE = 32
+_PIECE = 20
 
 
 class Placed(NamedTuple):
@@ -138,7 +138,8 @@ def cut_page(
 ) -> list[Placed]:
     """The passages from ``offset`` on; with ``per_document``, offsets count documents; with ``fold``, one of each."""
     kept: dict[str, Placed] = {}
-    while len(kept) < offset + k and (part := list(islice(ranked, _PIECE))):
+    piece = _PIECE if fold or question else offset + k
+    while len(kept) < offset + k and (part := list(islice(ranked, piece))):
         for placed in _arranged(_fetched(snapshot, part), fold, question):
             passage = placed.item.passage
             kept.setdefault(passage.document_id if per_document else passage.id, placed)

@@ -37,6 +37,10 @@ _LEAST = {"dense": 0.01, "lexical": 0.05, "hybrid": 0.01}
 MIXED = "?"
 
 
+#: What a measure's values are: kept ones of another number, or of none, are made anew.
+_VALUES = 2
+
+
 @dataclass(frozen=True)
 class Null:
     """What off-topic questions find in an index: the median and the deviation of their best values.
@@ -71,7 +75,7 @@ class Null:
 
     def to_json(self) -> str:
         """As the index remembers it."""
-        return json.dumps(asdict(self))
+        return json.dumps({**asdict(self), "values": _VALUES})
 
     @classmethod
     def from_json(cls, text: str) -> Null:
@@ -79,7 +83,7 @@ class Null:
         fields = json.loads(text)
         scale = str(fields.get("scale", MIXED))
         unit = float(fields.get("unit", 1.0))
-        if "hybrid" not in fields:  # by an earlier version, in scores that say nothing here: measured again
+        if fields.get("values") != _VALUES:  # by an earlier version, in scores that say nothing here: measured again
             return cls((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0)
         both = tuple(fields["hybrid"])
         return cls(tuple(fields["dense"]), tuple(fields["lexical"]), both, int(fields["rows"]), scale, unit)
@@ -111,7 +115,9 @@ def measure_null(
     unit = 1.0 if space.normalise else float(np.median(np.abs(best))) or 1.0
     found = []
     for probe, ranking, length in zip(probes, nearest, lengths, strict=True):
-        found.append(_values({"dense": ranking, "lexical": lexical(probe, DEPTH)}, unit * length))
+        legs = {"dense": ranking, "lexical": lexical(probe, DEPTH)}
+        both = _top(fuse_hybrid(legs, 1, unit=unit * length))
+        found.append({**_values(legs, unit * length), "hybrid": both})
     by_words, by_meaning, by_both = (
         _summary([value[name] for value in found]) for name in ("lexical", "dense", "hybrid")
     )
@@ -123,35 +129,45 @@ def query_length(vector: Vectors | None, space: Space) -> float:
     return 1.0 if space.normalise or vector is None else float(np.linalg.norm(vector)) or 1.0
 
 
-def judge(legs: Mapping[str, Ranking], null: Null, length: float = 1.0) -> tuple[bool, dict[str, float]]:
+def judge(
+    legs: Mapping[str, Ranking], null: Null, length: float = 1.0, rows: Sequence[int] = ()
+) -> tuple[bool, dict[str, float], list[float]]:
     """Decide, and say on what: how far each leg's best hit stands above what off-topic questions find.
 
     Args:
         legs: What was found.
         null: What off-topic questions find.
         length: Of the query's vector, see :func:`query_length`.
+        rows: The hits.
+
+    Returns:
+        Whether anything helps, the heights, and how likely each hit is to; what no leg holds counts as its last.
     """
-    best = _values(legs, length * null.unit)
+    unit = length * null.unit
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
+    best = _values(legs, unit)
+    worth, least = _worth(legs, mode, unit)
+    best["hybrid"] = max(worth.values(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
+    sure = [null.confidence(mode, worth.get(row, least)) for row in rows]
     if not any(len(ranking.rows) for ranking in legs.values()):
-        return False, heights
-    return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights
+        return False, heights, sure
+    return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights, sure
 
 
-def confidences(legs: Mapping[str, Ranking], rows: Sequence[int], null: Null, unit: float) -> list[float]:
-    """How likely each of these rows is to help; what no leg holds counts as its last."""
-    mode = "hybrid" if len(legs) > 1 else next(iter(legs))
-    fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit)
-    worth = dict(zip(fused.rows.tolist(), fused.scores.tolist(), strict=True))
-    least = float(fused.scores[-1]) if len(fused.scores) else 0.0
-    return [null.confidence(mode, worth.get(row, least)) for row in rows]
+def _worth(legs: Mapping[str, Ranking], mode: str, unit: float) -> tuple[dict[int, float], float]:
+    """What each row is worth in the end, and the least of them; a leg alone is not fused."""
+    if mode == "hybrid":
+        fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit)
+        rows, found = fused.rows, fused.scores
+    else:
+        rows, found = legs[mode].rows, values(mode, legs[mode], unit)[0]
+    return dict(zip(rows.tolist(), found.tolist(), strict=True)), float(found[-1]) if len(found) else 0.0
 
 
 def _values(legs: Mapping[str, Ranking], unit: float) -> dict[str, float]:
-    """The best value of each leg and, where there are two, of both fused."""
-    found = {name: float(values(name, leg, unit)[0].max(initial=0.0)) for name, leg in legs.items()}
-    return found if len(legs) == 1 else {**found, "hybrid": _top(fuse_hybrid(legs, 1, unit=unit))}
+    """The best value of each leg."""
+    return {name: float(values(name, leg, unit)[0].max(initial=0.0)) for name, leg in legs.items()}
 
 
 @cache

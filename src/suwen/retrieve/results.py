@@ -51,6 +51,8 @@ class Explanation:
     weights: dict[str, float]
     #: ``scores`` or ``ranks``; None where one leg was searched alone.
     fusion: str | None
+    #: The reranker's score, in precise mode; None where it has not read the passage.
+    precise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Results:
     relevant: bool
     #: What ``relevant`` was decided on.
     evidence: dict[str, float] = field(default_factory=dict)
-    #: Milliseconds: ``encode``, ``search``, ``total``.
+    #: Milliseconds: ``encode``, ``search``, ``total``; in precise mode ``rerank``.
     timings: dict[str, float] = field(default_factory=dict)
     #: Things the caller should know, such as a query that was cut.
     notes: tuple[str, ...] = ()

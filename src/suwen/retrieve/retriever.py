@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from functools import cache, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +17,6 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import SpaceMismatch
 from suwen.encoders.who_encodes import Choice, choose_encoder, tier_at_once
-from suwen.hyde.fusion import fuse
 from suwen.index.address import Address
 from suwen.index.engine import (
     Backlog,
@@ -36,11 +33,10 @@ from suwen.index.engine import (
 )
 from suwen.index.filters import Where
 from suwen.index.opening import create_engine, index_exists, open_engine
-from suwen.retrieve.facets import look_over
-from suwen.retrieve.folding import is_question
+from suwen.retrieve.answering import Asked, answer
+from suwen.retrieve.calibration import Calibration
 from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import WEIGHTS, Fusion
-from suwen.retrieve.highlight import Marker
 from suwen.retrieve.ingest import (
     Duplicates,
     Ingestion,
@@ -48,16 +44,17 @@ from suwen.retrieve.ingest import (
     IngestReport,
     OneStep,
     ReadyVectors,
-    TooManyGone,
     kept_tier,
+    refuse_gone,
 )
 from suwen.retrieve.questions import QuestionFile
-from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
-from suwen.retrieve.relevance import Null, confidences, judge, measure_null, query_length
+from suwen.retrieve.ranking import Mode
+from suwen.retrieve.relevance import query_length
 from suwen.retrieve.results import Results
 from suwen.retrieve.wording import Wording, Wordings
 
 if TYPE_CHECKING:
+    from suwen.encoders.reranker import Reranker
     from suwen.retrieve.rewriting import Rewritten
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
@@ -78,9 +75,9 @@ class Index(AbstractContextManager["Index"]):
         self.engine, self.pair = engine, pair
         self.freshness = Freshness(engine, pair)
         self.wordings = Wordings(engine)
-        self._nulls: dict[str, Null] = {}
-        self._measuring = threading.Lock()
-        self._turn: AbstractContextManager[object] = nullcontext()
+        self.calibration = Calibration(engine, pair, self.freshness)
+        #: Held while the index is read, where searches take turns.
+        self.turn: AbstractContextManager[object] = nullcontext()
 
     @classmethod
     def open(
@@ -176,21 +173,9 @@ class Index(AbstractContextManager["Index"]):
             need(self.engine, "questions")
         if step and encoder is None and ready is None:
             encoder = self.pair.encoder(kept_tier(self.engine, self.pair) or tier_at_once(self.pair))
-        ingestion = Ingestion(
-            self.engine,
-            self.pair,
-            mirror=mirror,
-            prune=prune,
-            encoder=encoder,
-            ready=ready,
-            questions=questions,
-            size=size,
-            overlap=overlap,
-            keep=keep,
-            step=step,
-            progress=progress,
-        )
-        report = ingestion.run(documents, duplicates)
+        options: dict[str, Any] = {"mirror": mirror, "prune": prune, "size": size, "overlap": overlap, "keep": keep}
+        options |= {"encoder": encoder, "ready": ready, "questions": questions, "step": step, "progress": progress}
+        report = Ingestion(self.engine, self.pair, **options).run(documents, duplicates)
         if step is not None:
             return report
         changed = bool(report.added or report.changed or report.reencoded)
@@ -198,12 +183,7 @@ class Index(AbstractContextManager["Index"]):
         # Measuring costs dozens of searches: a document posted to a large index does not wait for them.
         if (changed and mirror) or ((changed or compared) and not self.calibrated()):
             self.calibrate()
-        if report.kept:
-            raise TooManyGone(
-                f"{self.engine.address}: more than a fifth of it is not in these sources, and was not removed "
-                f"(documents: {report.kept:,}); what was read is stored. To remove it run the same command with "
-                "--prune; to keep these sources apart from it, name another index"
-            )
+        refuse_gone(report, self.engine.address)
         return report
 
     def choose_encoder(
@@ -282,6 +262,8 @@ class Index(AbstractContextManager["Index"]):
         synonyms: bool = True,
         fold: bool = True,
         beside: Rewritten | None = None,
+        precise: bool = False,
+        budget_ms: int = 400,
     ) -> Results:
         """Find the passages that answer a query.
 
@@ -304,59 +286,34 @@ class Index(AbstractContextManager["Index"]):
                 :mod:`suwen.retrieve.wording`.
             fold: Show one of several passages that say the same, see :mod:`suwen.retrieve.folding`.
             beside: Hypothetical documents that the query's vector is fused with, see :mod:`suwen.retrieve.rewriting`.
+            precise: Have the first 20 hits read again by a reranker, see :mod:`suwen.retrieve.precise`.
+            budget_ms: The milliseconds that this may take; what was not read by then stays behind what was.
         """
-        started = time.perf_counter()
-        text, notes = check_query(query, k, offset, mode, weights, fusion)
-        encoder = None if mode == "lexical" else self.pair.encoder(tier)
-        asked = self._worded(text) if synonyms else Wording(text, text, {})
-        vector = None if encoder is None else self._query_vector(encoder, asked.meant, instruction, beside)
-        encoded = time.perf_counter()
-        with self._turn, self.engine.snapshot() as snapshot:
-            null = self._null(snapshot, tier or self.pair.default_tier)
-            length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
-            read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
-            order, counted = look_over(snapshot, ranked(read, weights, fusion, unit), k, sort, facets)
-            both = sort is None and mode == "hybrid" and all(weights.get(leg) for leg in WEIGHTS)
-            question = both and is_question(text)
-            page = cut_page(snapshot, order, offset, k, per_document, fold=fold, question=question)
-            searched = time.perf_counter()
-            relevant, evidence = judge(read(STEPS[0]), null, length)
-            sure = confidences(read(STEPS[0]), [one.place.row for one in page], null, unit)
-        reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
-        marker = Marker(text, reader) if highlights else None
-        hits = tuple(
-            as_hit(one.item, one.place.score, likely, marker, one.same) for one, likely in zip(page, sure, strict=True)
+        return answer(
+            self,
+            Asked(
+                *(query, k, mode, tier, instruction, where, offset, sort, facets, per_document, highlights, explain),
+                *(weights, fusion, synonyms, fold, beside, precise, budget_ms),
+            ),
         )
-        if explain:
-            told = partial(why, mode=mode, space=self.pair.space.id, tier=encoder.name if encoder else None)
-            told = partial(told, weights=weights, fusion=fusion, unit=unit)
-            hits = tuple(
-                replace(hit, explanation=told(one.item, one.place.legs)) for hit, one in zip(hits, page, strict=True)
-            )
-        ended = time.perf_counter()
-        spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
-        timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
-        if beside is not None:
-            timings |= {"write": beside.milliseconds, "total": round(timings["total"] + beside.milliseconds, 3)}
-            notes = (*notes, beside.note)
-        used = encoder.name if encoder else None
-        return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted, asked.told)
 
-    def _worded(self, text: str) -> Wording:
+    @cached_property
+    def reranker(self) -> Reranker | None:
+        """Who reads the first hits again in precise mode; None where there is none."""
+        from suwen.encoders.reranker import Reranker
+
+        return Reranker.find(self.pair.path)
+
+    def worded(self, text: str) -> Wording:
+        """A query with its other names and its spelling set right."""
         # Not in the snapshot that is searched: encoding, which comes between, is done side by side.
         with self.engine.snapshot() as snapshot:
             return self.wordings.of(text, snapshot)
 
-    def _query_vector(self, encoder: Encoder, text: str, instruction: str | None, beside: Rewritten | None) -> Any:
-        vector = encoder.encode_queries([text], instruction)[0]
-        if beside is None or not beside.texts:
-            return vector
-        given, owners = encoder.encode_documents(list(beside.texts)), [0] * len(beside.texts)
-        return fuse(vector[None], given, owners, weight=beside.weight, normalise=self.pair.space.normalise)[0]
-
     def unit(self, snapshot: Snapshot, tier: str | None, vector: Any) -> float:
         """What a dense score of one query is worth beside words: see :mod:`suwen.retrieve.fuse`."""
-        return self._null(snapshot, tier or self.pair.default_tier).unit * query_length(vector, self.pair.space)
+        null = self.calibration.null(snapshot, tier or self.pair.default_tier)
+        return null.unit * query_length(vector, self.pair.space)
 
     def take_turns(self) -> None:
         """Let searches of several threads read a small index one after the other; they encode side by side.
@@ -365,50 +322,15 @@ class Index(AbstractContextManager["Index"]):
         two threads at it are slower than one (benchmarks/serve_clients.py). In a large one they compute outside of it.
         """
         with self.engine.snapshot() as snapshot:
-            self._turn = threading.Lock() if snapshot.last_row <= _SMALL else nullcontext()
+            self.turn = threading.Lock() if snapshot.last_row <= _SMALL else nullcontext()
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""
-        with self.engine.snapshot() as snapshot:
-            self._nulls = {tier: self._measured(snapshot, tier) for tier in self.pair.tiers}
-        self.engine.remember(**{f"null:{tier}": null.to_json() for tier, null in self._nulls.items()})
+        self.calibration.measure()
 
     def calibrated(self) -> bool:
         """Whether what :meth:`calibrate` measured still fits the index as it is."""
-        with self.engine.snapshot() as snapshot:
-            known = [self._known_null(tier) for tier in self.pair.tiers]
-            return all(null is not None and null.fits(*self._measure_of(snapshot)) for null in known)
-
-    def _measure_of(self, snapshot: Snapshot) -> tuple[int, str]:
-        """What a measure depends on: how large the index is, and whose scores its dense ones are like."""
-        return snapshot.last_row, self.freshness.scale(snapshot.encoders)
-
-    def _measured(self, snapshot: Snapshot, tier: str) -> Null:
-        dense = partial(self.freshness.dense, snapshot)
-        encoder, of = self.pair.encoder(tier), self._measure_of(snapshot)
-        return measure_null(dense, snapshot.lexical, encoder, *of, self.pair.space)
-
-    def _known_null(self, tier: str) -> Null | None:
-        null = self._nulls.get(tier)
-        if null is None and (kept := self.engine.settings().get(f"null:{tier}")):
-            null = self._nulls[tier] = Null.from_json(str(kept))
-        return null
-
-    def _null(self, snapshot: Snapshot, tier: str) -> Null:
-        null, of = self._known_null(tier), self._measure_of(snapshot)
-        if null is not None and null.fits(*of):
-            return null
-        # One thread measures; the others, where they have an older measure, do not wait for it.
-        if not self._measuring.acquire(blocking=null is None):
-            assert null is not None
-            return null
-        try:
-            null = self._nulls.get(tier)
-            if null is None or not null.fits(*of):
-                null = self._nulls[tier] = self._measured(snapshot, tier)
-            return null
-        finally:
-            self._measuring.release()
+        return self.calibration.fits()
 
 
 def _find_pair(path: str | Path | None, settings: Mapping[str, Any], load: Callable[[str | Path | None], Pair]) -> Pair:

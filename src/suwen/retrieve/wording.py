@@ -163,20 +163,21 @@ def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     for length in reversed(_HAN_LENGTHS):
         for start in range(len(run) - length + 1):
             typed, places = run[start : start + length], range(start, start + length)
-            if taken & set(places) or _known(typed, own):
+            # By far most stretches are near to no name: that is looked up first, as it costs least.
+            names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
+            if not names or taken & set(places) or _known(typed, own):
                 continue
-            if not all(snapshot.vocabulary(bigrams(typed))) and (right := _meant(typed, snapshot)):
+            if not all(snapshot.vocabulary(bigrams(typed))) and (right := _meant(typed, names, snapshot)):
                 found[typed] = right
                 taken.update(places)
     return found
 
 
-def _meant(typed: str, snapshot: Snapshot) -> str | None:
+def _meant(typed: str, names: set[str], snapshot: Snapshot) -> str | None:
     """The one name that differs in one character: one that sounds alike, or else the only one there is.
 
     Two that are as near as each other (普伐他汀, 氟伐他汀) say nothing: a wrong drug is worse than none.
     """
-    names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
     alike = {name for name in names if all(a == b or sound_alike(a, b) for a, b in zip(typed, name, strict=True))}
     likely = alike or names
     only = next(iter(likely)) if len(likely) == 1 else None

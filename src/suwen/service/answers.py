@@ -72,7 +72,9 @@ class SearchAnswer(BaseModel):
     tier: str | None
     relevant: bool = Field(description="False when nothing in the index seems to answer: the hits are the nearest.")
     evidence: dict[str, float]
-    timings: dict[str, float] = Field(description="Milliseconds: `encode`, `search`, `total`; with `hyde`, `write`.")
+    timings: dict[str, float] = Field(
+        description="Milliseconds: `encode`, `search`, `total`; with `hyde`, `write`; with `rerank`, `rerank`."
+    )
     notes: list[str]
     facets: dict[str, Facet] = Field(description="By field asked for, its values among the documents of the best hits.")
     also_searched: list[str] = Field(description="Other names and corrected words that were searched for too.")

@@ -13,6 +13,7 @@ import numpy as np
 from suwen.encoders.pair import Pair
 from suwen.encoders.prompts import Form
 from suwen.encoders.query import Encoder, Vectors
+from suwen.encoders.reranker import Reranker
 from suwen.service.holder import Holder
 from suwen.service.service_metrics import Metrics
 
@@ -61,6 +62,24 @@ class Encoding:
         finally:
             places.give(asker)
 
+    async def read_together(self, reranker: Reranker, query: str, texts: Sequence[str]) -> tuple[list[float], int]:
+        """A reranker's score of each text, and how many tokens were read; in turns, as texts are encoded.
+
+        Raises:
+            Shed: The server has as much work as it takes.
+            Problem: It took longer than a request may.
+        """
+        loop, places = asyncio.get_running_loop(), self._holder.places["encode"]
+        asker, scores = places.take(), list[float]()
+        try:
+            async with self._holder.within_time("send fewer documents at once, or name a tier"):
+                while len(scores) < len(texts):
+                    turn = partial(_read, reranker, query, texts[len(scores) :])
+                    scores += await loop.run_in_executor(self._holder.shared.encoders, turn)
+        finally:
+            places.give(asker)
+        return scores, sum(reranker.tokens(query, text) for text in texts)
+
     async def _in_turns(
         self, pair: Pair, texts: Sequence[str], tier: str, form: Form, instruction: str | None
     ) -> Encoded:
@@ -97,6 +116,10 @@ def _turn(
     if form == "query":
         metrics.encoded(tier, (time.perf_counter() - began) / len(vectors))
     return vectors, tokens
+
+
+def _read(reranker: Reranker, query: str, texts: Sequence[str]) -> list[float]:
+    return reranker.scores(query, texts, until=time.perf_counter() + TURN)
 
 
 def tokens_read(encoder: Encoder, text: str, most: int) -> int:

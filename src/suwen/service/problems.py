@@ -63,6 +63,7 @@ CODES: dict[str, Code] = {
     "bad_search": Code(422, "The search cannot be run as asked."),
     "no_instruction": Code(422, "The pair's query prompt has no place for an instruction."),
     "no_hyde": Code(422, "The server has no model that writes hypothetical documents."),
+    "no_reranker": Code(422, "The server has no reranker."),
     "empty_document": Code(422, "A document has no text."),
     "bad_document": Code(422, "A document cannot be stored as it is."),
     "duplicate_id": Code(422, "An id is twice in one batch; nothing was stored."),

@@ -1,8 +1,13 @@
-"""``/v1/rerank`` in the shape Cohere and Jina share, ``/v2/rerank`` in Cohere's newer one. Scored by the pair alone."""
+"""``/v1/rerank`` in the shape Cohere and Jina share, ``/v2/rerank`` in Cohere's newer one.
+
+Scored by a reranker where there is one, no tier is named and it wins; else by the pair. The reply says by whom.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import uuid
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
@@ -14,7 +19,10 @@ from starlette.responses import Response
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
+from suwen.encoders.reranker import Reranker
 from suwen.encoders.static import unit
+from suwen.errors import SuwenError
+from suwen.retrieve.retriever import Index
 from suwen.service.answers import json_answer
 from suwen.service.direct_route import DirectRoute
 from suwen.service.embeddings_api import Usage
@@ -25,6 +33,7 @@ from suwen.service.request_log import note
 from suwen.service.served_index import served_of
 from suwen.text.clean import clean
 
+log = logging.getLogger("suwen.service")
 #: Digits of a score. Documents are ordered by what is left after rounding: equal texts must keep their order, and a
 #: matrix product may give equal rows scores that differ in the last bit.
 _DIGITS = 6
@@ -57,7 +66,7 @@ class RerankRequest(BaseModel):
         }
     )
 
-    model: str = Field(default=ALIAS, description="A tier; `suwen` or the pair's name for the default one.")
+    model: str = Field(default=ALIAS, description="A tier; `suwen` or the pair's name for the server's best.")
     query: str
     instruction: str | None = Field(
         default=None, description="For the query, where the pair's prompt has a place for one."
@@ -111,7 +120,7 @@ class RerankV2Request(BaseModel):
         }
     )
 
-    model: str = Field(default=ALIAS, description="A tier; `suwen` or the pair's name for the default one.")
+    model: str = Field(default=ALIAS, description="A tier; `suwen` or the pair's name for the server's best.")
     query: str
     documents: Many[str]
     top_n: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The most results; all by default.")
@@ -133,12 +142,13 @@ class RerankV2Reply(BaseModel):
 
 
 class Scored(NamedTuple):
-    """Documents in their order: scores by place, and what it took."""
+    """Documents in their order: scores by place, what it took, and the reranker that made them, if one did."""
 
     scores: list[float]
     tokens: int
     tier: str
     pair: Pair
+    reranker: Reranker | None = None
 
 
 def routes() -> APIRouter:
@@ -158,14 +168,14 @@ def _add_v1(router: APIRouter) -> None:
         responses=documented(*PROBLEMS, "no_instruction"),
     )
     async def rerank(asked: RerankRequest, request: Request) -> Response:
-        """Order documents by how near the pair puts each to the query: the cosine of their vectors."""
+        """Order documents by a query: by a reranker where there is one, else by the cosine of the pair's vectors."""
         texts = [document if isinstance(document, str) else document.text for document in asked.documents]
         scored = await score(request, asked.query, texts, "documents", asked.model, asked.instruction)
         about = {
             "id": str(uuid.uuid4()),
-            "model": scored.tier,
+            "model": scored.reranker.name if scored.reranker else scored.tier,
             "usage": {"prompt_tokens": scored.tokens, "total_tokens": scored.tokens},
-            "meta": meta(scored.pair, scored.tier),
+            "meta": meta(scored),
         }
         # Documents that are given back may hold thousands of values.
         return await asyncio.to_thread(_answer, asked, about, ordered(scored.scores, asked.top_n))
@@ -183,14 +193,16 @@ def _add_v2(router: APIRouter) -> None:
         scored = await score(request, asked.query, asked.documents, "documents", asked.model)
         best = [{"index": index, "relevance_score": value} for index, value in ordered(scored.scores, asked.top_n)]
         about = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
-        told = about | meta(scored.pair, scored.tier)
+        told = about | meta(scored)
         return json_answer({"id": str(uuid.uuid4()), "results": best, "meta": told})
 
 
 async def score(
     request: Request, query: str, texts: Sequence[str], param: str, model: str = ALIAS, instruction: str | None = None
 ) -> Scored:
-    """How near the pair puts each text to a query, whatever shape it was asked in.
+    """How well each text answers a query, whatever shape it was asked in.
+
+    A reranker scores where there is one, unless a tier is named, an instruction is given, or it loses to the pair.
 
     Args:
         request: Whose index names the pair, and which gets a note.
@@ -208,6 +220,11 @@ async def score(
     check_length(query, settings.query_characters, "query")
     check_length(instruction or "", settings.query_characters, "instruction")
     cleaned = await cleaned_aside(texts, param, settings.rerank_documents, settings.text_characters)
+    reranker = None if instruction or model not in (ALIAS, pair.name) else find_reranker(served.holder.index)
+    if reranker is not None and not reranker.loses(query):
+        scores, tokens = await served.encoding.read_together(reranker, clean(query), cleaned)
+        note(request, texts=len(texts), tokens=tokens, tier=reranker.name)
+        return Scored([round(1 / (1 + math.exp(-one)), _DIGITS) for one in scores], tokens, tier, pair, reranker)
     documents, tokens = await served.encoding.encode(cleaned, tier, "document")
     vector, query_tokens = await served.encoding.encode([clean(query)], tier, "query", instruction)
     tokens += query_tokens
@@ -241,13 +258,20 @@ def result(asked: RerankRequest, index: int, score: float) -> dict[str, Any]:
     return line
 
 
-def meta(pair: Pair, tier: str) -> dict[str, str]:
-    """How the scores were made: by two vectors, never by reading both texts together."""
+def meta(scored: Scored) -> dict[str, str]:
+    """How the scores were made: by a reranker that read both texts together, or by two vectors."""
+    pair, tier, reranker = scored.pair, scored.tier, scored.reranker
     similarity = pair.space.similarity
-    return {
-        "scored_by": f"pair: {similarity} between query form and document form of tier {tier}; no cross-encoder",
-        "similarity": similarity,
-        "pair": pair.name,
-        "tier": tier,
-        "space": pair.space.id,
-    }
+    by = f"pair: {similarity} between query form and document form of tier {tier}; no cross-encoder"
+    if reranker is not None:
+        by = f"cross-encoder: {reranker.name}, {reranker.manifest.layers} layers; comparable within one query"
+    return {"scored_by": by, "similarity": similarity, "pair": pair.name, "tier": tier, "space": pair.space.id}
+
+
+def find_reranker(index: Index) -> Reranker | None:
+    """The reranker of a served index; one that cannot be used is told in the log, and is none."""
+    try:
+        return index.reranker
+    except SuwenError as problem:
+        log.warning("the reranker cannot be used: %s", problem)
+        return None

@@ -23,6 +23,7 @@ from suwen.service.keys import needs
 from suwen.service.problems import Problem, documented
 from suwen.service.request_checks import Asked, Many, check_index, check_length, check_tier
 from suwen.service.request_log import note, request_id
+from suwen.service.rerank_api import find_reranker
 from suwen.service.served_index import holder_of
 from suwen.service.shared import Shared
 
@@ -83,6 +84,12 @@ class Search(Asked):
     hyde: Hyde | None = Field(
         default=None, description="Search with hypothetical documents beside the query; off when left out."
     )
+    rerank: bool = Field(
+        default=False, description="Have the first 20 hits read again, query and passage together, by the reranker."
+    )
+    rerank_budget_ms: int = Field(
+        default=400, ge=1, le=60_000, description="Milliseconds it may take; what was not read by then stays behind."
+    )
     index: str | None = Field(default=None, description="The index's name, to be sure it is this one.")
 
 
@@ -97,6 +104,7 @@ def routes() -> APIRouter:
         "bad_search",
         "no_instruction",
         "no_hyde",
+        "no_reranker",
         "text_too_long",
         "too_many",
     )
@@ -149,6 +157,8 @@ def _check(holder: Holder, asked: Search) -> None:
             f"offset and k are {asked.offset + asked.k} together, at most {DEEPEST}: read deeper with POST /cursors",
             param="offset",
         )
+    if asked.rerank and find_reranker(holder.index) is None:
+        raise Problem("no_reranker", "this server has no reranker that can be used: leave rerank out", param="rerank")
     check_length(asked.query, settings.query_characters, "query")
     check_length(asked.instruction or "", settings.query_characters, "instruction")
 
@@ -170,6 +180,8 @@ def _search(index: Index, asked: Search, beside: Rewritten | None) -> dict[str, 
         fold=not asked.all,
         synonyms=asked.synonyms,
         beside=beside,
+        precise=asked.rerank,
+        budget_ms=asked.rerank_budget_ms,
     )
     # vars() and not asdict(): orjson writes what is inside as it is, and copying ten hits costs more than finding them.
     hits = [{**vars(hit), "state": state(index.pair, hit.encoder)} for hit in results.hits]

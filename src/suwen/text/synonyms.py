@@ -79,6 +79,8 @@ class Synonyms:
 
     def mentions(self, text: str) -> list[Mention]:
         """The names in a text, the longest at each place, without what it leaves open which thing is meant."""
+        if not self.groups:
+            return []
         folded, found, place = fold(text), [], 0
         while place < len(folded):
             name = self._at(folded, place)

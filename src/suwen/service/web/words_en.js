@@ -358,6 +358,8 @@ export default {
   "error.index_in_use.text": "Switch its aliases first.",
   "error.fixed_indexes": "This server takes no further indexes",
   "error.fixed_indexes.text": "Ask the administrator to name a folder for them.",
+  "error.no_reranker": "This server has no reranker",
+  "error.no_reranker.text": "Search without precise mode.",
   "error.no_hyde": "This server has no model that writes",
   "error.no_hyde.text": "Search without hypothetical documents.",
   "error.bad_snapshot": "This is not a whole snapshot",

@@ -357,6 +357,8 @@ export default {
   "error.index_in_use.text": "请先切换它的别名。",
   "error.fixed_indexes": "此服务器不接受更多索引",
   "error.fixed_indexes.text": "请管理员设置存放索引的文件夹。",
+  "error.no_reranker": "此服务器没有重排模型",
+  "error.no_reranker.text": "请不用精确模式搜索。",
   "error.no_hyde": "此服务器没有负责书写的模型",
   "error.no_hyde.text": "请不用假想文档搜索。",
   "error.bad_snapshot": "这不是完整的快照",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: What a stage leaves for others: a student; a document encoder, that can be trained on (an adapter), that others learn
 #: from (a teacher), that was a decoder before (decoder), or that is fixed for good (a space); its stored vectors.
 #: And what hypothetical documents are made with: queries of documents, rows with what was written for them, and the
-#: adapter of the language model that writes.
+#: adapter of the language model that writes. And what makes a reranker: a large cross-encoder, rows with its scores.
 Gift = Literal[
     "student",
     "encoder",
@@ -41,6 +41,9 @@ Gift = Literal[
     "rewrites",
     "generator",
     "round",
+    "cross",
+    "scores",
+    "reranker",
 ]
 #: The class of each kind, by the word a recipe uses for it.
 STAGES: dict[str, type[Stage]] = {}

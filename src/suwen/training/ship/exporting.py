@@ -240,7 +240,7 @@ def _write_fp32(folder: Path, side: Side, origin: _Source, measured: Sequence[st
     folder.mkdir()
     expected = _torch_vectors(side, origin, measured, length)
     write_graph(side, folder / "model.onnx", dimension=origin.space.dimension, normalise=origin.space.normalise)
-    _write_tokenizer(folder, side, length)
+    write_tokenizer(folder, side, length)
     tier = _onnx_tier(folder, side, origin, length, "fp32")
     encoder = OnnxEncoder(folder, tier, name=folder.name, dimension=origin.space.dimension)
     parity = _parity("torch", encoder, measured, expected)
@@ -305,7 +305,7 @@ def _write_table(
     int8, scales = quantise_rows(rows)
     for file, array in (("embeddings", int8), ("scales", scales), ("form", form)):
         np.save(folder / f"{file}.npy", array)
-    _write_tokenizer(folder, side, length)
+    write_tokenizer(folder, side, length)
     return Tier(
         kind="static",
         path=f"query/{folder.name}",
@@ -319,7 +319,8 @@ def _write_table(
     )
 
 
-def _write_tokenizer(folder: Path, side: Side, length: int) -> None:
+def write_tokenizer(folder: Path, side: Side, length: int) -> None:
+    """Write a side's tokenizer as a tier has it: cut to a length, without padding."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(side.backend.to_str())

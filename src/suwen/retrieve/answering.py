@@ -1,0 +1,167 @@
+"""One search from beginning to end: what was asked becomes a page of hits. How legs are read is ranking's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from suwen.encoders.query import Encoder
+from suwen.hyde.fusion import fuse
+from suwen.index.engine import Snapshot
+from suwen.index.filters import Where
+from suwen.retrieve.facets import look_over
+from suwen.retrieve.folding import is_question
+from suwen.retrieve.fuse import WEIGHTS, Fusion
+from suwen.retrieve.highlight import Marker
+from suwen.retrieve.ranking import (
+    STEPS,
+    Mode,
+    Placed,
+    SearchError,
+    as_hit,
+    check_query,
+    cut_page,
+    ranked,
+    search_legs,
+    why,
+)
+from suwen.retrieve.relevance import judge, query_length
+from suwen.retrieve.results import Facet, Hit, Results
+from suwen.retrieve.wording import Wording
+
+if TYPE_CHECKING:
+    from suwen.retrieve.retriever import Index
+    from suwen.retrieve.rewriting import Rewritten
+
+
+class Asked(NamedTuple):
+    """What is asked of an index; each field is told by :meth:`suwen.retrieve.retriever.Index.search`."""
+
+    query: str
+    k: int
+    mode: Mode
+    tier: str | None
+    instruction: str | None
+    where: Where | None
+    offset: int
+    sort: str | None
+    facets: Sequence[str]
+    per_document: bool
+    highlights: bool
+    explain: bool
+    weights: Mapping[str, float]
+    fusion: Fusion
+    synonyms: bool
+    fold: bool
+    beside: Rewritten | None
+    precise: bool
+    budget_ms: int
+
+
+class Found(NamedTuple):
+    """What a moment of the index gave: hits with how sure one may be of them, and what else there is to tell."""
+
+    page: list[Placed]
+    sure: dict[int, float]
+    relevant: bool
+    evidence: dict[str, float]
+    counted: dict[str, Facet]
+    unit: float
+
+
+def answer(index: Index, asked: Asked) -> Results:
+    """Search an index."""
+    began = time.perf_counter()
+    text, notes = check_query(asked.query, asked.k, asked.offset, asked.mode, asked.weights, asked.fusion)
+    if asked.precise and asked.sort is not None:
+        raise SearchError("precise mode puts hits in its own order: leave out sort, or precise")
+    encoder = None if asked.mode == "lexical" else index.pair.encoder(asked.tier)
+    worded = index.worded(text) if asked.synonyms else Wording(text, text, {})
+    vector = None if encoder is None else _query_vector(index, encoder, worded.meant, asked)
+    encoded = time.perf_counter()
+    with index.turn, index.engine.snapshot() as snapshot:
+        found = _found(index, snapshot, asked, text, worded, vector)
+    searched = time.perf_counter()
+    page, read, told = _page(index, asked, worded.meant, found.page)
+    reread = time.perf_counter()
+    hits = _hits(index, asked, text, found, page, encoder.name if encoder else None, read)
+    spent = {"encode": encoded - began, "search": searched - encoded, "total": time.perf_counter() - began}
+    if asked.precise:
+        spent["rerank"] = reread - searched
+    timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
+    if asked.beside is not None:
+        written = asked.beside.milliseconds
+        timings |= {"write": written, "total": round(timings["total"] + written, 3)}
+        told = (asked.beside.note, *told)
+    used = encoder.name if encoder else None
+    every = (*notes, *told)
+    return Results(
+        asked.query, hits, asked.mode, used, found.relevant, found.evidence, timings, every, found.counted, worded.told
+    )
+
+
+def _query_vector(index: Index, encoder: Encoder, text: str, asked: Asked) -> Any:
+    vector, beside = encoder.encode_queries([text], asked.instruction)[0], asked.beside
+    if beside is None or not beside.texts:
+        return vector
+    given, owners = encoder.encode_documents(list(beside.texts)), [0] * len(beside.texts)
+    return fuse(vector[None], given, owners, weight=beside.weight, normalise=index.pair.space.normalise)[0]
+
+
+def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wording, vector: Any) -> Found:
+    """The hits of a page; in precise mode from the first one on, and as many as are read again."""
+    null = index.calibration.null(snapshot, asked.tier or index.pair.default_tier)
+    length = query_length(vector, index.pair.space)
+    unit = null.unit * length
+    read = cache(lambda depth: search_legs(snapshot, index.freshness, worded, vector, asked.mode, depth, asked.where))
+    ranking = ranked(read, asked.weights, asked.fusion, unit)
+    order, counted = look_over(snapshot, ranking, asked.k, asked.sort, asked.facets)
+    both = asked.sort is None and asked.mode == "hybrid" and all(asked.weights.get(leg) for leg in WEIGHTS)
+    offset, k = asked.offset, asked.k
+    if asked.precise:
+        from suwen.retrieve.precise import HITS
+
+        offset, k = 0, max(HITS, asked.offset + asked.k)
+    question = both and is_question(text)
+    page = cut_page(snapshot, order, offset, k, asked.per_document, fold=asked.fold, question=question)
+    rows = [one.place.row for one in page]
+    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows)
+    return Found(page, dict(zip(rows, sure, strict=True)), relevant, evidence, counted, unit)
+
+
+def _page(
+    index: Index, asked: Asked, query: str, page: list[Placed]
+) -> tuple[list[Placed], dict[int, float], tuple[str, ...]]:
+    """The page as it is shown; in precise mode the first hits are read again, outside of the index's turn."""
+    if not asked.precise:
+        return page, {}, ()
+    from suwen.retrieve.precise import need, reread
+
+    done = reread(need(index.reranker), query, page, mode=asked.mode, budget_ms=asked.budget_ms)
+    return done.page[asked.offset : asked.offset + asked.k], done.scores, (done.note,)
+
+
+def _hits(
+    index: Index,
+    asked: Asked,
+    text: str,
+    found: Found,
+    page: Sequence[Placed],
+    tier: str | None,
+    read: Mapping[int, float],
+) -> tuple[Hit, ...]:
+    pair = index.pair
+    reader = pair.encoder(pair.fastest) if asked.highlights and pair.tiers else None
+    marker = Marker(text, reader) if asked.highlights else None
+    hits = tuple(as_hit(one.item, one.place.score, found.sure[one.place.row], marker, one.same) for one in page)
+    if not asked.explain:
+        return hits
+    told = partial(why, mode=asked.mode, space=pair.space.id, tier=tier)
+    told = partial(told, weights=asked.weights, fusion=asked.fusion, unit=found.unit)
+    return tuple(
+        replace(hit, explanation=replace(told(one.item, one.place.legs), precise=read.get(one.item.row)))
+        for hit, one in zip(hits, page, strict=True)
+    )

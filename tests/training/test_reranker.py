@@ -1,0 +1,82 @@
+"""A reranker from rows to an int8 graph: the whole way with tiny models, and from what ships."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suwen.corpora.training_rows import read_training_rows
+from suwen.encoders.reranker import Reranker
+from suwen.training.recipe.recipe_errors import RecipeError
+from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe_runner import train
+from suwen.training.run_context import ROWS
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All stages of the tiny recipe."""
+    return train(load_recipe("reranker-tiny"), tmp_path_factory.mktemp("runs"), device="cpu").folder
+
+
+def told(run: Path, stage: str) -> dict[str, float]:
+    said: dict[str, float] = json.loads((run / stage / "metrics.json").read_text(encoding="utf-8"))
+    return said
+
+
+def test_the_teacher_scores_every_candidate_and_negatives_are_no_positives(run: Path) -> None:
+    rows = list(read_training_rows(run / "scores" / "model" / ROWS))
+    assert len(rows) == told(run, "scores")["lists"] > 100
+    assert all(len(row.pos_scores) == 1 and len(row.neg_scores) == len(row.neg) > 0 for row in rows)
+    assert not any(set(row.pos) & set(row.neg) for row in rows)
+    assert len({score for row in rows for score in row.neg_scores}) > 50, "scores tell candidates apart"
+
+
+def test_the_export_is_the_model_and_is_measured(run: Path) -> None:
+    reranker, metrics = Reranker.load(run / "export" / "model"), told(run, "export")
+    assert metrics["torch_furthest"] < 1e-3 and metrics["int8_correlation"] > 0.9
+    assert set(reranker.manifest.measured) == {"dev-dev"} and reranker.manifest.measured["dev-dev"].language == "zh"
+    row = next(read_training_rows(run / "scores" / "model" / ROWS))
+    scores = reranker.scores(row.query, [*row.pos, *row.neg])
+    assert len(scores) == 1 + len(row.neg) and np.std(scores) > 0
+
+
+def test_a_teacher_from_disk_scores_as_the_one_in_memory(run: Path, tmp_path: Path) -> None:
+    """A resumed run has nothing but the folder of the stage before."""
+    import torch
+
+    from suwen.training.cross_encoders import CrossEncoder, candidates, score_all, scoring_tower
+    from suwen.training.recipe.stand_in import with_builtins
+    from suwen.training.run_context import RunContext
+
+    recipe = with_builtins(load_recipe("reranker-tiny"), run.parents[1] / "builtin")
+    context = RunContext(recipe, run, device="cpu")
+    stage, rows = recipe.stage("teacher"), list(read_training_rows(run / "scores" / "model" / ROWS))[:6]
+    teacher = CrossEncoder.load(context, "teacher")
+    teacher.settle()
+    texts = candidates(rows, stage.template, stage.query_characters)
+    with torch.inference_mode():
+        tower = scoring_tower(teacher.model, texts, stage.training, stage.max_length, tmp_path)
+        again = score_all(tower, len(texts), tower.tokens, 512)
+    stored = [score for row in rows for score in (*row.pos_scores, *row.neg_scores)]
+    # The adapter is kept in 16 bits.
+    np.testing.assert_allclose(again, stored, atol=0.02 + 0.02 * np.abs(stored).max())
+
+
+def test_a_stage_says_what_it_needs() -> None:
+    with pytest.raises(RecipeError, match="name one, and say null for the other"):
+        load_recipe("reranker-tiny", ["stages.reranker.tier=l6"])
+    with pytest.raises(RecipeError, match="no place for dropout"):
+        load_recipe("reranker-tiny", ["stages.teacher.lora.dropout=0.1"])
+    with pytest.raises(RecipeError, match="nothing to learn"):
+        load_recipe("reranker-tiny", ["stages.reranker.labels=0", "stages.reranker.distil=0"])
+    with pytest.raises(RecipeError, match="stage of kind scores"):
+        load_recipe("reranker-tiny", ["stages.reranker.scores=teacher"])
+
+
+@pytest.mark.parametrize("name", ["reranker", "reranker-mini"])
+def test_the_larger_recipes_are_whole(name: str) -> None:
+    assert [stage.stage for stage in load_recipe(name).stages][:3] == ["cross", "scores", "reranker"]
