@@ -316,16 +316,16 @@ class Truth:
     @staticmethod
     def fetch(connection: sqlite3.Connection, rows: Sequence[int]) -> list[StoredPassage]:
         """Whole passages, in the order asked for."""
-        query = """SELECT id, ordinal, text, start, "end", title, metadata, encoder
-                   FROM passages JOIN documents ON number = document WHERE row = ?"""
-        stored = []
-        for row in rows:
-            if (record := connection.execute(query, (int(row),)).fetchone()) is None:
-                raise RowGone(_foreign(row))
-            id_, ordinal, text, start, end, title, metadata, encoder = record
-            passage = Passage(id_, ordinal, text, start, end, title)
-            stored.append(StoredPassage(int(row), passage, json.loads(metadata), encoder))
-        return stored
+        query = """SELECT row, id, ordinal, text, start, "end", title, metadata, encoder FROM passages
+                   JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
+        wanted = [int(row) for row in rows]
+        stored = {
+            row: StoredPassage(row, Passage(*passage), json.loads(metadata), encoder)
+            for row, *passage, metadata, encoder in connection.execute(query, (json.dumps(wanted),)).fetchall()
+        }
+        if lost := [row for row in wanted if row not in stored]:
+            raise RowGone(_foreign(lost[0]))
+        return [stored[row] for row in wanted]
 
     # -- writing ------------------------------------------------------------------------------------------------
 

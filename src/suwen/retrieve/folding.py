@@ -22,6 +22,7 @@ ALIKE = 0.85
 _LENGTHS, _SCORES = 0.85, 0.03
 #: A passage up to this many characters and without a stop is a name and no answer: an entry of a code list, a heading.
 _NAME = 24
+_CHINESE = re.compile("[\u4e00-\u9fff]")
 _SENTENCE = re.compile(r"[。！？；，!?;]|[.,](?:\s|$)")
 _NUMBER = re.compile(r"\d+(?:[./:×-]\d+)*\s*(?:%|℃|°c|[a-zμ/]{1,8}|[\u4e00-\u9fff])?")
 _NEGATION = re.compile(
@@ -34,7 +35,18 @@ class Content:
 
     def __init__(self, item: StoredPassage, score: float) -> None:
         self.item, self.score = item, score
-        self.text = fold(item.passage.content)
+        # Folding changes no length.
+        self.length = len(item.passage.content)
+
+    @cached_property
+    def text(self) -> str:
+        """The passage with its title, folded."""
+        return fold(self.item.passage.content)
+
+    @cached_property
+    def characters(self) -> frozenset[str]:
+        """Its Chinese characters."""
+        return frozenset(_CHINESE.findall(self.text))
 
     @cached_property
     def terms(self) -> frozenset[str]:
@@ -50,8 +62,12 @@ class Content:
 
     def same_as(self, other: Content) -> bool:
         """Whether the other says the same in nearly the same words."""
-        short, long = sorted((len(self.text), len(other.text)))
-        if short < _LENGTHS * long or abs(self.score - other.score) > _SCORES:
+        short, long = (self, other) if self.length < other.length else (other, self)
+        if abs(self.score - other.score) > _SCORES or short.length < _LENGTHS * long.length:
+            return False
+        # A character that only one has stands in a pair that only it has, with one other at the most: so many apart,
+        # and the pairs, which take longer to make, are too.
+        if len(self.characters ^ other.characters) > 2 * (1 / ALIKE - 1) * short.length:
             return False
         shared, every = len(self.terms & other.terms), len(self.terms | other.terms)
         return shared >= ALIKE * max(every, 1) and self.facts == other.facts

@@ -123,15 +123,18 @@ def query_length(vector: Vectors | None, space: Space) -> float:
     return 1.0 if space.normalise or vector is None else float(np.linalg.norm(vector)) or 1.0
 
 
-def judge(legs: Mapping[str, Ranking], null: Null, length: float = 1.0) -> tuple[bool, dict[str, float]]:
+def judge(
+    legs: Mapping[str, Ranking], null: Null, length: float = 1.0, fused: Ranking | None = None
+) -> tuple[bool, dict[str, float]]:
     """Decide, and say on what: how far each leg's best hit stands above what off-topic questions find.
 
     Args:
         legs: What was found.
         null: What off-topic questions find.
         length: Of the query's vector, see :func:`query_length`.
+        fused: The legs fused as hybrid search does by itself, where that is known already.
     """
-    best = _values(legs, length * null.unit)
+    best = _values(legs, length * null.unit, fused)
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
     if not any(len(ranking.rows) for ranking in legs.values()):
@@ -139,19 +142,19 @@ def judge(legs: Mapping[str, Ranking], null: Null, length: float = 1.0) -> tuple
     return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights
 
 
-def confidences(legs: Mapping[str, Ranking], rows: Sequence[int], null: Null, unit: float) -> list[float]:
-    """How likely each of these rows is to help; what no leg holds counts as its last."""
-    mode = "hybrid" if len(legs) > 1 else next(iter(legs))
-    fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit)
+def confidences(fused: Ranking, mode: str, rows: Sequence[int], null: Null) -> list[float]:
+    """How likely each of these rows is to help, by what was found; a row that is not among that counts as its last."""
     worth = dict(zip(fused.rows.tolist(), fused.scores.tolist(), strict=True))
     least = float(fused.scores[-1]) if len(fused.scores) else 0.0
     return [null.confidence(mode, worth.get(row, least)) for row in rows]
 
 
-def _values(legs: Mapping[str, Ranking], unit: float) -> dict[str, float]:
+def _values(legs: Mapping[str, Ranking], unit: float, fused: Ranking | None = None) -> dict[str, float]:
     """The best value of each leg and, where there are two, of both fused."""
     found = {name: float(values(name, leg, unit)[0].max(initial=0.0)) for name, leg in legs.items()}
-    return found if len(legs) == 1 else {**found, "hybrid": _top(fuse_hybrid(legs, 1, unit=unit))}
+    if len(legs) == 1:
+        return found
+    return {**found, "hybrid": _top(fuse_hybrid(legs, 1, unit=unit) if fused is None else fused)}
 
 
 @cache

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -38,7 +37,7 @@ from suwen.index.opening import create_engine, index_exists, open_engine
 from suwen.retrieve.facets import look_over
 from suwen.retrieve.folding import is_question
 from suwen.retrieve.freshness import Freshness
-from suwen.retrieve.fuse import WEIGHTS, Fusion
+from suwen.retrieve.fuse import WEIGHTS, Fusion, fuse_hybrid
 from suwen.retrieve.highlight import Marker
 from suwen.retrieve.ingest import (
     Duplicates,
@@ -50,7 +49,7 @@ from suwen.retrieve.ingest import (
     TooManyGone,
     kept_tier,
 )
-from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, cut_page, ranked, search_legs, why
+from suwen.retrieve.ranking import STEPS, Mode, Reasons, as_hit, check_query, cut_page, ranked, search_legs
 from suwen.retrieve.relevance import Null, confidences, judge, measure_null, query_length
 from suwen.retrieve.results import Results
 from suwen.retrieve.wording import Wording, Wordings
@@ -306,31 +305,32 @@ class Index(AbstractContextManager["Index"]):
             null = self._null(snapshot, tier or self.pair.default_tier)
             length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
             read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
-            order, counted = look_over(snapshot, ranked(read, weights, fusion, unit), k, sort, facets)
+            fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, weights, fusion, unit))
+            order, counted = look_over(snapshot, ranked(read, fused), k, sort, facets)
             both = sort is None and mode == "hybrid" and all(weights.get(leg) for leg in WEIGHTS)
             question = both and is_question(text)
             page = cut_page(snapshot, order, offset, k, per_document, fold=fold, question=question)
             searched = time.perf_counter()
-            relevant, evidence = judge(read(STEPS[0]), null, length)
-            sure = confidences(read(STEPS[0]), [one.place.row for one in page], null, unit)
+            legs = read(STEPS[0])
+            # How sure a hit is does not depend on how it was weighted.
+            usual = weights is WEIGHTS and fusion == "scores" and mode == "hybrid"
+            worth = fused(STEPS[0]) if usual else fuse_hybrid(legs, 2 * STEPS[0], unit=unit)
+            relevant, evidence = judge(legs, null, length, worth)
+            sure = confidences(worth, mode, [one.place.row for one in page], null)
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
         marker = Marker(text, reader) if highlights else None
+        used = encoder.name if encoder else None
+        told = Reasons(mode, self.pair.space.id, used, weights, fusion, unit) if explain else None
         hits = tuple(
-            as_hit(one.item, one.place.score, likely, marker, one.same) for one, likely in zip(page, sure, strict=True)
+            as_hit(one.item, one.place.score, likely, marker, one.same, told and told.of(one.item, one.place.legs))
+            for one, likely in zip(page, sure, strict=True)
         )
-        if explain:
-            told = partial(why, mode=mode, space=self.pair.space.id, tier=encoder.name if encoder else None)
-            told = partial(told, weights=weights, fusion=fusion, unit=unit)
-            hits = tuple(
-                replace(hit, explanation=told(one.item, one.place.legs)) for hit, one in zip(hits, page, strict=True)
-            )
         ended = time.perf_counter()
         spent = {"encode": encoded - started, "search": searched - encoded, "total": ended - started}
         timings = {name: round(1000 * seconds, 3) for name, seconds in spent.items()}
         if beside is not None:
             timings |= {"write": beside.milliseconds, "total": round(timings["total"] + beside.milliseconds, 3)}
             notes = (*notes, beside.note)
-        used = encoder.name if encoder else None
         return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted, asked.told)
 
     def _worded(self, text: str) -> Wording:

@@ -158,14 +158,16 @@ def distance(one: str, other: str, most: int) -> int:
 
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
+    there = snapshot.vocabulary(bigrams(run)) if len(run) > 1 else []
     found: dict[str, str] = {}
     taken: set[int] = set()
-    for length in reversed(_HAN_LENGTHS):
+    for length in reversed(_HAN_LENGTHS) if not all(there) else ():
         for start in range(len(run) - length + 1):
             typed, places = run[start : start + length], range(start, start + length)
-            if taken & set(places) or _known(typed, own):
+            # The pairs first: of most stretches some passage has every one, and looking names up takes longer.
+            if all(there[start : start + length - 1]) or taken & set(places) or _known(typed, own):
                 continue
-            if not all(snapshot.vocabulary(bigrams(typed))) and (right := _meant(typed, snapshot)):
+            if right := _meant(typed, snapshot):
                 found[typed] = right
                 taken.update(places)
     return found
