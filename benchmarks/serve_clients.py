@@ -4,7 +4,7 @@ Run: python benchmarks/serve_clients.py [--passages 10000 --rounds 5 --seconds 2
 
 Three servers of the same index, asked in turn within each round, over connections that stay open:
   one     `suwen serve`
-  before  the same with Python's own switch interval of 5 ms, and without turns
+  before  the same with Python's own switch interval of 5 ms, and no thread of their own for short searches
   two     `suwen serve --workers 2`
 CPU time is that of the server's processes, all threads, by psutil; that of the load, which has a process of its own, is
 told apart. The median of the rounds counts. Requests per second mean something only on a machine with no other work.
@@ -127,7 +127,7 @@ def main() -> None:
 
         if options.serve == "before":
             server._SWITCH = 0.005
-            Index.take_turns = lambda _: None  # type: ignore[method-assign]
+            Index.is_short = lambda *_: False  # type: ignore[method-assign]
         workers = "2" if options.serve == "two" else "1"
         sys.argv = [
             "suwen",

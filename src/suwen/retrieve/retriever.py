@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
-#: Passages up to which searches of several threads take turns.
+#: Passages up to which a search computes for less than it calls.
 _SMALL = 100_000
 
 
@@ -76,7 +76,8 @@ class Index(AbstractContextManager["Index"]):
         self.wordings = Wordings(engine)
         self._nulls: dict[str, Null] = {}
         self._measuring = threading.Lock()
-        self._turn: AbstractContextManager[object] = nullcontext()
+        #: Of the moment last searched.
+        self._last_row = 0
 
     @classmethod
     def open(
@@ -301,7 +302,8 @@ class Index(AbstractContextManager["Index"]):
         asked = self._worded(text) if synonyms else Wording(text, text, {})
         vector = None if encoder is None else self._query_vector(encoder, asked.meant, instruction, beside)
         encoded = time.perf_counter()
-        with self._turn, self.engine.snapshot() as snapshot:
+        with self.engine.snapshot() as snapshot:
+            self._last_row = snapshot.last_row
             null = self._null(snapshot, tier or self.pair.default_tier)
             length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
             read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
@@ -334,7 +336,7 @@ class Index(AbstractContextManager["Index"]):
         return Results(query, hits, mode, used, relevant, evidence, timings, notes, counted, asked.told)
 
     def _worded(self, text: str) -> Wording:
-        # Not in the snapshot that is searched: encoding, which comes between, is done side by side.
+        # Not in the snapshot that is searched: encoding, which comes between, may take a while.
         with self.engine.snapshot() as snapshot:
             return self.wordings.of(text, snapshot)
 
@@ -349,14 +351,15 @@ class Index(AbstractContextManager["Index"]):
         """What a dense score of one query is worth beside words: see :mod:`suwen.retrieve.fuse`."""
         return self._null(snapshot, tier or self.pair.default_tier).unit * query_length(vector, self.pair.space)
 
-    def take_turns(self) -> None:
-        """Let searches of several threads read a small index one after the other; they encode side by side.
+    def is_short(self, mode: Mode, tier: str | None) -> bool:
+        """Whether a search is a dozen short calls: of a small index, and with no transformer.
 
-        Reading a small index is a dozen short calls that each give up the interpreter and have to wait for it again:
-        two threads at it are slower than one (benchmarks/serve_clients.py). In a large one they compute outside of it.
+        Each of them gives up the interpreter and has to wait for it again: two threads at such searches spend more than
+        one does (benchmarks/serve_clients.py). In a large index, and in a transformer, they compute outside of it.
         """
-        with self.engine.snapshot() as snapshot:
-            self._turn = threading.Lock() if snapshot.last_row <= _SMALL else nullcontext()
+        if mode != "lexical" and self.pair.manifest.tiers[tier or self.pair.default_tier].kind != "static":
+            return False
+        return 0 < self._last_row <= _SMALL
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""

@@ -93,7 +93,6 @@ class Holder:
             try:
                 # The first search reads the vectors and the encoder, which may take seconds: no caller should wait.
                 index.search("健康 health", k=1)
-                index.take_turns()
                 for begin in self.on_open:
                     begin(index)
             except BaseException:
@@ -176,7 +175,13 @@ class Holder:
     # -- working ------------------------------------------------------------------------------------------------
 
     async def read(
-        self, work: Callable[[Index], T], kind: str = "read", place: Kind = "read", *, taken: bool = False
+        self,
+        work: Callable[[Index], T],
+        kind: str = "read",
+        place: Kind = "read",
+        *,
+        taken: bool = False,
+        short: bool = False,
     ) -> T:
         """Do something that changes nothing, in one of the reader threads.
 
@@ -185,6 +190,7 @@ class Holder:
             kind: What it is, for the metrics.
             place: Whose places it takes one of.
             taken: Whether the caller has that place already, and may take as long as it needs.
+            short: Whether it takes a few milliseconds, most of them in the interpreter: see :class:`Shared`.
 
         Raises:
             Shed: The server has as much work as it takes.
@@ -196,7 +202,8 @@ class Holder:
             self._under_way.add(future)
             future.add_done_callback(self._under_way.discard)
             return await asyncio.wrap_future(future)
-        future = self._submit(self.shared.readers.submit, work, kind, place)
+        threads = self.shared.short if short else self.shared.readers
+        future = self._submit(threads.submit, work, kind, place)
         # Work that has not begun when the time is up never begins.
         async with self.within_time("ask for less, or try again later"):
             return await asyncio.wrap_future(future)

@@ -27,6 +27,8 @@ from suwen.service.served_index import holder_of
 from suwen.service.shared import Shared
 
 log = logging.getLogger("suwen.service")
+#: A page down to here is short work; a longer one may keep others waiting.
+_SHORT = 100
 _EXAMPLES: list[Any] = [
     {"query": "肾结石怎么判断酸性还是碱性", "k": 5},
     {
@@ -105,7 +107,7 @@ def routes() -> APIRouter:
     def rewriter(shared: Shared) -> Rewriter:
         """Who writes hypothetical documents, from the first request that wants some."""
         try:
-            found = Rewriter.load()
+            found = Rewriter.load(shared.settings.config)
         except SuwenError as problem:
             log.warning("hyde was asked for: %s", problem)
             raise Problem(
@@ -124,7 +126,8 @@ def routes() -> APIRouter:
         if asked.hyde is not None and asked.mode != "lexical":
             # Here and not with the readers: a search that waits for a model keeps none of them from others.
             beside = await rewriter(holder.shared).write(asked.query, asked.hyde.n, asked.hyde.budget_ms)
-        answer = await holder.read(lambda index: _search(index, asked, beside), "search")
+        short = asked.offset + asked.k <= _SHORT and holder.index.is_short(asked.mode, asked.tier)
+        answer = await holder.read(lambda index: _search(index, asked, beside), "search", short=short)
         holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
         note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
         if holder.settings.log_queries:

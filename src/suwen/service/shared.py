@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from suwen.encoders.pair import Pair
@@ -34,6 +35,8 @@ class Shared:
         self.metrics = Metrics()
         self.places = self._make_places()
         self.readers = ThreadPoolExecutor(settings.threads, "suwen-read")
+        # One for searches that are over in a few milliseconds of the interpreter, of which only one thread runs anyway.
+        self.short = ThreadPoolExecutor(1, "suwen-short")
         # Half of what searches: encoding is pure CPU, and a search must find a core that is not busy with it.
         self.encoders = ThreadPoolExecutor(max(1, settings.threads // 2), "suwen-encode")
         #: Held for each step in which documents are encoded: one at a time in all.
@@ -56,8 +59,12 @@ class Shared:
             "copy": 1,
             "numbers": 1,
         }
+
+        def share(size: int) -> int:
+            return settings.share(size, alone=self.keys.single)
+
         gauge = self.metrics.queue
-        return {kind: Places(size, settings.share(size), gauge.labels(kind)) for kind, size in sizes.items()}
+        return {kind: Places(size, partial(share, size), gauge.labels(kind)) for kind, size in sizes.items()}
 
     def load_pair(self, path: str | Path | None) -> Pair:
         """A pair, loaded once for all indexes of its space that name the same folder."""
@@ -95,6 +102,7 @@ class Shared:
             close()
         self.encoders.shutdown(wait=True, cancel_futures=True)
         self.readers.shutdown(wait=True, cancel_futures=True)
+        self.short.shutdown(wait=True, cancel_futures=True)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
