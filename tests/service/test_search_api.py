@@ -216,5 +216,5 @@ def test_hyde_searches_with_what_the_named_model_writes_and_is_refused_where_non
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    assert code_of(served()[0], **asked) == (422, "no_hyde", "hyde")
-    assert ask(served(config=tmp_path / "suwen.toml")[0], **asked)["hits"] == found["hits"]
+    assert code_of(served(read_only=True)[0], **asked) == (422, "no_hyde", "hyde")
+    assert ask(served(read_only=True, config=tmp_path / "suwen.toml")[0], **asked)["hits"] == found["hits"]
