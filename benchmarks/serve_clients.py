@@ -4,7 +4,7 @@ Run: python benchmarks/serve_clients.py [--passages 10000 --rounds 5 --seconds 2
 
 Three servers of the same index, asked in turn within each round, over connections that stay open:
   one     `suwen serve`
-  before  the same with Python's own switch interval of 5 ms, and no thread of their own for short searches
+  before  the same with Python's own switch interval of 5 ms, and short searches side by side
   two     `suwen serve --workers 2`
 CPU time is that of the server's processes, all threads, by their clocks; that of the load, which has a process of its
 own, is told apart. The median of the rounds counts. Requests per second mean something only on a machine with no other

@@ -10,7 +10,7 @@ Four ways to ask the same queries, taken in turn within each round on the same c
             scales, in fp32), exact search over vectors of the same passages, the same texts in the answer
 
 CPU time is that of the server's process, all threads, user and system, by its clock. The load comes from a process of
-its own, over connections that stay open, each sending its next request when the last is answered; its CPU time is printed
+its own, over connections that stay open, each sending its next request when the last is answered; its CPU time is told
 apart. Passages are sentences of the bundled sample, shuffled: their meaning does not matter here, their length does.
 """
 

@@ -190,7 +190,7 @@ class Holder:
             kind: What it is, for the metrics.
             place: Whose places it takes one of.
             taken: Whether the caller has that place already, and may take as long as it needs.
-            short: Whether it takes a few milliseconds, most of them in the interpreter: see :class:`Shared`.
+            short: Whether it takes a few milliseconds, most of them in the interpreter: see :meth:`Shared.in_turn`.
 
         Raises:
             Shed: The server has as much work as it takes.
@@ -202,11 +202,17 @@ class Holder:
             self._under_way.add(future)
             future.add_done_callback(self._under_way.discard)
             return await asyncio.wrap_future(future)
-        threads = self.shared.short if short else self.shared.readers
-        future = self._submit(threads.submit, work, kind, place)
+        future = self._submit(self.shared.readers.submit, self._in_turn(work) if short else work, kind, place)
         # Work that has not begun when the time is up never begins.
         async with self.within_time("ask for less, or try again later"):
             return await asyncio.wrap_future(future)
+
+    def _in_turn(self, work: Callable[[Index], T]) -> Callable[[Index], T]:
+        def in_turn(index: Index) -> T:
+            with self.shared.in_turn():
+                return work(index)
+
+        return in_turn
 
     async def write(self, work: Callable[[Index], T]) -> T:
         """Change the index, one at a time in the writer's thread; what was accepted is done, whoever has left.
