@@ -122,13 +122,12 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     if options.serve:
-        import suwen.service.server as server
         from suwen.cli.main import run
-        from suwen.retrieve.retriever import Index
+        from suwen.service import search_api, server
 
         if options.serve == "before":
             server._SWITCH = 0.005
-            Index.is_short = lambda *_: False  # type: ignore[method-assign]
+            search_api._is_short = lambda *_: False
         workers = "2" if options.serve == "two" else "1"
         sys.argv = [
             "suwen",

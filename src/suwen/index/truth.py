@@ -319,10 +319,8 @@ class Truth:
         query = """SELECT row, id, ordinal, text, start, "end", title, metadata, encoder FROM passages
                    JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
         wanted = [int(row) for row in rows]
-        stored = {
-            row: StoredPassage(row, Passage(*passage), json.loads(metadata), encoder)
-            for row, *passage, metadata, encoder in connection.execute(query, (json.dumps(wanted),)).fetchall()
-        }
+        found = connection.execute(query, (json.dumps(wanted),)).fetchall()
+        stored = {row: StoredPassage(row, Passage(*of), json.loads(about), who) for row, *of, about, who in found}
         if lost := [row for row in wanted if row not in stored]:
             raise RowGone(_foreign(lost[0]))
         return [stored[row] for row in wanted]

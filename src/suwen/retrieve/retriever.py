@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
-#: Passages up to which a search computes for less than it calls.
-_SMALL = 100_000
 
 
 class Index(AbstractContextManager["Index"]):
@@ -76,8 +74,6 @@ class Index(AbstractContextManager["Index"]):
         self.wordings = Wordings(engine)
         self._nulls: dict[str, Null] = {}
         self._measuring = threading.Lock()
-        #: Of the moment last searched.
-        self._last_row = 0
 
     @classmethod
     def open(
@@ -303,7 +299,6 @@ class Index(AbstractContextManager["Index"]):
         vector = None if encoder is None else self._query_vector(encoder, asked.meant, instruction, beside)
         encoded = time.perf_counter()
         with self.engine.snapshot() as snapshot:
-            self._last_row = snapshot.last_row
             null = self._null(snapshot, tier or self.pair.default_tier)
             length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
             read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
@@ -350,16 +345,6 @@ class Index(AbstractContextManager["Index"]):
     def unit(self, snapshot: Snapshot, tier: str | None, vector: Any) -> float:
         """What a dense score of one query is worth beside words: see :mod:`suwen.retrieve.fuse`."""
         return self._null(snapshot, tier or self.pair.default_tier).unit * query_length(vector, self.pair.space)
-
-    def is_short(self, mode: Mode, tier: str | None) -> bool:
-        """Whether a search is a dozen short calls: of a small index, and with no transformer.
-
-        Each of them gives up the interpreter and has to wait for it again: two threads at such searches spend more than
-        one does (benchmarks/serve_clients.py). In a large index, and in a transformer, they compute outside of it.
-        """
-        if mode != "lexical" and self.pair.manifest.tiers[tier or self.pair.default_tier].kind != "static":
-            return False
-        return 0 < self._last_row <= _SMALL
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""

@@ -25,6 +25,8 @@ from suwen.service.writer import InSteps, Writer, stopping
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")
+#: Passages up to which a search computes for less than it calls.
+_SMALL = 100_000
 
 
 class Holder:
@@ -47,6 +49,8 @@ class Holder:
         self.failure: SuwenError | None = None
         self.damage: SuwenError | None = None
         self.stopping, self.closed = False, False
+        #: Whether the index was small when it was opened.
+        self.small = False
         #: Called once the index is open, and before it is closed; in no particular thread.
         self.on_open: list[Callable[[Index], None]] = []
         self.on_failure: list[Callable[[], None]] = []
@@ -93,6 +97,8 @@ class Holder:
             try:
                 # The first search reads the vectors and the encoder, which may take seconds: no caller should wait.
                 index.search("健康 health", k=1)
+                with index.engine.snapshot() as snapshot:
+                    self.small = snapshot.last_row <= _SMALL
                 for begin in self.on_open:
                     begin(index)
             except BaseException:

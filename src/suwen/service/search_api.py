@@ -126,8 +126,9 @@ def routes() -> APIRouter:
         if asked.hyde is not None and asked.mode != "lexical":
             # Here and not with the readers: a search that waits for a model keeps none of them from others.
             beside = await rewriter(holder.shared).write(asked.query, asked.hyde.n, asked.hyde.budget_ms)
-        short = asked.offset + asked.k <= _SHORT and holder.index.is_short(asked.mode, asked.tier)
-        answer = await holder.read(lambda index: _search(index, asked, beside), "search", short=short)
+        answer = await holder.read(
+            lambda index: _search(index, asked, beside), "search", short=_is_short(holder, asked)
+        )
         holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
         note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
         if holder.settings.log_queries:
@@ -154,6 +155,17 @@ def _check(holder: Holder, asked: Search) -> None:
         )
     check_length(asked.query, settings.query_characters, "query")
     check_length(asked.instruction or "", settings.query_characters, "instruction")
+
+
+def _is_short(holder: Holder, asked: Search) -> bool:
+    """Whether a search is a dozen short calls: of a small index, for a short page, and with no transformer.
+
+    Each of them gives up the interpreter and has to wait for it again: two threads at such searches spend more than one
+    does (benchmarks/serve_clients.py). In a large index, and in a transformer, they compute outside of it.
+    """
+    pair = holder.index.pair
+    by_table = asked.mode == "lexical" or pair.manifest.tiers[asked.tier or pair.default_tier].kind == "static"
+    return by_table and holder.small and asked.offset + asked.k <= _SHORT
 
 
 def _search(index: Index, asked: Search, beside: Rewritten | None) -> dict[str, Any]:
