@@ -4,10 +4,11 @@ Run: python benchmarks/serve_clients.py [--passages 10000 --rounds 5 --seconds 2
 
 Three servers of the same index, asked in turn within each round, over connections that stay open:
   one     `suwen serve`
-  before  the same with Python's own switch interval of 5 ms, and without turns
+  before  the same with Python's own switch interval of 5 ms, and short searches side by side
   two     `suwen serve --workers 2`
-CPU time is that of the server's processes, all threads, by psutil; that of the load, which has a process of its own, is
-told apart. The median of the rounds counts. Requests per second mean something only on a machine with no other work.
+CPU time is that of the server's processes, all threads, by their clocks; that of the load, which has a process of its
+own, is told apart. The median of the rounds counts. Requests per second mean something only on a machine with no other
+work.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
-from serve_throughput import free_port, make_index, wait
+from serve_throughput import cpu_seconds, free_port, make_index, wait
 
 SERVERS = ("one", "before", "two")
 KINDS = ("lexical", "hybrid")
@@ -57,7 +58,7 @@ def _listening(server: psutil.Process, port: int) -> bool:
 
 def spent(server: psutil.Process) -> float:
     """CPU seconds of a server and its processes so far."""
-    return sum(sum(one.cpu_times()[:2]) for one in (server, *server.children()))
+    return sum(cpu_seconds(one.pid) for one in (server, *server.children()))
 
 
 def measure(server: psutil.Process, port: int, kind: str, seconds: float, clients: int) -> dict[str, float]:
@@ -121,13 +122,12 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     if options.serve:
-        import suwen.service.server as server
         from suwen.cli.main import run
-        from suwen.retrieve.retriever import Index
+        from suwen.service import search_api, server
 
         if options.serve == "before":
             server._SWITCH = 0.005
-            Index.take_turns = lambda _: None  # type: ignore[method-assign]
+            search_api._is_short = lambda *_: False
         workers = "2" if options.serve == "two" else "1"
         sys.argv = [
             "suwen",

@@ -13,7 +13,12 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from live_server import LiveServer, live_server, mark
+from live_server import LiveServer, live_server, make_index, mark, running
+
+from in_memory import folder_in_memory
+from suwen.corpora.records import Document
+from suwen.retrieve.retriever import Index
+from suwen.service.keys import new_key
 
 _PATIENCE = 120.0
 
@@ -34,14 +39,14 @@ def readers(server: LiveServer) -> list[psutil.Process]:
     ]
 
 
-def answers_alone(server: LiveServer) -> bool:
+def answers_alone(server: LiveServer, path: str = "/search", query: str = mark(3), first: str = "note-3") -> bool:
     """Whether searches are answered while the writer stands still: only a reading process can have."""
     server.process.send_signal(signal.SIGSTOP)
     try:
         for _ in range(30):
             with suppress(httpx.TimeoutException):
-                found = server.ask("POST", "/search", json={"query": mark(3), "mode": "lexical"}, timeout=2)
-                return found.json()["hits"][0]["document_id"] == "note-3"
+                found = server.ask("POST", path, json={"query": query, "mode": "lexical"}, timeout=2)
+                return found.json()["hits"][0]["document_id"] == first
         return False
     finally:
         server.process.send_signal(signal.SIGCONT)
@@ -98,3 +103,70 @@ def test_a_stop_ends_all_of_them():
         until(lambda: len(readers(server)) == 2, "the reading processes do not begin to listen")
         pids = [one.pid for one in readers(server)]
     assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+
+
+def made(place: Path, name: str, text: str) -> None:
+    """Another index in the server's folder, of one document."""
+    with Index.create(place / "more" / name, pair=place / "pair") as index:
+        index.add([Document(f"{name}-1", text, "药")])
+
+
+def first_hit(server: LiveServer, path: str, **options: object) -> tuple[int, object]:
+    answer = server.ask("POST", path, json={"query": "布洛芬", "k": 1}, **options)
+    return answer.status_code, [hit["document_id"] for hit in answer.json().get("hits", [])]
+
+
+def test_every_process_answers_for_every_index_and_follows_a_switch_at_once():
+    with folder_in_memory() as place:
+        make_index(place)
+        for version in (1, 2):
+            made(place, f"drugs-{version}", f"布洛芬说明书第{version}版。")
+        with running(place / "notes", folder=place / "more", workers=2) as server:
+            until(lambda: len(readers(server)) == 1, "the reading process does not begin to listen")
+            assert server.ask("PUT", "/aliases/drugs", json={"index": "drugs-1"}).status_code == 200
+            until(
+                lambda: answers_alone(server, "/indexes/drugs/search", "布洛芬", "drugs-1-1"),
+                "the reading process does not open the folder's indexes",
+            )
+            for number in range(21):
+                wanted = f"drugs-{2 - number % 2}"
+                assert server.ask("PUT", "/aliases/drugs", json={"index": wanted}).status_code == 200
+                # Each a connection of its own, to any of the processes.
+                for _ in range(4):
+                    assert first_hit(server, "/indexes/drugs/search") == (200, [f"{wanted}-1"])
+            assert server.ask("PUT", "/aliases/default", json={"index": "drugs-1"}).status_code == 200
+            assert [first_hit(server, "/search") for _ in range(6)] == 6 * [(200, ["drugs-1-1"])]
+            assert server.ask("DELETE", "/indexes/drugs-2").status_code == 409
+            assert server.ask("PUT", "/aliases/drugs", json={"index": "notes"}).status_code == 200
+            assert server.ask("DELETE", "/indexes/drugs-2").json() == {"deleted": "drugs-2"}
+            assert [first_hit(server, "/indexes/drugs-2/search") for _ in range(6)] == 6 * [(404, [])]
+            assert not (place / "more" / "drugs-2").exists()
+            # One that comes back under the same name is another one.
+            made(place, "drugs-2", "布洛芬重印本。")
+            assert server.ask("PUT", "/indexes/drugs-2").status_code == 200
+            until(lambda: server.ask("GET", "/indexes/drugs-2").json()["state"] == "ready", "it does not open")
+            assert [first_hit(server, "/indexes/drugs-2/search") for _ in range(6)] == 6 * [(200, ["drugs-2-1"])]
+            until(
+                lambda: answers_alone(server, "/indexes/drugs-2/search", "重印本", "drugs-2-1"),
+                "the reading process does not open the new index",
+            )
+            assert server.failures == []
+
+
+def test_a_key_of_one_index_and_a_cursor_are_good_with_every_process():
+    with folder_in_memory() as place:
+        make_index(place)
+        made(place, "drugs", "布洛芬每日不超过四次。")
+        keys = place / "keys.toml"
+        everywhere = {"Authorization": f"Bearer {new_key(keys, 'all', 'write')}"}
+        drugs = {"Authorization": f"Bearer {new_key(keys, 'ward', 'read', None, ['drugs'])}"}
+        with running(place / "notes", folder=place / "more", workers=2, keys=keys) as server:
+            until(lambda: len(readers(server)) == 1, "the reading process does not begin to listen")
+            for _ in range(6):
+                assert first_hit(server, "/indexes/drugs/search", headers=drugs) == (200, ["drugs-1"])
+                assert first_hit(server, "/search", headers=drugs)[0] == 403
+                assert first_hit(server, "/indexes/drugs/search")[0] == 401
+            begun = server.ask("POST", "/cursors", json={"query": "布洛芬", "k": 2}, headers=everywhere).json()
+            pages = [server.ask("GET", f"/cursors/{begun['cursor']}?k=2", headers=everywhere) for _ in range(8)]
+            assert [page.json()["hits"] for page in pages] == 8 * [begun["hits"]]
+            assert server.failures == []

@@ -18,7 +18,7 @@ from suwen.service.places import ASKER, Places, Shed
 
 @pytest.fixture
 def places() -> Places:
-    return Places(4, 3, Gauge("taken", "", registry=None))
+    return Places(4, lambda: 3, Gauge("taken", "", registry=None))
 
 
 def test_places_are_taken_and_given_back(places: Places) -> None:
@@ -45,6 +45,17 @@ def test_one_key_leaves_some_to_the_others(places: Places) -> None:
         places.take()
     finally:
         ASKER.reset(before)
+
+
+def test_the_only_key_has_every_place(served, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    new_key(keys, "alone", "read")
+    _, holder = served(keys=keys, concurrency=8)
+    assert holder.places["read"].share() == 8
+    new_key(keys, "second", "read")
+    holder.keys._read_again(keys)
+    assert holder.places["read"].share() == 6
+    assert served(read_only=True, keys=keys, concurrency=8, key_concurrency=2)[1].places["read"].share() == 2
 
 
 class Held:

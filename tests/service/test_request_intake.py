@@ -59,7 +59,10 @@ def make_intake(seen: list[bytes], **settings: Any) -> Intake:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    return Intake(app, Indexes(Holder(ServeSettings(index=Path("none"), **settings))))
+    async def tell(request: Any, error: Exception) -> Any:
+        raise error
+
+    return Intake(app, Indexes(Holder(ServeSettings(index=Path("none"), **settings))), {}, tell)
 
 
 async def asked(intake: Intake, client: Client) -> Client:

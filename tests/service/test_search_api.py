@@ -212,3 +212,9 @@ def test_hyde_searches_with_what_the_named_model_writes_and_is_refused_where_non
     # The server is gone; what it wrote is kept, and what it did not write is not waited for.
     assert ask(client, **asked)["hits"] == found["hits"]
     assert "plain query" in ask(client, query="孩子咳嗽", hyde={"n": 2, "budget_ms": 100})["notes"][-1]
+    # A file that the command line named counts, wherever the server was started.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert code_of(served(read_only=True)[0], **asked) == (422, "no_hyde", "hyde")
+    assert ask(served(read_only=True, config=tmp_path / "suwen.toml")[0], **asked)["hits"] == found["hits"]

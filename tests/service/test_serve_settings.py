@@ -66,6 +66,15 @@ def test_what_is_wrong_with_a_file_is_said(text: str, complaint: str, tmp_path: 
         load_settings(Path("notes"), file, None, {})
 
 
+def test_the_file_that_was_named_is_remembered_for_its_other_sections(tmp_path: Path, monkeypatch) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[serve]\nport = 1234\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(Path("notes"), Path("mine.toml"), None, {}).config == file
+    assert load_settings(Path("notes"), None, None, {"SUWEN_CONFIG": str(file)}).config == file
+    assert load_settings(Path("notes"), None, None, {}).config is None
+
+
 @pytest.mark.parametrize(
     ("host", "public"),
     [("127.0.0.1", False), ("127.3.2.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True), ("::", True)],

@@ -277,19 +277,14 @@ class Truth:
     @staticmethod
     def fetch(connection: sqlite3.Connection, rows: Sequence[int]) -> list[StoredPassage]:
         """Whole passages, in the order asked for."""
-        # One statement for all of them, as for vectors.
-        query = """SELECT row, id, ordinal, text, start, "end", title, metadata, encoder
-                   FROM passages JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
+        query = """SELECT row, id, ordinal, text, start, "end", title, metadata, encoder FROM passages
+                   JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
         wanted = [int(row) for row in rows]
-        found = {record[0]: record[1:] for record in connection.execute(query, (json.dumps(wanted),))}
-        stored = []
-        for row in wanted:
-            if row not in found:
-                raise RowGone(foreign(row))
-            id_, ordinal, text, start, end, title, metadata, encoder = found[row]
-            passage = Passage(id_, ordinal, text, start, end, title)
-            stored.append(StoredPassage(row, passage, json.loads(metadata), encoder))
-        return stored
+        found = connection.execute(query, (json.dumps(wanted),)).fetchall()
+        stored = {row: StoredPassage(row, Passage(*of), json.loads(about), who) for row, *of, about, who in found}
+        if lost := [row for row in wanted if row not in stored]:
+            raise RowGone(foreign(lost[0]))
+        return [stored[row] for row in wanted]
 
     # -- writing ------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.encoders.query import Encoder
@@ -14,19 +14,19 @@ from suwen.index.engine import Snapshot
 from suwen.index.filters import Where
 from suwen.retrieve.facets import look_over
 from suwen.retrieve.folding import is_question
-from suwen.retrieve.fuse import WEIGHTS, Fusion
+from suwen.retrieve.fuse import WEIGHTS, Fusion, fuse_hybrid
 from suwen.retrieve.highlight import Marker
 from suwen.retrieve.ranking import (
     STEPS,
     Mode,
     Placed,
+    Reasons,
     SearchError,
     as_hit,
     check_query,
     cut_page,
     ranked,
     search_legs,
-    why,
 )
 from suwen.retrieve.relevance import judge, query_length
 from suwen.retrieve.results import Facet, Hit, Results
@@ -82,7 +82,7 @@ def answer(index: Index, asked: Asked) -> Results:
     worded = index.worded(text) if asked.synonyms else Wording(text, text, {})
     vector = None if encoder is None else _query_vector(index, encoder, worded.meant, asked)
     encoded = time.perf_counter()
-    with index.turn, index.engine.snapshot() as snapshot:
+    with index.engine.snapshot() as snapshot:
         found = _found(index, snapshot, asked, text, worded, vector)
     searched = time.perf_counter()
     page, read, told = _page(index, asked, worded.meant, found.page)
@@ -117,8 +117,8 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     length = query_length(vector, index.pair.space)
     unit = null.unit * length
     read = cache(lambda depth: search_legs(snapshot, index.freshness, worded, vector, asked.mode, depth, asked.where))
-    ranking = ranked(read, asked.weights, asked.fusion, unit)
-    order, counted = look_over(snapshot, ranking, asked.k, asked.sort, asked.facets)
+    fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, asked.weights, asked.fusion, unit))
+    order, counted = look_over(snapshot, ranked(read, fused), asked.k, asked.sort, asked.facets)
     both = asked.sort is None and asked.mode == "hybrid" and all(asked.weights.get(leg) for leg in WEIGHTS)
     offset, k = asked.offset, asked.k
     if asked.precise:
@@ -128,7 +128,9 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     question = both and is_question(text)
     page = cut_page(snapshot, order, offset, k, asked.per_document, fold=asked.fold, question=question)
     rows = [one.place.row for one in page]
-    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows)
+    # How sure a hit is does not depend on how it was weighted.
+    usual = asked.mode == "hybrid" and asked.weights is WEIGHTS and asked.fusion == "scores"
+    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows, fused(STEPS[0]) if usual else None)
     return Found(page, dict(zip(rows, sure, strict=True)), relevant, evidence, counted, unit)
 
 
@@ -159,9 +161,8 @@ def _hits(
     hits = tuple(as_hit(one.item, one.place.score, found.sure[one.place.row], marker, one.same) for one in page)
     if not asked.explain:
         return hits
-    told = partial(why, mode=asked.mode, space=pair.space.id, tier=tier)
-    told = partial(told, weights=asked.weights, fusion=asked.fusion, unit=found.unit)
+    told = Reasons(asked.mode, pair.space.id, tier, asked.weights, asked.fusion, found.unit)
     return tuple(
-        replace(hit, explanation=replace(told(one.item, one.place.legs), precise=read.get(one.item.row)))
+        replace(hit, explanation=replace(told.of(one.item, one.place.legs), precise=read.get(one.item.row)))
         for hit, one in zip(hits, page, strict=True)
     )

@@ -11,7 +11,7 @@ import numpy as np
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking, RowGone
 from suwen.index.filters import Where
-from suwen.retrieve.fuse import WEIGHTS
+from suwen.retrieve.fuse import WEIGHTS, fuse_hybrid
 from suwen.retrieve.ranking import STEPS, Mode, as_hit, check_query, ranked, search_legs
 from suwen.retrieve.results import Hit
 from suwen.retrieve.retriever import Index
@@ -49,7 +49,8 @@ def rank_deep(
         vector = None if mode == "lexical" else index.pair.encoder(tier).encode_queries([asked.meant], instruction)[0]
         unit = index.unit(snapshot, tier, vector)
         read = cache(lambda depth: search_legs(snapshot, index.freshness, asked, vector, mode, depth, where))
-        places = [(place.row, place.score) for place in islice(ranked(read, WEIGHTS, "scores", unit, steps), most)]
+        order = ranked(read, lambda depth: fuse_hybrid(read(depth), 2 * depth, unit=unit), steps)
+        places = [(place.row, place.score) for place in islice(order, most)]
     rows = np.fromiter((row for row, _ in places), dtype=np.int64, count=len(places))
     return Ranking(rows, np.fromiter((score for _, score in places), dtype=np.float32, count=len(places)))
 

@@ -14,7 +14,7 @@ from suwen.index.engine import Ranking, Snapshot, StoredPassage
 from suwen.index.filters import Where
 from suwen.retrieve.folding import Content, first_of_each, is_name
 from suwen.retrieve.freshness import Freshness
-from suwen.retrieve.fuse import CONSTANT, DEPTH, Fusion, fuse_hybrid, values
+from suwen.retrieve.fuse import CONSTANT, DEPTH, Fusion, values
 from suwen.retrieve.highlight import Marker
 from suwen.retrieve.results import Explanation, Hit, Leg
 from suwen.retrieve.wording import Wording
@@ -89,22 +89,25 @@ def search_legs(
 
 def ranked(
     read: Callable[[int], dict[str, Ranking]],
-    weights: Mapping[str, float],
-    fusion: Fusion,
-    unit: float = 1.0,
+    fused: Callable[[int], Ranking],
     steps: Sequence[int] = STEPS,
 ) -> Iterator[Ranked]:
     """The fused ranking, best first, reading the legs deeper as more of it is asked for.
 
     It is the same whatever page is cut from it: fusing deeper legs may move a row up, so what an earlier step gave out
     stays where it was and is left out of the later ones.
+
+    Args:
+        read: What each leg finds down to a depth.
+        fused: The same as one ranking; asked for where there are several legs.
+        steps: The depths.
     """
     given: set[int] = set()
     for depth in steps:
         legs = read(depth)
-        fused = fuse_hybrid(legs, 2 * depth, weights, fusion, unit) if len(legs) > 1 else next(iter(legs.values()))
+        found = fused(depth) if len(legs) > 1 else next(iter(legs.values()))
         whole = depth == steps[-1] or all(len(leg.rows) < depth for leg in legs.values())
-        for row, score in zip(fused.rows.tolist(), fused.scores.tolist(), strict=True):
+        for row, score in zip(found.rows.tolist(), found.scores.tolist(), strict=True):
             if not whole and len(given) >= depth // 2:
                 break
             if row not in given:
@@ -165,7 +168,11 @@ def _arranged(found: list[Placed], fold: bool, question: bool) -> list[Placed]:
 
 
 def as_hit(
-    item: StoredPassage, score: float, confidence: float = 0.0, marker: Marker | None = None, same: Sequence[str] = ()
+    item: StoredPassage,
+    score: float,
+    confidence: float = 0.0,
+    marker: Marker | None = None,
+    same: Sequence[str] = (),
 ) -> Hit:
     """A passage as callers see it, with what a marker finds in it."""
     passage = item.passage
@@ -186,27 +193,45 @@ def as_hit(
     )
 
 
-def why(
-    item: StoredPassage,
-    legs: Mapping[str, Ranking],
-    mode: str,
-    space: str,
-    tier: str | None,
-    weights: Mapping[str, float],
-    fusion: Fusion,
-    unit: float = 1.0,
-) -> Explanation:
-    """Where either leg put a hit, and what the fusion made of that."""
+class Reasons:
+    """Says of the hits of one query where either leg put them, and what the fusion made of that.
 
-    def leg(name: str) -> Leg | None:
-        places = np.flatnonzero(legs[name].rows == item.row).tolist() if name in legs else []
-        if not places:
+    Args:
+        mode: How it was searched.
+        space: Whose vectors they are.
+        tier: Who encoded the query.
+        weights: Of the legs.
+        fusion: What they were fused by.
+        unit: What a dense score is counted in.
+    """
+
+    def __init__(
+        self, mode: str, space: str, tier: str | None, weights: Mapping[str, float], fusion: Fusion, unit: float
+    ) -> None:
+        self._mode, self._space, self._tier, self._weights, self._fusion = mode, space, tier, weights, fusion
+        self._unit = unit
+        #: By leg, and what it was read as, the place of each row and what each place is worth: the same for all hits.
+        self._known: dict[str, tuple[Ranking, dict[int, int], Sequence[float]]] = {}
+
+    def of(self, item: StoredPassage, legs: Mapping[str, Ranking]) -> Explanation:
+        """Why a hit stands where it stands."""
+        used = {name: float(self._weights.get(name, 0.0)) for name in legs} if self._mode == "hybrid" else {}
+        how = self._fusion if self._mode == "hybrid" else None
+        dense, lexical = (self._leg(name, legs, item.row) for name in ("dense", "lexical"))
+        return Explanation(self._mode, self._space, self._tier, item.encoder, dense, lexical, used, how)
+
+    def _leg(self, name: str, legs: Mapping[str, Ranking], row: int) -> Leg | None:
+        if name not in legs:
             return None
-        place = places[0]
-        by_score = values(name, legs[name], unit)[0][place]
-        value = float(by_score) if fusion == "scores" else 1 / (CONSTANT + place + 1)
-        return Leg(place + 1, round(float(legs[name].scores[place]), 6), round(value, 6))
+        ranking, places, worth = self._looked_over(name, legs[name])
+        if (place := places.get(row)) is None:
+            return None
+        value = worth[place] if self._fusion == "scores" else 1 / (CONSTANT + place + 1)
+        return Leg(place + 1, round(float(ranking.scores[place]), 6), round(value, 6))
 
-    used = {name: float(weights.get(name, 0.0)) for name in legs} if mode == "hybrid" else {}
-    how = fusion if mode == "hybrid" else None
-    return Explanation(mode, space, tier, item.encoder, leg("dense"), leg("lexical"), used, how)
+    def _looked_over(self, name: str, ranking: Ranking) -> tuple[Ranking, dict[int, int], Sequence[float]]:
+        known = self._known.get(name)
+        if known is None or known[0] is not ranking:
+            places = {row: place for place, row in enumerate(ranking.rows.tolist())}
+            known = self._known[name] = (ranking, places, values(name, ranking, self._unit)[0].tolist())
+        return known

@@ -130,7 +130,11 @@ def query_length(vector: Vectors | None, space: Space) -> float:
 
 
 def judge(
-    legs: Mapping[str, Ranking], null: Null, length: float = 1.0, rows: Sequence[int] = ()
+    legs: Mapping[str, Ranking],
+    null: Null,
+    length: float = 1.0,
+    rows: Sequence[int] = (),
+    fused: Ranking | None = None,
 ) -> tuple[bool, dict[str, float], list[float]]:
     """Decide, and say on what: how far each leg's best hit stands above what off-topic questions find.
 
@@ -139,6 +143,7 @@ def judge(
         null: What off-topic questions find.
         length: Of the query's vector, see :func:`query_length`.
         rows: The hits.
+        fused: The legs fused as hybrid search does by itself, where that is known already.
 
     Returns:
         Whether anything helps, the heights, and how likely each hit is to; what no leg holds counts as its last.
@@ -146,7 +151,7 @@ def judge(
     unit = length * null.unit
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
     best = _values(legs, unit)
-    worth, least = _worth(legs, mode, unit)
+    worth, least = _worth(legs, mode, unit, fused)
     best["hybrid"] = max(worth.values(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
     sure = [null.confidence(mode, worth.get(row, least)) for row in rows]
@@ -155,10 +160,12 @@ def judge(
     return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights, sure
 
 
-def _worth(legs: Mapping[str, Ranking], mode: str, unit: float) -> tuple[dict[int, float], float]:
+def _worth(
+    legs: Mapping[str, Ranking], mode: str, unit: float, fused: Ranking | None
+) -> tuple[dict[int, float], float]:
     """What each row is worth in the end, and the least of them; a leg alone is not fused."""
     if mode == "hybrid":
-        fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit)
+        fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit) if fused is None else fused
         rows, found = fused.rows, fused.scores
     else:
         rows, found = legs[mode].rows, values(mode, legs[mode], unit)[0]

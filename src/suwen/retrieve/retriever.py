@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -59,8 +58,6 @@ if TYPE_CHECKING:
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
-#: Passages up to which searches of several threads take turns.
-_SMALL = 100_000
 
 
 class Index(AbstractContextManager["Index"]):
@@ -76,8 +73,6 @@ class Index(AbstractContextManager["Index"]):
         self.freshness = Freshness(engine, pair)
         self.wordings = Wordings(engine)
         self.calibration = Calibration(engine, pair, self.freshness)
-        #: Held while the index is read, where searches take turns.
-        self.turn: AbstractContextManager[object] = nullcontext()
 
     @classmethod
     def open(
@@ -314,15 +309,6 @@ class Index(AbstractContextManager["Index"]):
         """What a dense score of one query is worth beside words: see :mod:`suwen.retrieve.fuse`."""
         null = self.calibration.null(snapshot, tier or self.pair.default_tier)
         return null.unit * query_length(vector, self.pair.space)
-
-    def take_turns(self) -> None:
-        """Let searches of several threads read a small index one after the other; they encode side by side.
-
-        Reading a small index is a dozen short calls that each give up the interpreter and have to wait for it again:
-        two threads at it are slower than one (benchmarks/serve_clients.py). In a large one they compute outside of it.
-        """
-        with self.engine.snapshot() as snapshot:
-            self.turn = threading.Lock() if snapshot.last_row <= _SMALL else nullcontext()
 
     def calibrate(self) -> None:
         """Measure, for every tier, what off-topic questions find, and keep it in the index: see :mod:`.relevance`."""

@@ -158,16 +158,17 @@ def distance(one: str, other: str, most: int) -> int:
 
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
+    there = snapshot.vocabulary(bigrams(run)) if len(run) > 1 else []
     found: dict[str, str] = {}
     taken: set[int] = set()
-    for length in reversed(_HAN_LENGTHS):
+    for length in reversed(_HAN_LENGTHS) if not all(there) else ():
         for start in range(len(run) - length + 1):
             typed, places = run[start : start + length], range(start, start + length)
-            # By far most stretches are near to no name: that is looked up first, as it costs least.
-            names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
-            if not names or taken & set(places) or _known(typed, own):
+            # The pairs first: of most stretches some passage has every one; and by far most others are near to no name.
+            if all(there[start : start + length - 1]) or taken & set(places):
                 continue
-            if not all(snapshot.vocabulary(bigrams(typed))) and (right := _meant(typed, names, snapshot)):
+            names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
+            if names and not _known(typed, own) and (right := _meant(typed, names, snapshot)):
                 found[typed] = right
                 taken.update(places)
     return found

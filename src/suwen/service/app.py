@@ -30,11 +30,12 @@ from suwen.service import (
     web_pages,
     worker_api,
 )
+from suwen.service.direct_route import direct_handlers
 from suwen.service.holder import Holder
 from suwen.service.indexes import Indexes
 from suwen.service.packing import Packing
 from suwen.service.problems import CODES, Problem, as_problem, error_response, invalid_request
-from suwen.service.request_intake import OF_AN_INDEX, Intake
+from suwen.service.request_intake import ERRORS, OF_AN_INDEX, Intake
 from suwen.service.request_log import Envelope, note, request_id
 from suwen.service.restoring import Restoring
 from suwen.service.serve_settings import DEFAULT
@@ -87,8 +88,9 @@ def create_app(served: Holder | Indexes) -> FastAPI:
         app.router.routes.extend(router.routes)
     app.openapi = _openapi(app, holder)  # type: ignore[method-assign]
     app.router.routes.extend(api_page.routes(app.openapi).routes)
-    _tell_errors(app)
-    app.add_middleware(Intake, indexes=indexes)
+    for kind in ERRORS:
+        app.add_exception_handler(kind, _tell)
+    app.add_middleware(Intake, indexes=indexes, direct=direct_handlers(app.router.routes), tell=_tell)
     if holder.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -136,16 +138,13 @@ def _tell_places(schema: dict[str, Any]) -> None:
                 operation["servers"] = [default, named]
 
 
-def _tell_errors(app: FastAPI) -> None:
-    async def answer(request: Request, error: Exception) -> Response:
-        problem = _as_problem(request, error)
-        if problem.status >= 500 and isinstance(error, SuwenError) and not isinstance(error, Problem):
-            log.error("%s", error, extra={"request_id": request_id(request)})
-        note(request, code=problem.code)
-        return error_response(problem, request_id(request))
-
-    for kind in (SuwenError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, answer)
+async def _tell(request: Request, error: Exception) -> Response:
+    """An error as it is answered."""
+    problem = _as_problem(request, error)
+    if problem.status >= 500 and isinstance(error, SuwenError) and not isinstance(error, Problem):
+        log.error("%s", error, extra={"request_id": request_id(request)})
+    note(request, code=problem.code)
+    return error_response(problem, request_id(request))
 
 
 def _as_problem(request: Request, error: Exception) -> Problem:

@@ -1,14 +1,15 @@
 """A route for JSON bodies: described by FastAPI, checked by pydantic, without what FastAPI does in between.
 
 FastAPI finds out for each request what a function wants to be called with. Where that is always a body and the request,
-it need not: the shorter way saves a seventh of the CPU time of a whole search. It also parses every body on the event
-loop, whatever its length; here a long one is parsed and checked in a thread.
+it need not. It also tries one route after the other, inside three layers for errors and open files, which took a third
+of the event loop's CPU time of a search: a route whose address is one string is found by it (see ``direct_handlers``).
+And it parses every body on the event loop, whatever its length; here a long one is parsed and checked in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, cast
 
 from fastapi.exceptions import RequestValidationError
@@ -16,6 +17,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from suwen.service.json_bounds import parsed
 
@@ -32,6 +34,9 @@ class DirectRoute(APIRoute):
     For endpoints whose first parameter is the body's model and whose second is the request, and for dependencies that
     take the request and give nothing back. Others keep FastAPI's own way. Use it as ``APIRouter(route_class=…)``.
     """
+
+    #: How a request is answered without FastAPI's part; None where it is needed.
+    direct: Handler | None = None
 
     def get_route_handler(self) -> Handler:
         """How a request of this route is answered."""
@@ -50,7 +55,16 @@ class DirectRoute(APIRoute):
                 return await endpoint(read_body(model, kind, body), request)
             return await endpoint(await asyncio.to_thread(read_body, model, kind, body), request)
 
+        self.direct = handle
         return handle
+
+
+def direct_handlers(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], DirectRoute]:
+    """Routes by method and address: those that take nothing from the address, and need nothing of FastAPI."""
+    found = [
+        route for route in routes if isinstance(route, DirectRoute) and route.direct and not route.param_convertors
+    ]
+    return {(method, route.path): route for route in found for method in route.methods}
 
 
 def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseModel:

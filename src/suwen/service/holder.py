@@ -25,6 +25,8 @@ from suwen.service.writer import InSteps, Writer, stopping
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")
+#: Passages up to which a search computes for less than it calls.
+_SMALL = 100_000
 
 
 class Holder:
@@ -47,6 +49,8 @@ class Holder:
         self.failure: SuwenError | None = None
         self.damage: SuwenError | None = None
         self.stopping, self.closed = False, False
+        #: Whether the index was small when it was opened.
+        self.small = False
         #: Called once the index is open, and before it is closed; in no particular thread.
         self.on_open: list[Callable[[Index], None]] = []
         self.on_failure: list[Callable[[], None]] = []
@@ -93,7 +97,8 @@ class Holder:
             try:
                 # The first search reads the vectors and the encoder, which may take seconds: no caller should wait.
                 index.search("健康 health", k=1)
-                index.take_turns()
+                with index.engine.snapshot() as snapshot:
+                    self.small = snapshot.last_row <= _SMALL
                 for begin in self.on_open:
                     begin(index)
             except BaseException:
@@ -176,7 +181,13 @@ class Holder:
     # -- working ------------------------------------------------------------------------------------------------
 
     async def read(
-        self, work: Callable[[Index], T], kind: str = "read", place: Kind = "read", *, taken: bool = False
+        self,
+        work: Callable[[Index], T],
+        kind: str = "read",
+        place: Kind = "read",
+        *,
+        taken: bool = False,
+        short: bool = False,
     ) -> T:
         """Do something that changes nothing, in one of the reader threads.
 
@@ -185,6 +196,7 @@ class Holder:
             kind: What it is, for the metrics.
             place: Whose places it takes one of.
             taken: Whether the caller has that place already, and may take as long as it needs.
+            short: Whether it takes a few milliseconds, most of them in the interpreter: see :meth:`Shared.in_turn`.
 
         Raises:
             Shed: The server has as much work as it takes.
@@ -196,10 +208,17 @@ class Holder:
             self._under_way.add(future)
             future.add_done_callback(self._under_way.discard)
             return await asyncio.wrap_future(future)
-        future = self._submit(self.shared.readers.submit, work, kind, place)
+        future = self._submit(self.shared.readers.submit, self._in_turn(work) if short else work, kind, place)
         # Work that has not begun when the time is up never begins.
         async with self.within_time("ask for less, or try again later"):
             return await asyncio.wrap_future(future)
+
+    def _in_turn(self, work: Callable[[Index], T]) -> Callable[[Index], T]:
+        def in_turn(index: Index) -> T:
+            with self.shared.in_turn():
+                return work(index)
+
+        return in_turn
 
     async def write(self, work: Callable[[Index], T]) -> T:
         """Change the index, one at a time in the writer's thread; what was accepted is done, whoever has left.

@@ -18,12 +18,15 @@ from pathlib import Path
 from suwen.durable import write_json
 from suwen.index.opening import index_exists
 from suwen.service.holder import Holder
+from suwen.service.index_readers import Leaving, invite
 from suwen.service.problems import Problem
 from suwen.service.serve_settings import DEFAULT, NAMES, IndexEntry
 from suwen.service.served_index import ServedIndex
 
 log = logging.getLogger("suwen.service")
 _KEPT = "aliases.json"
+#: What every alias means now, for the processes that read beside this one.
+NOW = ".aliases-now.json"
 #: The beginning of the name of a folder whose index is gone, and still being removed.
 _GONE = ".gone-"
 #: Indexes of one server: each has a few threads of its own.
@@ -99,6 +102,7 @@ class Indexes:
         """Begin to open every index; answers are given meanwhile."""
         if self.settings.folder is not None:
             self._look_around(self.settings.folder)
+            await self._tell(self._aliases)
         for served in self:
             await served.holder.start()
 
@@ -116,7 +120,7 @@ class Indexes:
         for found in sorted(folder.iterdir()):
             if re.fullmatch(NAMES, found.name) and found.name not in self.named and index_exists(found):
                 self._put(self._holder_in(folder, found.name))
-        for alias, meant in _kept(folder / _KEPT).items():
+        for alias, meant in read_aliases(folder / _KEPT).items():
             if meant in self._served:
                 self._aliases[alias] = meant
             else:
@@ -130,6 +134,8 @@ class Indexes:
         self._aliases.setdefault(DEFAULT, self.first.name)
 
     def _holder_in(self, folder: Path, name: str) -> Holder:
+        if self.settings.workers > 1:
+            invite(folder / name)
         return Holder(self.settings.of(IndexEntry(index=folder / name)), self.shared, name)
 
     # -- changing -----------------------------------------------------------------------------------------------
@@ -218,9 +224,15 @@ class Indexes:
             )
         try:
             await asyncio.to_thread(write_json, folder / _KEPT, aliases)
+            await self._tell(aliases)
         except OSError as problem:
             log.error("the aliases cannot be kept in %s: %s", folder / _KEPT, problem)
             raise Problem("index_failed", "the aliases could not be written: the server's log has the reason") from None
+
+    async def _tell(self, aliases: dict[str, str]) -> None:
+        """Tell the processes that read beside this one, before anybody is told that an alias was switched."""
+        if self.settings.folder is not None and self.settings.workers > 1:
+            await asyncio.to_thread(write_json, self.settings.folder / NOW, aliases)
 
     async def drop(self, name: str) -> None:
         """Close an index of the folder once nobody reads it any more, and remove its files."""
@@ -235,13 +247,19 @@ class Indexes:
         while holder.visitors:
             await asyncio.sleep(_LOOK)
         await holder.stop()
+        leaving = Leaving(holder.settings.index)
+        # A process that reads lets go when its last request is answered, which takes no longer than one may.
+        until = asyncio.get_running_loop().time() + self.settings.seconds
+        while not leaving.over() and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(_LOOK)
         gone = holder.settings.index.with_name(f"{_GONE}{secrets.token_hex(4)}")
         await asyncio.to_thread(holder.settings.index.rename, gone)
         await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
         self.shared.metrics.forget(name)
 
 
-def _kept(file: Path) -> dict[str, str]:
+def read_aliases(file: Path) -> dict[str, str]:
+    """The aliases that a file keeps; none where it is not there."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         return {str(alias): str(meant) for alias, meant in kept.items()}

@@ -94,6 +94,11 @@ class Keys:
         """Whether a caller needs one. That of a server whose last key was withdrawn does too."""
         return self._file is not None
 
+    @property
+    def single(self) -> bool:
+        """Whether there is one key and no other."""
+        return len(self._known) == 1
+
     def find(self, presented: bytes | None) -> Key | None:
         """The key that was presented, if it is one of these and has not expired."""
         self._look_again()

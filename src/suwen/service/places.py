@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Literal
 
@@ -30,11 +31,11 @@ class Places:
 
     Args:
         size: How many there are.
-        share: The most that one key may have: the others find a place whatever it does.
+        share: Tells the most that one key may have: the others find a place whatever it does.
         gauge: Told how many are taken.
     """
 
-    def __init__(self, size: int, share: int, gauge: Gauge) -> None:
+    def __init__(self, size: int, share: Callable[[], int], gauge: Gauge) -> None:
         self.size, self.share, self.taken = size, share, 0
         self._lock = threading.Lock()
         self._of: Counter[str] = Counter()
@@ -45,8 +46,8 @@ class Places:
         asker = ASKER.get()
         if self.taken >= self.size:
             raise Shed
-        if asker and self._of[asker] >= self.share:
-            raise Shed(f"the key {asker!r} has the {self.share} places that one key may have")
+        if asker and self._of[asker] >= (share := self.share()):
+            raise Shed(f"the key {asker!r} has the {share} places that one key may have")
 
     def take(self) -> str:
         """Take a place, or raise :class:`Shed`; whose it is, for :meth:`give`."""

@@ -13,6 +13,7 @@ import sys
 import threading
 
 from suwen.service.app import create_app
+from suwen.service.followed_indexes import FollowedIndexes, for_reading
 from suwen.service.holder import Holder
 from suwen.service.request_log import log_to_stderr
 from suwen.service.serve_settings import ServeSettings
@@ -24,14 +25,14 @@ def main() -> int:
     """Open the index for reading, then answer until told to stop."""
     told = json.loads(sys.stdin.readline())
     log_to_stderr()
-    # What belongs to the writing process alone is asked of it.
-    mine = {"read_only": True, "reviews": None, "document_encoder": None}
-    holder = Holder(ServeSettings.model_validate(told["settings"]).model_copy(update=mine))
+    settings = ServeSettings.model_validate(told["settings"])
+    holder = Holder(for_reading(settings))
     # Before the first connection is taken: until then the other processes have them all.
     holder.open()
     if holder.failure is not None:
         return 1
-    server = make_server(ToWriter(create_app(holder), Address(*told["writer"])), holder)
+    indexes = FollowedIndexes(holder, settings.folder)
+    server = make_server(ToWriter(create_app(indexes), indexes, Address(*told["writer"])), holder)
 
     def end_with_the_writer() -> None:
         sys.stdin.read()

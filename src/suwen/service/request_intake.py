@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from suwen.errors import SuwenError
+from suwen.service.direct_route import DirectRoute
 from suwen.service.holder import Holder
 from suwen.service.indexes import Indexes
 from suwen.service.json_bounds import Bounds, Count, clearly_within
@@ -17,6 +24,9 @@ from suwen.service.places import ASKER, Kind, Shed
 from suwen.service.problems import Problem, error_response
 from suwen.service.serve_settings import DEFAULT
 
+#: What is raised to be told to who asked.
+ERRORS = (SuwenError, RequestValidationError, HTTPException)
+Tell = Callable[[Request, Exception], Awaitable[Response]]
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
 #: Bodies held at once for the places of one kind, in units of the longest one, and by one key: bounds memory whatever
 #: the number of clients, and lets nobody keep the others out by sending slowly.
@@ -54,10 +64,20 @@ OF_AN_INDEX = frozenset(
 
 
 class Intake:
-    """The inner layer: who asks, for which index, and with what body. What it lets through is whole and in bounds."""
+    """The inner layer: who asks, for which index, and with what body. What it lets through is whole and in bounds.
 
-    def __init__(self, app: ASGIApp, indexes: Indexes) -> None:
+    Args:
+        app: Answers.
+        indexes: Those of the server.
+        direct: Routes that are found by their address alone.
+        tell: Makes an answer of an error, where such a route raises one.
+    """
+
+    def __init__(
+        self, app: ASGIApp, indexes: Indexes, direct: Mapping[tuple[str, str], DirectRoute], tell: Tell
+    ) -> None:
         self._app, self._indexes, self._shared = app, indexes, indexes.shared
+        self._direct, self._tell = direct, tell
         self._held: Counter[tuple[str, str]] = Counter()
         settings = indexes.settings
         short = min(settings.query_bytes, settings.body_bytes)
@@ -85,7 +105,7 @@ class Intake:
             body = _Body((sort.place, ""), (sort.place, ASKER.get() or "nobody"))
             try:
                 if await self._read(scope, receive, body, self._bounds[sort.body]):
-                    await self._app(scope, _replayed(body.joined(), receive), send)
+                    await self._answer(scope, _replayed(body.joined(), receive), send)
             finally:
                 self._let_go(body)
         except Problem as problem:
@@ -94,6 +114,20 @@ class Intake:
         finally:
             if holder is not None:
                 holder.visitors -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have a request answered, without the router where its address alone says by what."""
+        route = self._direct.get((scope["method"], scope["path"]))
+        if route is None or route.direct is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"], scope["path_params"] = route, {}
+        request = Request(scope, receive, send)
+        try:
+            response = await route.direct(request)
+        except ERRORS as error:
+            response = await self._tell(request, error)
+        await response(scope, receive, send)
 
     def _let_go(self, body: _Body) -> None:
         for one in body.whose:

@@ -28,6 +28,8 @@ from suwen.service.served_index import holder_of
 from suwen.service.shared import Shared
 
 log = logging.getLogger("suwen.service")
+#: A page down to here is short work; a longer one may keep others waiting.
+_SHORT = 100
 _EXAMPLES: list[Any] = [
     {"query": "肾结石怎么判断酸性还是碱性", "k": 5},
     {
@@ -113,7 +115,7 @@ def routes() -> APIRouter:
     def rewriter(shared: Shared) -> Rewriter:
         """Who writes hypothetical documents, from the first request that wants some."""
         try:
-            found = Rewriter.load()
+            found = Rewriter.load(shared.settings.config)
         except SuwenError as problem:
             log.warning("hyde was asked for: %s", problem)
             raise Problem(
@@ -132,7 +134,9 @@ def routes() -> APIRouter:
         if asked.hyde is not None and asked.mode != "lexical":
             # Here and not with the readers: a search that waits for a model keeps none of them from others.
             beside = await rewriter(holder.shared).write(asked.query, asked.hyde.n, asked.hyde.budget_ms)
-        answer = await holder.read(lambda index: _search(index, asked, beside), "search")
+        answer = await holder.read(
+            lambda index: _search(index, asked, beside), "search", short=_is_short(holder, asked)
+        )
         holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
         note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
         if holder.settings.log_queries:
@@ -161,6 +165,17 @@ def _check(holder: Holder, asked: Search) -> None:
         raise Problem("no_reranker", "this server has no reranker that can be used: leave rerank out", param="rerank")
     check_length(asked.query, settings.query_characters, "query")
     check_length(asked.instruction or "", settings.query_characters, "instruction")
+
+
+def _is_short(holder: Holder, asked: Search) -> bool:
+    """Whether a search is a dozen short calls: of a small index, for a short page, and with no transformer.
+
+    Each of them gives up the interpreter and has to wait for it again: two threads at such searches spend more than one
+    does (benchmarks/serve_clients.py). In a large index, and in a transformer, they compute outside of it.
+    """
+    pair = holder.index.pair
+    by_table = asked.mode == "lexical" or pair.manifest.tiers[asked.tier or pair.default_tier].kind == "static"
+    return by_table and holder.small and asked.offset + asked.k <= _SHORT
 
 
 def _search(index: Index, asked: Search, beside: Rewritten | None) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class ServeSettings(BaseModel):
         folder: A folder of further indexes, each served by its folder's name. Here indexes are restored, and aliases
             that were switched are kept.
         pair: The pair to use; else ``SUWEN_PAIR``, the index's own, the default pair.
+        config: The file whose section ``[hyde]`` counts: the one these settings came from, where one was named.
         read_only: Serve without the writer's lock: nothing can be posted or deleted.
         host: The address to listen on; one that others can reach needs keys.
         port: The port; 0 takes a free one.
@@ -65,7 +66,8 @@ class ServeSettings(BaseModel):
         concurrency: The most searches and other reads in work or waiting; the next one is turned away with 429.
         encode_concurrency: The same for batches of texts to encode or to rerank.
         write_concurrency: The same for changes of the index.
-        key_concurrency: The most places of each kind that one key may have; three quarters of them when 0.
+        key_concurrency: The most places of each kind that one key may have; three quarters of them when 0, all where it
+            is the only key.
         connections: The most open connections; for a further one the address that has the most loses an idle one.
         address_connections: The most open connections of one address; half of all when 0.
         seconds: The time one request may take.
@@ -103,6 +105,7 @@ class ServeSettings(BaseModel):
     aliases: dict[Name, Name] = Field(default_factory=dict)
     folder: Path | None = None
     pair: Path | None = None
+    config: Path | None = None
     read_only: bool = False
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
@@ -204,9 +207,9 @@ class ServeSettings(BaseModel):
         """Whether others than this machine can reach the address."""
         return self.host not in LOOPBACK and not self.host.startswith("127.")
 
-    def share(self, places: int) -> int:
+    def share(self, places: int, *, alone: bool = False) -> int:
         """How many places one key may have; the rest is for the others, where there are any."""
-        return self.key_concurrency or max(1, places * 3 // 4)
+        return self.key_concurrency or (places if alone else max(1, places * 3 // 4))
 
     @property
     def threads(self) -> int:
@@ -234,6 +237,8 @@ def load_settings(
     values |= {name: value for name, value in (given or {}).items() if value is not None}
     if index is not None:
         values["index"] = index
+    if file is not None:
+        values["config"] = file.absolute()
     if "index" not in values:
         raise SettingsProblem(f"no index is named: give its folder, index in [serve], or {PREFIX}INDEX")
     try:

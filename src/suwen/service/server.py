@@ -92,12 +92,7 @@ def make_server(app: ASGIApp, holder: Holder) -> Server:
 
 
 def _guarded(settings: ServeSettings) -> ServeSettings:
-    """The settings, unless they would open the index to strangers, or share out what cannot be shared."""
-    if settings.workers > 1 and (settings.indexes or settings.folder or settings.aliases):
-        raise SettingsProblem(
-            "several processes (--workers) serve one index, and several indexes are served by one process: leave out "
-            "--workers, or give each index a server of its own"
-        )
+    """The settings, unless they would open the index to strangers."""
     if settings.keys is not None:
         return settings
     if settings.public:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from suwen.encoders.pair import Pair
@@ -19,6 +20,8 @@ from suwen.service.service_metrics import Metrics
 
 #: Seconds that work in the background waits for searches, and between two looks at whether there are any.
 _GIVE_WAY, _LOOK = 0.05, 0.002
+#: Seconds that short work waits for its turn: several times what it takes.
+_TURN = 0.05
 
 
 class Shared:
@@ -34,6 +37,7 @@ class Shared:
         self.metrics = Metrics()
         self.places = self._make_places()
         self.readers = ThreadPoolExecutor(settings.threads, "suwen-read")
+        self._turn = threading.Lock()
         # Half of what searches: encoding is pure CPU, and a search must find a core that is not busy with it.
         self.encoders = ThreadPoolExecutor(max(1, settings.threads // 2), "suwen-encode")
         #: Held for each step in which documents are encoded: one at a time in all.
@@ -56,8 +60,12 @@ class Shared:
             "copy": 1,
             "numbers": 1,
         }
+
+        def share(size: int) -> int:
+            return settings.share(size, alone=self.keys.single)
+
         gauge = self.metrics.queue
-        return {kind: Places(size, settings.share(size), gauge.labels(kind)) for kind, size in sizes.items()}
+        return {kind: Places(size, partial(share, size), gauge.labels(kind)) for kind, size in sizes.items()}
 
     def load_pair(self, path: str | Path | None) -> Pair:
         """A pair, loaded once for all indexes of its space that name the same folder."""
@@ -103,6 +111,19 @@ class Shared:
         until = time.perf_counter() + _GIVE_WAY
         while self.places["read"].taken and time.perf_counter() < until:
             time.sleep(_LOOK)
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Do short work, one thread at a time: all of it runs in the interpreter, for which two would only wait.
+
+        Whoever takes long keeps nobody: after a moment the others go on beside it.
+        """
+        taken = self._turn.acquire(timeout=_TURN)
+        try:
+            yield
+        finally:
+            if taken:
+                self._turn.release()
 
     @asynccontextmanager
     async def within_time(self, fix: str) -> AsyncIterator[None]:

@@ -10,11 +10,14 @@ from typing import NamedTuple
 import h11
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from suwen.service.followed_indexes import FollowedIndexes
 from suwen.service.problems import Problem, error_response
+from suwen.service.request_intake import addressed
 
-#: What a reading process answers itself. All else changes the index, or tells of the one process that may.
-_ASKED = ("/search", "/v1/embeddings", "/v1/rerank")
-_PAGES = ("/", "/index", "/examples", "/healthz", "/openapi.json")
+#: What a reading process answers itself. All else changes an index, tells of the one process that may, or is kept there
+#: alone, as cursors are.
+_ASKED = ("/search", "/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/embed")
+_PAGES = ("/", "/index", "/healthz", "/openapi.json")
 _OWN_HEADERS = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"expect", b"upgrade"})
 _PART = 64 * 1024
 
@@ -31,17 +34,32 @@ class ToWriter:
 
     Args:
         app: Answers here.
+        indexes: Those that it has.
         writer: Where the rest is answered.
     """
 
-    def __init__(self, app: ASGIApp, writer: Address) -> None:
-        self._app, self._writer = app, writer
+    def __init__(self, app: ASGIApp, indexes: FollowedIndexes, writer: Address) -> None:
+        self._app, self._indexes, self._writer = app, indexes, writer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or answered_here(scope["method"], scope["path"]):
+        if scope["type"] != "http" or is_page(scope["method"], scope["path"]):
             await self._app(scope, receive, send)
             return
+        name, rest = addressed(scope["path"])
+        asked = rest in _ASKED if scope["method"] == "POST" else rest == "/examples" and scope["method"] == "GET"
+        served = self._indexes.here(name) if asked else None
+        if served is None:
+            await self._pass_on(scope, receive, send)
+            return
+        # It stays open until this is answered.
+        served.holder.visitors += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            served.holder.visitors -= 1
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             reader, writer = await asyncio.open_connection(*self._writer)
         except OSError:
@@ -60,10 +78,8 @@ class ToWriter:
             writer.close()
 
 
-def answered_here(method: str, path: str) -> bool:
-    """Whether a request takes nothing but the index as it is."""
-    if method == "POST":
-        return path in _ASKED
+def is_page(method: str, path: str) -> bool:
+    """Whether a request is for what every process has alike."""
     return method in ("GET", "HEAD") and (path in _PAGES or path.startswith("/web/"))
 
 
