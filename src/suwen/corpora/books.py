@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 
-from suwen.corpora.book_pages import Limits, OnPage, PageProgress, read_pages
+from suwen.corpora.book_pages import Limits, OnPage, PageProgress, PictureReader, read_pages
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Scalar
 from suwen.corpora.tabular import format_of
@@ -54,6 +54,7 @@ def read_book(
     *,
     limits: Limits = Limits(),  # noqa: B008 - immutable
     ocr: bool = True,
+    pictures: PictureReader | None = None,
     name: str = "",
     progress: PageProgress | None = None,
 ) -> Iterator[Document]:
@@ -66,6 +67,7 @@ def read_book(
         on_page: Called with the number of a page that is left out, and why; None raises instead.
         limits: What reading it may take.
         ocr: Whether scans are read.
+        pictures: Who reads them, if not the models here.
         name: What its documents are called after; its path from ``root`` unless given.
         progress: Called after each page.
 
@@ -74,7 +76,7 @@ def read_book(
     """
     name = name or os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
     tell = on_page or partial(_raise, path)
-    records = read_pages(path, kind, tell, limits=limits, ocr=ocr, progress=progress)
+    records = read_pages(path, kind, tell, limits=limits, ocr=ocr, pictures=pictures, progress=progress)
     about = next(records)
     stem = clean(Path(name).stem)
     book = clean(about["title"]) or stem
