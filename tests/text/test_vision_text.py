@@ -19,7 +19,7 @@ Manual of Cardiology
 ## Treatment of angina
 
 <|ref|>text<|/ref|><|det|>[[90, 110, 880, 190]]<|/det|>
-**Metoprolol** is started at 25 mg daily &amp; doubled every two weeks. It is stopped when the pulse falls below 50.
+**Metoprolol** is started at 25 mg daily &amp; doubled every two weeks. It is stopped below a pulse of 50.
 
 <|ref|>image<|/ref|><|det|>[[90, 200, 880, 400]]<|/det|>
 
@@ -50,7 +50,7 @@ def test_marks_and_debug_lines_go_and_kinds_stay():
         ("heading", "Treatment of angina"),
         (
             "text",
-            "Metoprolol is started at 25 mg daily & doubled every two weeks. It is stopped when the pulse falls below 50.",
+            "Metoprolol is started at 25 mg daily & doubled every two weeks. It is stopped below a pulse of 50.",
         ),
         ("caption", "Figure 3. The left ventricle seen from above."),
         ("table", "Drug | Dose\nRamipril | 5 mg"),
@@ -60,12 +60,13 @@ def test_marks_and_debug_lines_go_and_kinds_stay():
 def test_sentences_are_the_paragraphs_alone():
     assert [one.text for one in sentences_of(iter(blocks(REPLY)))] == [
         "Metoprolol is started at 25 mg daily & doubled every two weeks.",
-        "It is stopped when the pulse falls below 50.",
+        "It is stopped below a pulse of 50.",
     ]
 
 
 def test_text_between_the_marks_of_places_is_kept():
-    said = "<|ref|>血钾超过5.5 mmol/L时停药。<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|><|ref|>每周复查。<|/ref|><|det|>[[1, 2, 3, 4]]<|/det|>"
+    place = "<|det|>[[1, 2, 3, 4]]<|/det|>"
+    said = f"<|ref|>血钾超过5.5 mmol/L时停药。<|/ref|>{place}<|ref|>每周复查。<|/ref|>{place}"
     assert clean_grounding(said) == "血钾超过5.5 mmol/L时停药。\n每周复查。"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -24,6 +24,7 @@ from suwen.cli.options import (
     Json,
     Key,
     Ocr,
+    OcrModel,
     PairFolder,
     SkipBad,
     Sources,
@@ -31,6 +32,7 @@ from suwen.cli.options import (
     TitleField,
 )
 from suwen.cli.output import about, counting, measuring, plural, say, show
+from suwen.cli.page_reading import Scans, scan_reading
 from suwen.cli.source_notes import SourceNotes, Unheard
 from suwen.errors import SuwenError
 
@@ -76,6 +78,7 @@ def index(
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     duplicates: Repeated = "error",
     prune: Prune = False,
     json: Json = False,
@@ -92,11 +95,13 @@ def index(
 
     notes = SourceNotes(skip_bad)
     fields = (sources, format, id_field, text_field, title_field, encoding)
-    documents = _read(*fields, notes, ocr)
     # A pipe can be read once. Scanned pages are kept when they have been read, and cost nothing a second time.
     once = any(source.is_fifo() for source in sources)
-    again = None if once else partial(_read, *fields, Unheard(skip_bad), ocr)
-    with Index.open_or_create(index, pair=pair) as opened:
+    with ExitStack() as stack:
+        scans = stack.enter_context(scan_reading(ocr, ocr_model))
+        documents = _read(*fields, notes, scans)
+        again = None if once else partial(_read, *fields, Unheard(skip_bad), scans)
+        opened = stack.enter_context(Index.open_or_create(index, pair=pair))
         ready = _ready(opened, vectors, ids, space)
         taken = _Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap)
         taken.mirror(documents, again, json, prune)
@@ -120,6 +125,7 @@ def add(
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     duplicates: Repeated = "error",
     server: ServerInstead = None,
     key: Key = None,
@@ -137,21 +143,22 @@ def add(
     sources = (places or [])[len(folder) :]
     if not (server or folder):
         raise SuwenError("nothing to add to: give the folder of an index, or --server")
-    if text is not None:
-        if not id or not text.strip():
-            raise SuwenError("--text needs some text and an --id")
-        documents: Iterator[Document] = iter([Document(id, text, title)])
-    elif sources:
-        documents = _read(sources, format, id_field, text_field, title_field, encoding, notes, ocr)
-    else:
-        raise SuwenError("nothing to add: give files, or --text with --id")
-    if server:
-        if pair or tier or document_encoder:
-            raise SuwenError("--pair, --tier and --document-encoder are the server's own choice: leave them out")
-        _post(server, key, documents, duplicates, json)
-        return
-    with Index.open(folder[0], pair=pair, write=True) as opened:
-        _Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
+    with scan_reading(ocr, ocr_model) as scans:
+        if text is not None:
+            if not id or not text.strip():
+                raise SuwenError("--text needs some text and an --id")
+            documents: Iterator[Document] = iter([Document(id, text, title)])
+        elif sources:
+            documents = _read(sources, format, id_field, text_field, title_field, encoding, notes, scans)
+        else:
+            raise SuwenError("nothing to add: give files, or --text with --id")
+        if server:
+            if pair or tier or document_encoder:
+                raise SuwenError("--pair, --tier and --document-encoder are the server's own choice: leave them out")
+            _post(server, key, documents, duplicates, json)
+            return
+        with Index.open(folder[0], pair=pair, write=True) as opened:
+            _Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
 
 
 def delete(
@@ -212,6 +219,7 @@ def encode(
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     json: Json = False,
 ) -> None:
     """Encode documents on a GPU machine, for `suwen index --vectors` where it is served (needs suwen[train]).
@@ -228,13 +236,13 @@ def encode(
 
     serving, notes = Pair.load(pair), SourceNotes(skip_bad)
     encoder = load_document_encoder(serving, document_encoder, base=base, dtype=dtype)
-    passages = PassageStream(
-        lambda: _read(sources, format, id_field, text_field, title_field, encoding, notes, ocr),
-        serving.count_tokens,
-        size or SIZE,
-        OVERLAP if overlap is None else overlap,
-    )
-    with measuring("encoding") as progress:
+    with scan_reading(ocr, ocr_model) as scans, measuring("encoding") as progress:
+        passages = PassageStream(
+            lambda: _read(sources, format, id_field, text_field, title_field, encoding, notes, scans),
+            serving.count_tokens,
+            size or SIZE,
+            OVERLAP if overlap is None else overlap,
+        )
         folder = encode_to_folder(passages, encoder, to, shard_size=shard_size, workers=workers, progress=progress)
     space = encoder.space.id
     show({"out": str(folder), "space": space}, f"vectors of space {space} are in {folder}", json=json)
@@ -248,7 +256,7 @@ def _read(
     title_field: str | None,
     encoding: str | None,
     notes: SourceNotes | Unheard,
-    ocr: bool,
+    scans: Scans,
 ) -> Iterator[Document]:
     from suwen.corpora.readers import read_documents
 
@@ -265,7 +273,9 @@ def _read(
             on_left_out=notes.files,
             on_encoding=notes.encoding,
             on_page=notes.page,
-            ocr=ocr,
+            on_read=notes.read,
+            ocr=scans.ocr,
+            pictures=scans.pictures,
         )
         for source in sources
     ]
@@ -331,7 +341,8 @@ class _Take:
         engine, pair = self.opened.engine, self.opened.pair
         tiers = [tier for tier in dict.fromkeys([name, pair.fastest]) if tier in pair.tiers]
         try:
-            seen = foresee(engine, pair, documents, tiers, self.size)
+            with measuring("reading"):
+                seen = foresee(engine, pair, documents, tiers, self.size)
         except SuwenError:
             # Told where it belongs, when what comes before it is stored.
             return [name], 0

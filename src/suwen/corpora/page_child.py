@@ -1,7 +1,7 @@
 """The process that reads a stranger's file, within limits of memory: a line of JSON for each page it is asked for.
 
-The numbers of pages come on standard input. Started by ``page_processes`` as ``python -m suwen.corpora.page_child``; a file that takes this process down takes
-nothing else with it. What a page means is decided by the parent.
+The numbers of pages come on standard input. Started by ``page_processes`` as ``python -m suwen.corpora.page_child``; a
+file that takes this process down takes nothing else with it. What a page means is decided by the parent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that read a stranger's file within limits, asked for one page after another. What pages mean is for others."""
+"""Processes that read a stranger's file within limits, asked for one page after another. Knows no format."""
 
 from __future__ import annotations
 

@@ -145,6 +145,7 @@ class InfoAnswer(BaseModel):
     limits: dict[str, float]
     read_only: bool
     reviews: bool
+    originals: bool = Field(description="Whether the files that books were read from can be opened.")
     role: str | None = Field(description="The role of the key that asks; null where the server needs none.")
 
 
@@ -238,5 +239,6 @@ INFO = {
     "limits": {"concurrency": 32, "seconds": 30.0, "body_bytes": 16777216},
     "read_only": False,
     "reviews": False,
+    "originals": False,
     "role": "read",
 }

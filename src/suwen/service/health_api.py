@@ -187,4 +187,5 @@ def _about(holder: Holder, index: Index) -> dict[str, Any]:
         "limits": {name: getattr(settings, name) for name in limits},
         "read_only": settings.read_only,
         "reviews": settings.reviews is not None,
+        "originals": settings.books is not None,
     }

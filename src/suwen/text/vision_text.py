@@ -1,7 +1,7 @@
 """What a vision model wrote about a page as lines: its marks of places, debug lines and Markdown gone. Asks no model.
 
-The marks are those of DeepSeek-OCR, ``<|ref|>title<|/ref|><|det|>[[10, 20, 300, 40]]<|/det|>`` before each piece, and the
-debug lines those that its published code prints; a model that writes plain Markdown is read as well.
+The marks are those of DeepSeek-OCR, ``<|ref|>title<|/ref|><|det|>[[10, 20, 300, 40]]<|/det|>`` before each piece, and
+the debug lines those that its published code prints; a model that writes plain Markdown is read as well.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from suwen.text.clean import clean
 from suwen.text.page_layout import CELL, Line
 
 #: What pieces are called; between the marks of any other reference stands text of the page.
-_KINDS = frozenset(
-    "title sub_title text list table image equation formula image_caption table_caption caption figure chart code "
-    "image_footnote table_footnote footnote header footer page_number reference abstract".split()
+_KINDS = re.compile(
+    r"(?:sub_?)?title|text|list|table|image|equation|formula|figure|chart|code|(?:(?:image|table)_)?(?:caption|footnote)"
+    r"|header|footer|page_number|reference|abstract"
 )
 #: Pieces that are no text of a page, and those that a book prints around it.
 _NO_TEXT = frozenset({"image", "figure", "chart", "header", "footer", "page_number"})
@@ -32,10 +32,8 @@ _MARKDOWN = re.compile(
     re.IGNORECASE,
 )
 _HEADING = re.compile(r" {0,3}#{1,6}\s+")
-_ROW, _CELLS = (
-    re.compile(r"<tr.*?>(.*?)</tr>", re.DOTALL | re.IGNORECASE),
-    re.compile(r"<t[dh].*?>(.*?)</t[dh]>", re.DOTALL),
-)
+_ROW = re.compile(r"<tr.*?>(.*?)</tr>", re.DOTALL | re.IGNORECASE)
+_CELLS = re.compile(r"<t[dh].*?>(.*?)</t[dh]>", re.DOTALL | re.IGNORECASE)
 _TABLE = re.compile(r"<table.*?</table>", re.DOTALL | re.IGNORECASE)
 _RULE = re.compile(r"\|?[\s:|-]+\|?")
 #: Points: of a line, of a heading, from line to line, and over a blank one. Lengths are only compared with each other.
@@ -43,9 +41,9 @@ _SIZE, _LARGE, _STEP, _APART, _WIDE = 10.0, 14.0, 12.0, 36.0, 400.0
 
 
 def lines_of(reply: str) -> tuple[float, list[Line]]:
-    """The height of a page and its lines, from what a model wrote about it.
+    r"""The height of a page and its lines, from what a model wrote about it.
 
-    >>> lines_of("<|ref|>title<|/ref|><|det|>[[9, 9, 99, 20]]<|/det|>\\n# Gout\\n\\nUric **acid**.")[1][1].text
+    >>> lines_of("<|ref|>title<|/ref|><|det|>[[9, 9, 99, 20]]<|/det|>\n# Gout\n\nUric **acid**.")[1][1].text
     'Uric acid.'
     """
     lines: list[Line] = []
@@ -76,7 +74,7 @@ def _without_marks(reply: str) -> str:
     kept = [parts[0]]
     for name, said in zip(parts[1::2], parts[2::2], strict=True):
         kind = name.strip().lower()
-        if kind not in _KINDS:
+        if not _KINDS.fullmatch(kind):
             kept.append(f"{name}\n{said}")
         elif kind not in _NO_TEXT:
             kept.append(said)
