@@ -144,7 +144,7 @@ def shelf(
 ) -> None:
     """Count a shelf's sentences, find repeated and nearly repeated ones, and say how one-sided it is.
 
-    As CardioEmbed's section 3.1, with the sources' shares and how often women, men, children and older people are named.
+    As CardioEmbed's section 3.1, with the sources' shares and how often women, men, children, older people are named.
 
     Example: `suwen curate shelf books/ --near 0.8`
     """

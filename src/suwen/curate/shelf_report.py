@@ -21,12 +21,14 @@ from suwen.curate.leakage import comparable
 from suwen.curate.near_duplicates import groups
 from suwen.text.segment import words
 
-#: Sentences that name such people. "Mann" and 男 inside other words are kept out by the word's edge or what follows.
+#: Words for people, in sentences.
 _PEOPLE = {
     "female": r"\b(?:wom[ae]n|females?|girls?|mothers?|pregnan\w+)\b|女性|女人|妇女|女孩|孕妇|妊娠|产妇|女童",
     "male": r"\b(?:m[ae]n|males?|boys?|fathers?)\b|男性|男人|男子|男孩|男童",
-    "children": r"\b(?:child(?:ren)?|infants?|newborns?|neonat\w+|p[a]?ediatric\w*|adolescents?)\b|儿童|婴儿|幼儿|新生儿|小儿|青少年",
-    "older people": r"\b(?:elderly|older (?:adults?|people|patients?|persons?)|geriatric\w*|aged over \d\d)\b|老年|高龄|老人",
+    "children": r"\b(?:child(?:ren)?|infants?|newborns?|neonat\w+|pa?ediatric\w*|adolescents?)\b"
+    "|儿童|婴儿|幼儿|新生儿|小儿|青少年",
+    "older people": r"\b(?:elderly|older (?:adults?|people|patients?|persons?)|geriatric\w*|aged over \d\d)\b"
+    "|老年|高龄|老人",
     "adults": r"\badults?\b|成人|成年",
 }
 _PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _PEOPLE.items()}
