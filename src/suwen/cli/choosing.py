@@ -10,13 +10,15 @@ from typing import Annotated, Literal
 import typer
 
 from suwen.cli.model_options import funnel_lines
-from suwen.cli.options import Json, PairFolder, QueryTier
+from suwen.cli.options import Json, Ocr, PairFolder, QueryTier
 from suwen.cli.output import say, show
+from suwen.cli.source_notes import SourceNotes
 from suwen.curate import card
 from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selected
 from suwen.curate.leakage import HeldOut
 from suwen.curate.mine import Window
 from suwen.curate.row_files import choose_diverse, mine_file, round_trip_file, sample_rows
+from suwen.curate.shelf_report import ShelfReport, shelf_report, shelf_sentences
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
 from suwen.retrieve.ranking import Mode
@@ -128,6 +130,44 @@ def statistics(
     show([asdict(line) for line in lines], card.table(lines), json=json)
 
 
+def shelf(
+    books: Annotated[Path, typer.Argument(metavar="SHELF", help="A folder of books: PDF, Word, EPUB, HTML, CNXML.")],
+    near: Annotated[
+        float, typer.Option("--near", help="From which similarity two sentences are nearly the same.")
+    ] = 0.7,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="An encoding of tiktoken, such as cl100k_base [the pair's].")
+    ] = None,
+    ocr: Ocr = True,
+    pair: PairFolder = None,
+    json: Json = False,
+) -> None:
+    """Count a shelf's sentences, find repeated and nearly repeated ones, and say how one-sided it is.
+
+    As CardioEmbed's section 3.1, with the sources' shares and how often women, men, children, older people are named.
+
+    Example: `suwen curate shelf books/ --near 0.8`
+    """
+    tokens, notes = card.token_counter(tokenizer, pair), SourceNotes(False)
+    made = shelf_report(shelf_sentences(books, notes.page, ocr=ocr), tokens, near)
+    show({**made.as_dict(), **notes.counts()}, *_shelf_lines(made), json=json)
+    notes.tell()
+
+
+def _shelf_lines(made: ShelfReport) -> list[str]:
+    within = "{within:,} within a book, {across:,} across books"
+    return [
+        f"{made.sentences:,} sentences, {made.unique:,} of them unique",
+        f"repeated: {within.format(**made.repeated)}",
+        f"nearly repeated: {within.format(**made.near)}, in {made.groups:,} groups that share a side of every split",
+        f"{made.words:,} words, {made.distinct_words:,} of them distinct; {made.tokens:,} tokens, "
+        f"{made.mean_tokens} a sentence (SD {made.sd_tokens})",
+        *(f"{name}: {count:,} sentences, {count / made.unique:.1%}" for name, count in made.books.items()),
+        "sentences that name people: " + ", ".join(f"{name} {count:,}" for name, count in made.people.items()),
+        *made.remarks,
+    ]
+
+
 def show_counts(counts: Mapping[str, int], to: Path, json: bool) -> None:
     """Print what became of what was read."""
     show({**counts, "out": str(to)}, *funnel_lines(counts), f"written to {to}", json=json)
@@ -139,4 +179,4 @@ def warn_seeds(selected: Selected) -> None:
         say(f"all {selected.seeds:,} were seeds, so none was judged redundant: give a lower --seeds")
 
 
-VERBS = (mine, round_trip, sample, diversify, statistics)
+VERBS = (mine, round_trip, sample, diversify, statistics, shelf)

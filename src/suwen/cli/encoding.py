@@ -20,6 +20,7 @@ from suwen.cli.options import (
     IdField,
     Json,
     Ocr,
+    OcrModel,
     PairFolder,
     SkipBad,
     Sources,
@@ -27,6 +28,7 @@ from suwen.cli.options import (
     TitleField,
 )
 from suwen.cli.output import measuring, plural, show
+from suwen.cli.page_reading import scan_reading
 from suwen.cli.source_notes import SourceNotes
 from suwen.errors import SuwenError
 
@@ -67,6 +69,7 @@ def encode(
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     json: Json = False,
 ) -> None:
     """Encode documents on a GPU machine, for `suwen index --vectors` where it is served (needs suwen[train]).
@@ -83,19 +86,20 @@ def encode(
 
     _refuse_together(workers, on, gpus, share, join)
     serving, notes = Pair.load(pair), SourceNotes(skip_bad)
-    passages = PassageStream(
-        lambda: read_sources(sources, format, id_field, text_field, title_field, encoding, notes, ocr),
-        serving.count_tokens,
-        size or SIZE,
-        OVERLAP if overlap is None else overlap,
-    )
     chosen = {"document_encoder": document_encoder, "base": base, "dtype": dtype}
-    if join:
-        _join(passages, to, json)
-    elif share is not None:
-        _encode_share(passages, to, serving, chosen, share, shard_size, json)
-    else:
-        _encode(passages, to, serving, chosen, (workers, on, gpus), shard_size, json)
+    with scan_reading(ocr, ocr_model) as scans:
+        passages = PassageStream(
+            lambda: read_sources(sources, format, id_field, text_field, title_field, encoding, notes, scans),
+            serving.count_tokens,
+            size or SIZE,
+            OVERLAP if overlap is None else overlap,
+        )
+        if join:
+            _join(passages, to, json)
+        elif share is not None:
+            _encode_share(passages, to, serving, chosen, share, shard_size, json)
+        else:
+            _encode(passages, to, serving, chosen, (workers, on, gpus), shard_size, json)
 
 
 def _refuse_together(workers: int, on: str | None, gpus: float | None, share: str | None, join: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,7 @@ from suwen.cli.options import (
     Json,
     Key,
     Ocr,
+    OcrModel,
     PairFolder,
     SkipBad,
     Sources,
@@ -28,6 +29,7 @@ from suwen.cli.options import (
     TitleField,
 )
 from suwen.cli.output import counting, plural, show
+from suwen.cli.page_reading import Scans, scan_reading
 from suwen.cli.source_notes import SourceNotes, Unheard
 from suwen.cli.taking import Take
 from suwen.errors import SuwenError
@@ -77,6 +79,7 @@ def index(
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     duplicates: Repeated = "error",
     prune: Prune = False,
     json: Json = False,
@@ -94,12 +97,14 @@ def index(
 
     notes = SourceNotes(skip_bad)
     fields = (sources, format, id_field, text_field, title_field, encoding)
-    documents = read_sources(*fields, notes, ocr)
     # A pipe can be read once. Scanned pages are kept when they have been read, and cost nothing a second time.
     once = any(source.is_fifo() for source in sources)
-    again = None if once else partial(read_sources, *fields, Unheard(skip_bad), ocr)
     asked = _asked(questions, vectors)
-    with Index.open_or_create(index, pair=pair) as opened:
+    with ExitStack() as stack:
+        scans = stack.enter_context(scan_reading(ocr, ocr_model))
+        documents = read_sources(*fields, notes, scans)
+        again = None if once else partial(read_sources, *fields, Unheard(skip_bad), scans)
+        opened = stack.enter_context(Index.open_or_create(index, pair=pair))
         ready = _ready(opened, vectors, ids, space)
         taken = Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap, asked)
         taken.mirror(documents, again, json, prune)
@@ -123,6 +128,7 @@ def add(
     encoding: Encoding = None,
     skip_bad: SkipBad = False,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     duplicates: Repeated = "error",
     server: ServerInstead = None,
     key: Key = None,
@@ -140,21 +146,22 @@ def add(
     sources = (places or [])[len(folder) :]
     if not (server or folder):
         raise SuwenError("nothing to add to: give the folder of an index, or --server")
-    if text is not None:
-        if not id or not text.strip():
-            raise SuwenError("--text needs some text and an --id")
-        documents: Iterator[Document] = iter([Document(id, text, title)])
-    elif sources:
-        documents = read_sources(sources, format, id_field, text_field, title_field, encoding, notes, ocr)
-    else:
-        raise SuwenError("nothing to add: give files, or --text with --id")
-    if server:
-        if pair or tier or document_encoder:
-            raise SuwenError("--pair, --tier and --document-encoder are the server's own choice: leave them out")
-        _post(server, key, documents, duplicates, json)
-        return
-    with Index.open(folder[0], pair=pair, write=True) as opened:
-        Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
+    with scan_reading(ocr, ocr_model) as scans:
+        if text is not None:
+            if not id or not text.strip():
+                raise SuwenError("--text needs some text and an --id")
+            documents: Iterator[Document] = iter([Document(id, text, title)])
+        elif sources:
+            documents = read_sources(sources, format, id_field, text_field, title_field, encoding, notes, scans)
+        else:
+            raise SuwenError("nothing to add: give files, or --text with --id")
+        if server:
+            if pair or tier or document_encoder:
+                raise SuwenError("--pair, --tier and --document-encoder are the server's own choice: leave them out")
+            _post(server, key, documents, duplicates, json)
+            return
+        with Index.open(folder[0], pair=pair, write=True) as opened:
+            Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
 
 
 def delete(
@@ -205,7 +212,7 @@ def read_sources(
     title_field: str | None,
     encoding: str | None,
     notes: SourceNotes | Unheard,
-    ocr: bool,
+    scans: Scans,
 ) -> Iterator[Document]:
     """The documents of the sources, one after the other, with what the options say about them."""
     from suwen.corpora.readers import read_documents
@@ -223,7 +230,9 @@ def read_sources(
             on_left_out=notes.files,
             on_encoding=notes.encoding,
             on_page=notes.page,
-            ocr=ocr,
+            on_read=notes.read,
+            ocr=scans.ocr,
+            pictures=scans.pictures,
         )
         for source in sources
     ]

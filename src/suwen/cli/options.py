@@ -49,4 +49,8 @@ Encoding = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave bad records out and report them, instead of stopping.")
 ]
+OcrModel = Annotated[
+    str | None,
+    typer.Option("--ocr-model", metavar="MODEL", help="Send scans to this model of suwen.toml (vision = true)."),
+]
 Ocr = Annotated[bool, typer.Option("--ocr/--no-ocr", help="Read scanned pages of PDFs (needs suwen[ocr]).")]

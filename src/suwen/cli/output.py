@@ -96,6 +96,25 @@ def pace(what: str, documents: int, passages: int, total: int, seconds: float) -
     return text + (f", about {about(left)} left" if left and seconds >= 5 else "")
 
 
+#: Shows beside the bar of the moment what it waits for.
+_ASIDES: list[Callable[[str], None]] = []
+
+
+def aside(text: str) -> None:
+    """Say what goes on beneath the bar that is shown, where there is one."""
+    if _ASIDES:
+        _ASIDES[-1](text)
+
+
+@contextmanager
+def _beside(progress: Any, task: Any) -> Iterator[None]:
+    _ASIDES.append(lambda text: progress.update(task, description=text))
+    try:
+        yield
+    finally:
+        _ASIDES.pop()
+
+
 @contextmanager
 def counting(what: str, total: int = 0) -> Iterator[Callable[[int, int], None]]:
     """Progress of indexing: documents done and passages encoded, the rate, and the time left where the end is known."""
@@ -111,7 +130,8 @@ def counting(what: str, total: int = 0) -> Iterator[Callable[[int, int], None]]:
             progress.update(task, description=text, completed=documents)
             tell(text)
 
-        yield report
+        with _beside(progress, task):
+            yield report
 
 
 @contextmanager
@@ -127,4 +147,5 @@ def measuring(what: str) -> Iterator[Callable[..., None]]:
             progress.update(task, description=part, completed=done, total=total or None)
             tell(so_far(part, done, total))
 
-        yield report
+        with _beside(progress, task):
+            yield report

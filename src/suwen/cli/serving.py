@@ -44,6 +44,9 @@ def serve(
         ),
     ] = None,
     reviews: Annotated[Path | None, typer.Option("--reviews", help="A jury folder whose review pages to show.")] = None,
+    books: Annotated[
+        Path | None, typer.Option("--books", help="The folder books were indexed from: hits open them at their page.")
+    ] = None,
     log_queries: Annotated[
         bool | None, typer.Option("--log-queries", help="Write the text of queries to the log.")
     ] = None,
@@ -72,6 +75,7 @@ def serve(
         "concurrency": concurrency,
         "document_encoder": document_encoder,
         "reviews": reviews,
+        "books": books,
         "log_queries": log_queries,
     }
     settings = load_settings(index, config, given)

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suwen.cli.output import plural, say
+from suwen.cli.output import aside, now_and_then, plural, say, so_far
 
 #: So many are named to people; a program gets all.
 _NAMED = 5
 _TEXT_INSIDE = {".doc", ".ppt", ".pptx", ".xls", ".xlsx", ".rtf"}
 
 
-class SourceNotes:
+class _Pages:
+    """Pages of books as they are read: beside the bar, or in a log once a minute."""
+
+    def __init__(self) -> None:
+        self._tell = now_and_then()
+
+    def read(self, path: Path, page: int, total: int) -> None:
+        """A page that is done, of so many; nothing is said of files without pages."""
+        if total > 1:
+            text = so_far(f"reading {path.name}: page", page, total)
+            aside(text)
+            self._tell(text)
+
+
+class SourceNotes(_Pages):
     """Files and records that are not taken in, and files that are not UTF-8.
 
     Args:
@@ -22,6 +35,7 @@ class SourceNotes:
     """
 
     def __init__(self, skip_bad: bool) -> None:
+        super().__init__()
         self.skip_bad = skip_bad
         self.records = 0
         self._files: list[Path] = []
@@ -77,11 +91,12 @@ class SourceNotes:
         }
 
 
-@dataclass
-class Unheard:
-    """What a reading has to say that another reading of the same sources will say again."""
+class Unheard(_Pages):
+    """What a reading has to say that another reading of the same sources will say again; how far it is, it says."""
 
-    skip_bad: bool
+    def __init__(self, skip_bad: bool) -> None:
+        super().__init__()
+        self.skip_bad = skip_bad
 
     def record(self, *_: object) -> None:
         """A bad record."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from suwen.choices import Duplicates
-from suwen.cli.output import about, counting, plural, say, show
+from suwen.cli.output import about, counting, measuring, plural, say, show
 from suwen.cli.source_notes import SourceNotes
 from suwen.errors import SuwenError
 
@@ -84,7 +84,8 @@ class Take:
         engine, pair = self.opened.engine, self.opened.pair
         tiers = [tier for tier in dict.fromkeys([name, pair.fastest]) if tier in pair.tiers]
         try:
-            seen = foresee(engine, pair, documents, tiers, self.size)
+            with measuring("reading"):
+                seen = foresee(engine, pair, documents, tiers, self.size)
         except SuwenError:
             # Told where it belongs, when what comes before it is stored.
             return [name], 0

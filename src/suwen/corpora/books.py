@@ -7,16 +7,18 @@ A page's id is ``PATH#page=12``, which is also how a browser opens a PDF there; 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 
-from suwen.corpora.book_pages import Limits, OnPage, PageProgress, read_pages
+from suwen.corpora.book_pages import Limits, OnPage, PageProgress, PictureReader, read_pages
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Scalar
 from suwen.corpora.tabular import format_of
+from suwen.text.book_sentences import BookSentence, sentences_of
 from suwen.text.clean import clean
 from suwen.text.page_blocks import Block, blocks_of
 from suwen.text.page_furniture import PageLines
@@ -32,6 +34,7 @@ _ENDINGS = {
     ".epub": "epub",
     ".cnxml": "cnxml",
 }
+_ENDED = re.compile(r"[.!?。！？；;…][\"'”’」』）)\]】]*\s*$")
 #: Formats whose files have no records but pages or chapters.
 BOOKS = ("pdf", "docx", "html", "epub", "cnxml")
 
@@ -54,6 +57,7 @@ def read_book(
     *,
     limits: Limits = Limits(),  # noqa: B008 - immutable
     ocr: bool = True,
+    pictures: PictureReader | None = None,
     name: str = "",
     progress: PageProgress | None = None,
 ) -> Iterator[Document]:
@@ -66,6 +70,7 @@ def read_book(
         on_page: Called with the number of a page that is left out, and why; None raises instead.
         limits: What reading it may take.
         ocr: Whether scans are read.
+        pictures: Who reads them, if not the models here.
         name: What its documents are called after; its path from ``root`` unless given.
         progress: Called after each page.
 
@@ -74,7 +79,7 @@ def read_book(
     """
     name = name or os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
     tell = on_page or partial(_raise, path)
-    records = read_pages(path, kind, tell, limits=limits, ocr=ocr, progress=progress)
+    records = read_pages(path, kind, tell, limits=limits, ocr=ocr, pictures=pictures, progress=progress)
     about = next(records)
     stem = clean(Path(name).stem)
     book = clean(about["title"]) or stem
@@ -92,6 +97,24 @@ def read_book(
                 yield _part(name, record, text, kind, stem)
     if not found:
         raise BadRecord(f"{path}: no text was found in it; where it is scanned, see that 'suwen[ocr]' is installed")
+
+
+def read_sentences(
+    path: Path, root: Path, kind: str, on_page: OnPage | None = None, *, ocr: bool = True
+) -> Iterator[BookSentence]:
+    """The sentences of a book in their order; of a file without pages, the lines that end as sentences do.
+
+    Arguments and errors are those of :func:`read_book`.
+    """
+    if kind == "pdf":
+        records = read_pages(path, kind, on_page or partial(_raise, path), ocr=ocr)
+        next(records)
+        yield from sentences_of(blocks_of(map(page_lines, records)))
+        return
+    for document in read_book(path, root, kind, on_page):
+        part = document.metadata.get("chapter", 0)
+        lines = (line for line in document.text.splitlines() if _ENDED.search(line))
+        yield from sentences_of(Block(part if isinstance(part, int) else 0, "text", line) for line in lines)
 
 
 def page_text(blocks: Iterator[Block]) -> str:

@@ -43,10 +43,10 @@ class PageCache:
         line = json.dumps({"number": number, "content": content}, ensure_ascii=False).encode() + b"\n"
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("ab") as file:
+            # In one piece: several processes write to the same file.
+            with self._file.open("ab", buffering=0) as file:
                 # Behind a half line of a kill, a new one begins on a line of its own.
                 file.write(line if self._ends_well() else b"\n" + line)
-                file.flush()
                 os.fsync(file.fileno())
         except OSError:
             return

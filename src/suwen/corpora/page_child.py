@@ -1,12 +1,14 @@
-"""The process that reads a stranger's file, within limits of memory: a line of JSON for each page on standard output.
+"""The process that reads a stranger's file, within limits of memory: a line of JSON for each page it is asked for.
 
-Started by ``book_pages`` as ``python -m suwen.corpora.page_child``; a file that takes this process down takes
-nothing else with it. What a page means is decided by the parent.
+The numbers of pages come on standard input. Started by ``page_processes`` as ``python -m suwen.corpora.page_child``; a
+file that takes this process down takes nothing else with it. What a page means is decided by the parent.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import io
 import json
 import os
 import resource
@@ -25,15 +27,14 @@ from suwen.text.page_layout import reading_order
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the file named on the command line from a page on."""
+    """Read the file named on the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("path", type=Path)
     parser.add_argument("kind")
-    parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--memory", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--no-ocr", action="store_true")
+    parser.add_argument("--scans", choices=["read", "refuse", "send"], default="read")
     asked = parser.parse_args(arguments)
     resource.setrlimit(resource.RLIMIT_AS, (asked.memory, asked.memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -60,8 +61,7 @@ def _records(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         return
     yield {"title": "", "pages": 0}
     for part in read_parts(asked.path, asked.kind):
-        if part.number >= asked.first:
-            yield {"page": part.number, "title": part.title, "text": part.text}
+        yield {"page": part.number, "title": part.title, "text": part.text}
 
 
 def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -69,10 +69,11 @@ def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield {"title": title_of(document), "pages": len(document)}
     cache = PageCache(asked.cache, asked.path) if asked.cache else None
     reader: list[Callable[..., Any]] = []
-    for number in range(asked.first, len(document) + 1):
+    for line in sys.stdin:
+        number = int(line)
         _allow(asked.seconds)
         try:
-            yield {"page": number, **_pdf_page(document, number, cache, reader, asked.no_ocr)}
+            yield {"page": number, **_pdf_page(document, number, cache, reader, asked.scans)}
         except MemoryError:
             yield {"page": number, "error": f"it needs more than {asked.memory // 2**20} MiB of memory"}
         except CorpusError as problem:
@@ -88,14 +89,16 @@ def _allow(seconds: float) -> None:
 
 
 def _pdf_page(
-    document: Any, number: int, cache: PageCache | None, reader: list[Callable[..., Any]], no_ocr: bool
+    document: Any, number: int, cache: PageCache | None, reader: list[Callable[..., Any]], scans: str
 ) -> dict[str, Any]:
-    if cache is not None and (known := cache.get(number)) is not None:
-        return known
+    if cache is not None and scans != "send" and (known := cache.get(number)) is not None:
+        return known | {"kept": True}
     content = read_pdf_page(document, number)
     if content.picture is None:
         return {"height": content.height, "lines": reading_order(content.words)}
-    if no_ocr:
+    if scans == "send":
+        return {"picture": _as_png(content.picture), "scan": True}
+    if scans == "refuse":
         raise CorpusError("this page is a scan, and scans are not read here (--no-ocr)")
     if not reader:
         reader.append(scan_reader())
@@ -104,6 +107,12 @@ def _pdf_page(
     if cache is not None:
         cache.put(number, page)
     return page
+
+
+def _as_png(picture: Any) -> str:
+    stream = io.BytesIO()
+    picture.save(stream, "PNG")
+    return base64.b64encode(stream.getvalue()).decode("ascii")
 
 
 if __name__ == "__main__":

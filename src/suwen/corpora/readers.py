@@ -9,8 +9,9 @@ import difflib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from suwen.corpora.book_pages import PictureReader
 from suwen.corpora.books import BOOKS, kind_of, read_book
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of
@@ -38,6 +39,8 @@ def read_documents(
     on_encoding: Callable[[Path, str], None] | None = None,
     on_page: Callable[[Path, int, str], None] | None = None,
     ocr: bool = True,
+    pictures: PictureReader | None = None,
+    on_read: Callable[[Path, int, int], None] | None = None,
 ) -> Iterator[Document]:
     """Read the documents of a file or folder, one at a time, with their texts cleaned.
 
@@ -55,6 +58,8 @@ def read_documents(
         on_page: called with a book, the number of a page of it that is left out (0: several) and why; None has such a
             page count as a bad record.
         ocr: whether scanned pages are read (needs ``suwen[ocr]``).
+        pictures: who reads them, if not the models of ``suwen[ocr]``.
+        on_read: called with a book, the page of it that is done and how many there are (0: not known).
 
     Raises:
         CorpusError: at once when there is nothing to read, or while reading when a record or file is bad.
@@ -71,11 +76,12 @@ def read_documents(
     fields = Fields(id_field, text_field, title_field)
     known = partial(_encoding, encoding, on_encoding)
     skip = on_page or (_page_as_record(on_skip) if on_skip else None)
+    reading = _Reading(skip, ocr, pictures, on_read)
     items = (
         item
         for path, kind in planned
         for item in (
-            _book_items(path, root, kind, skip, ocr) if kind in BOOKS else _file_items(path, root, kind, fields, known)
+            _book_items(path, root, kind, reading) if kind in BOOKS else _file_items(path, root, kind, fields, known)
         )
     )
     return _good(items, on_skip)
@@ -173,11 +179,20 @@ def _file_items(path: Path, root: Path, kind: str, fields: Fields, known: Callab
         raise CorpusError(f"{path}: the file holds no records; remove it or write it again")
 
 
-def _book_items(
-    path: Path, root: Path, kind: str, skip: Callable[[Path, int, str], None] | None, ocr: bool
-) -> Iterator[_Item]:
+class _Reading(NamedTuple):
+    """How books are read, and who hears of it."""
+
+    skip: Callable[[Path, int, str], None] | None
+    ocr: bool
+    pictures: PictureReader | None
+    on_read: Callable[[Path, int, int], None] | None
+
+
+def _book_items(path: Path, root: Path, kind: str, how: _Reading) -> Iterator[_Item]:
+    skip = partial(how.skip, path) if how.skip else None
+    progress = partial(how.on_read, path) if how.on_read else None
     try:
-        yield from read_book(path, root, kind, partial(skip, path) if skip else None, ocr=ocr)
+        yield from read_book(path, root, kind, skip, ocr=how.ocr, pictures=how.pictures, progress=progress)
     except BadRecord as bad:
         yield bad
 

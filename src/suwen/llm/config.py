@@ -117,6 +117,7 @@ class ModelConfig(_Section):
         seed: The sampling seed; a request's ``sample`` is added to it. None sends none.
         extra: More fields of the request's body, such as ``top_p``.
         adapter: The folder of an adapter trained on the model; for models in this process alone.
+        vision: Whether pages may be sent to it as pictures: scans leave this machine for its endpoint then.
     """
 
     endpoint: str
@@ -130,6 +131,7 @@ class ModelConfig(_Section):
     seed: int | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
     adapter: str | None = None
+    vision: bool = False
 
     def cost(self, tokens_in: int, tokens_out: int) -> float:
         """The price of a call."""
@@ -149,6 +151,11 @@ class LLMConfig(_Section):
                 hint = _nearest(model.endpoint, self.endpoints, "[llm.endpoints.…]")
                 raise ConfigProblem(
                     f"model {name!r} is at endpoint {model.endpoint!r}, which is not configured; {hint}"
+                )
+            if model.vision and self.endpoints[model.endpoint].is_local:
+                raise ConfigProblem(
+                    f"model {name!r} has vision, but models in this process see no pictures: put it at a server, or "
+                    "leave vision out"
                 )
             if model.adapter and not self.endpoints[model.endpoint].is_local:
                 raise ConfigProblem(

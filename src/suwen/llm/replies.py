@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -51,8 +52,15 @@ def body(request: Request, model: ModelConfig, mode: WireMode) -> dict[str, Any]
         fields = _response_format(request.schema, mode)
         if mode != "schema":
             messages = _with_schema(messages, request.schema)
-    sent = [{"role": message.role, "content": clean(message.content)} for message in messages]
+    sent: list[dict[str, Any]] = [{"role": one.role, "content": clean(one.content)} for one in messages]
+    if request.image is not None:
+        sent[-1]["content"] = _with_picture(sent[-1]["content"], request.image)
     return {"model": model.model, "messages": sent} | sampling(request, model) | fields
+
+
+def _with_picture(text: str, image: bytes) -> list[dict[str, Any]]:
+    url = f"data:image/png;base64,{b64encode(image).decode('ascii')}"
+    return [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
 
 
 def _response_format(schema: Mapping[str, Any], mode: WireMode) -> dict[str, Any]:

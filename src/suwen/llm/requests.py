@@ -13,6 +13,8 @@ from suwen.llm.prompts import Message, Prompt
 from suwen.llm.schema import check_schema
 from suwen.llm.token_estimate import estimate_messages, estimate_tokens
 
+#: Tokens of a page's picture: DeepSeek-OCR takes up to about 1,100, models that look closer more.
+_PICTURE = 1500
 Finish = Literal["stop", "length", "refusal", "error"]
 
 
@@ -28,6 +30,7 @@ class Request:
         sample: Which draw this is: another number is another call for the same question.
         max_tokens: The most tokens of the reply, if not the model's own.
         temperature: The sampling temperature, if not the model's own.
+        image: A PNG picture that goes with the last message, for models with ``vision``.
         more: More fields of the body for this request alone, such as ``top_p`` and ``top_k``, over the model's own.
         check: What the schema cannot say: given the reply's data, what is wrong with it, or None. Must depend on the
             data alone; no part of the cache key.
@@ -42,6 +45,7 @@ class Request:
     sample: int = 0
     max_tokens: int | None = None
     temperature: float | None = None
+    image: bytes | None = None
     more: Mapping[str, Any] = field(default_factory=dict, hash=False)
     check: Callable[[Any], str | None] | None = field(default=None, compare=False)
     tidy: Callable[[Any], Any] | None = field(default=None, compare=False)
@@ -165,6 +169,9 @@ def identity(request: Request, model: ModelConfig, endpoint: EndpointConfig) -> 
         "json_mode": endpoint.json_mode if request.schema is not None else None,
         "sample": request.sample,
     }
+    if request.image is not None:
+        # Its hash alone: what was asked is kept beside the reply, and pictures are large.
+        whole["image"] = hashlib.sha256(request.image).hexdigest()
     return json.dumps(whole, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -183,4 +190,5 @@ def estimate(request: Request, model: ModelConfig) -> tuple[int, int]:
     """About how many tokens a request takes in, and the most it may take out."""
     schema = estimate_tokens(json.dumps(request.schema)) if request.schema is not None else 0
     contents = [message.content for message in request.messages]
-    return estimate_messages(contents) + schema, request.max_tokens or model.max_tokens
+    picture = _PICTURE if request.image is not None else 0
+    return estimate_messages(contents) + schema + picture, request.max_tokens or model.max_tokens

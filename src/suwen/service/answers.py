@@ -148,6 +148,7 @@ class InfoAnswer(BaseModel):
     read_only: bool
     reviews: bool
     hyde: bool = Field(description="Whether a search may ask for hypothetical documents.")
+    originals: bool = Field(description="Whether the files that books were read from can be opened.")
     role: str | None = Field(description="The role of the key that asks; null where the server needs none.")
 
 
@@ -243,5 +244,6 @@ INFO = {
     "read_only": False,
     "reviews": False,
     "hyde": False,
+    "originals": False,
     "role": "read",
 }

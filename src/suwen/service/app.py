@@ -24,6 +24,7 @@ from suwen.service import (
     health_api,
     imports_api,
     indexes_api,
+    originals_api,
     rerank_api,
     search_api,
     tei_api,
@@ -76,7 +77,17 @@ def create_app(served: Holder | Indexes) -> FastAPI:
     )
     app.state.holder = holder
     routers = [health_api.routes(indexes), indexes_api.routes(indexes, restoring), web_pages.routes(holder)]
-    of_an_index = (search_api, cursors_api, documents_api, imports_api, embeddings_api, rerank_api, tei_api, worker_api)
+    of_an_index = (
+        search_api,
+        cursors_api,
+        documents_api,
+        originals_api,
+        imports_api,
+        embeddings_api,
+        rerank_api,
+        tei_api,
+        worker_api,
+    )
     routers = [
         health_api.routes(indexes),
         indexes_api.routes(indexes, restoring),

@@ -143,7 +143,7 @@ def _add_deleting(router: APIRouter) -> None:
         """Delete one document by its id, percent-encoded."""
         deleted = await holder_of(request).write(lambda index: index.delete([id]))
         if not deleted:
-            raise _unknown(id)
+            raise unknown(id)
         return json_answer({"deleted": deleted})
 
     @router.post(
@@ -215,9 +215,10 @@ def _state(index: Index, document: StoredDocument) -> str:
 def _there(index: Index, id_: str) -> StoredDocument:
     document = index.document(id_)
     if document is None:
-        raise _unknown(id_)
+        raise unknown(id_)
     return document
 
 
-def _unknown(id_: str) -> Problem:
+def unknown(id_: str) -> Problem:
+    """That there is no document of this id."""
     return Problem("unknown_document", f"no document has the id {id_!r}: GET /documents lists the ids", param="id")

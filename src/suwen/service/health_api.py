@@ -192,4 +192,5 @@ def _about(holder: Holder, index: Index) -> dict[str, Any]:
         "read_only": settings.read_only,
         "reviews": settings.reviews is not None,
         "hyde": may_rewrite(),
+        "originals": settings.books is not None,
     }

@@ -31,6 +31,7 @@ from suwen.retrieve.retriever import Index
 from suwen.service.holder import Holder
 from suwen.service.import_lines import batches, read_documents
 from suwen.service.json_bounds import Bounds
+from suwen.service.original_files import keep_original
 from suwen.service.places import Shed
 from suwen.service.problems import Problem, as_problem
 
@@ -45,7 +46,7 @@ _DOCUMENTS, _BOOK, _ABOUT = "documents.jsonl", "book", "job.json"
 #: Of a book's pages that are left out so many are told.
 _TOLD = 100
 #: What reading one may take: less than a command may, since others wait for the server.
-_LIMITS = Limits(memory=3 * 2**30, seconds=120)
+_LIMITS = Limits(memory=3 * 2**30, seconds=120, processes=2)
 #: The beginning of the name of a file that is still being sent.
 _COMING = "coming-"
 _COUNTS = ("read", "added", "changed", "unchanged", "passages")
@@ -75,6 +76,7 @@ class Job:
         key: Whose it is, where the server has keys.
         name: Of a book that was sent: the path of its documents, with the ending that says what it is.
         left_out: Its pages that could not be read, and why.
+        page: The last of its pages that was read, of ``pages``; these are 0 where it has none.
     """
 
     id: str
@@ -94,6 +96,8 @@ class Job:
     key: str = ""
     name: str = ""
     left_out: tuple[dict[str, Any], ...] = ()
+    page: int = 0
+    pages: int = 0
 
     @property
     def over(self) -> bool:
@@ -250,7 +254,8 @@ class Imports:
             if job.documents is None:
                 job = self._note(replace(job, state="checking"))
                 if job.name:
-                    job = self._note(replace(job, left_out=self._read_book(job)))
+                    left_out = self._read_book(job)
+                    job = self._note(replace(self._jobs[job.id], left_out=left_out))
                 job = self._note(replace(job, documents=sum(1 for _ in self._documents(job))))
             job = self._note(replace(job, state="storing"))
             for batch in batches(islice(self._documents(job), job.read, None)):
@@ -274,6 +279,8 @@ class Imports:
             return job.left_out  # it was read before a restart
         left_out: list[dict[str, Any]] = []
         write_lines(folder / _DOCUMENTS, self._pages(job, folder / _BOOK, left_out))
+        if (books := self._holder.settings.books) is not None:
+            keep_original(folder / _BOOK, job.name, books)
         (folder / _BOOK).unlink()
         return tuple(left_out[:_TOLD])
 
@@ -281,9 +288,13 @@ class Imports:
         def tell(page: int, why: str) -> None:
             left_out.append({"page": page, "why": why})
 
+        def progress(page: int, pages: int) -> None:
+            self._go_on(job)
+            self._jobs[job.id] = replace(self._jobs[job.id], page=page, pages=pages)
+
         kind = kind_of(Path(job.name)) or ""
         try:
-            for one in read_book(book, book.parent, kind, tell, name=job.name, limits=_LIMITS):
+            for one in read_book(book, book.parent, kind, tell, name=job.name, limits=_LIMITS, progress=progress):
                 self._go_on(job)
                 yield {"id": one.id, "title": one.title, "text": one.text, "metadata": dict(one.metadata)}
         except BadRecord as bad:

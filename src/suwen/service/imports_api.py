@@ -52,6 +52,8 @@ _EXAMPLE = {
     "key": "loader",
     "name": "",
     "left_out": [],
+    "page": 0,
+    "pages": 0,
 }
 
 
@@ -90,6 +92,8 @@ class ImportAnswer(BaseModel):
     key: str
     name: str = Field(description="Of a book; empty for lines of JSON.")
     left_out: list[LeftOut] = Field(description="Pages of a book that are not in the index.")
+    page: int = Field(description="The last page of a book that was read.")
+    pages: int = Field(description="How many it has; 0 for what has none.")
 
 
 class ImportsAnswer(BaseModel):

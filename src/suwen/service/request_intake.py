@@ -59,7 +59,21 @@ _SORTS = {
 
 #: How addresses begin that are of one index: of the default one, or behind ``/indexes/NAME`` of another.
 OF_AN_INDEX = frozenset(
-    {"search", "cursors", "documents", "imports", "info", "readyz", "snapshot", "worker", "v1", "v2", "embed", "rerank"}
+    {
+        "search",
+        "cursors",
+        "documents",
+        "originals",
+        "imports",
+        "info",
+        "readyz",
+        "snapshot",
+        "worker",
+        "v1",
+        "v2",
+        "embed",
+        "rerank",
+    }
 )
 
 

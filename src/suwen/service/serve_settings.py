@@ -37,6 +37,7 @@ class IndexEntry(BaseModel):
     index: Path
     pair: Path | None = None
     read_only: bool | None = None
+    books: Path | None = None
 
 
 class ServeSettings(BaseModel):
@@ -57,6 +58,8 @@ class ServeSettings(BaseModel):
         hosts: The names the service may be asked by (the Host header); any when empty.
         cors_origins: Exact origins whose pages may call the API from a browser.
         reviews: A jury folder whose review pages are mounted.
+        books: The folder that books were indexed from: hits open them at their page. Books that are imported are kept
+            in its folder ``imported``.
         document_encoder: A full pair (or ``own``, the pair itself) that encodes posted documents again, in process.
         base: The base of the document encoder's adapter; ``SUWEN_BASE`` by default.
         log_queries: Write the text of queries to the log.
@@ -113,6 +116,7 @@ class ServeSettings(BaseModel):
     hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     reviews: Path | None = None
+    books: Path | None = None
     document_encoder: str | None = None
     base: str | None = None
     log_queries: bool = False
@@ -175,7 +179,7 @@ class ServeSettings(BaseModel):
     def of(self, entry: IndexEntry) -> ServeSettings:
         """The settings of another index: as these, but for what its entry says."""
         read_only = self.read_only if entry.read_only is None else entry.read_only
-        own: dict[str, Any] = {"index": entry.index, "pair": entry.pair, "read_only": read_only}
+        own: dict[str, Any] = {"index": entry.index, "pair": entry.pair, "read_only": read_only, "books": entry.books}
         copy = self.model_copy(update=own | {"indexes": {}, "aliases": {}, "folder": None})
         # Worked out once and kept: that of the other folder must not come along.
         copy.__dict__.pop("name", None)
@@ -271,7 +275,9 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 
 
 def _with_paths(section: dict[str, Any], start: Path) -> dict[str, Any]:
-    names = {name for name in ("index", "pair", "keys", "reviews", "folder") if isinstance(section.get(name), str)}
+    names = {
+        name for name in ("index", "pair", "keys", "reviews", "folder", "books") if isinstance(section.get(name), str)
+    }
     names -= {"index"} if is_remote(str(section.get("index"))) else set()
     return section | {name: start / section[name] for name in names}
 

@@ -57,6 +57,8 @@ _NUMBERED = re.compile(
     r"(?:\d+(?:\.\d+)*\.?\s+[A-Z\u4e00-\u9fff]|第[一二三四五六七八九十百\d]+[章节篇部]|(?:chapter|section|part)\s+\d)",
     re.I,
 )
+#: A reader of pictures loses the space behind a number.
+_HAN_HEADING = re.compile(r"(?:\d+(?:\.\d+)*\.?\s?)?[\u4e00-\u9fff]")
 _ENDS = re.compile(r"[.!?。！？；;:：…][\"'”’」』）)\]】]*(?:\s?\[[\d,\s–-]+\]|[\d,–-]{1,12})?$")
 _GOES_ON = re.compile(r"[a-z0-9(（,，、\u4e00-\u9fff%<>≥≤~～+]|[A-Z][A-Za-z]*\d|[A-Z]{2,}")
 
@@ -198,7 +200,7 @@ def _kind(group: Sequence[Line], text: str, large: float, edges: Edges) -> Kind:
         larger = group[0].size > large
         alone = len(group) == 1 and _is_short(group[0], edges) and not _ITEM.match(text) and text[:1].isupper()
         alone = alone or (
-            len(group) == 1 and _is_short(group[0], edges) and len(text) < 25 and "\u4e00" <= text[0] <= "\u9fff"
+            len(group) == 1 and _is_short(group[0], edges) and len(text) < 25 and bool(_HAN_HEADING.match(text))
         )
         if larger or _REFERENCES.fullmatch(text) or (_NUMBERED.match(text) and len(text) < 80) or alone:
             return "heading"

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from statistics import median
 from typing import NamedTuple
 
 from suwen.text.page_layout import Line
@@ -33,6 +34,10 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _ALIKE = 0.8
+#: A line that repeats nowhere is a head all the same where it stands so many body sizes from the text, is smaller than
+#: this share of it, shorter than this many characters, and no sentence or caption: a book of one page repeats nothing.
+_FAR, _SMALLER, _HEAD = 2.0, 0.93, 40
+_NO_HEAD = re.compile(r"[图表]\s?\d|(?:figure|fig\.|table|box)\s?\d|.*[.。!！?？;；:：]$", re.IGNORECASE)
 
 
 def without_furniture(pages: Iterable[PageLines]) -> Iterator[PageLines]:
@@ -74,6 +79,7 @@ def _cleared(page: PageLines, keys: Sequence[Sequence[str]], place: int) -> Page
     if all(_in_zone(line, page.height) for line in page.lines):
         return page  # forms that differ in a number: what is on all pages is what they say
     kept = []
+    body = _body(page)
     for line in page.lines:
         if not _in_zone(line, page.height):
             kept.append(line)
@@ -81,9 +87,31 @@ def _cleared(page: PageLines, keys: Sequence[Sequence[str]], place: int) -> Page
         repeated = counts[_key(line, page.height)]
         if page.is_scan and repeated < needed:
             repeated = 1 + _similar(_key(line, page.height), others)
-        if repeated < needed and not (_NUMBER.fullmatch(line.text) and _outermost(line, page)):
+        number = _NUMBER.fullmatch(line.text) and _outermost(line, page)
+        if repeated < needed and not number and not _stands_off(line, page, body):
             kept.append(line)
     return page._replace(lines=kept)
+
+
+def _body(page: PageLines) -> float:
+    """The size of most lines between head and foot."""
+    sizes = [line.size for line in page.lines if not _in_zone(line, page.height) and not line.is_row]
+    return median(sizes) if sizes else 0.0
+
+
+def _stands_off(line: Line, page: PageLines, body: float) -> bool:
+    """Whether a line in small print stands by itself, far above or below everything else."""
+    if line.size > _SMALLER * body or len(line.text) > _HEAD or _NO_HEAD.match(line.text):
+        return False
+    above = line.bottom < _ZONE * page.height
+    inner = [other for other in page.lines if not _beside(line, other)]
+    if above:
+        return all(other.top - line.bottom > _FAR * body for other in inner)
+    return all(line.top - other.bottom > _FAR * body for other in inner)
+
+
+def _beside(line: Line, other: Line) -> bool:
+    return other.top < line.bottom and other.bottom > line.top
 
 
 def _similar(key: str, others: Sequence[str]) -> int:

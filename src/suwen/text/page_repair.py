@@ -35,18 +35,15 @@ _FULL_MARKS = str.maketrans(
 )
 _HAN_MARK = re.compile(
     r"(?<=[\u4e00-\u9fff])[,;:?!](?=[\u4e00-\u9fff\s]|$)|(?<=[\u4e00-\u9fff])[()](?=[\u4e00-\u9fff])"
+    r"|(?<=[A-Za-z%)）\]\d])[,;?!](?=[\u4e00-\u9fff])|(?<=\])[!?](?=\s*$)"
+)
+#: In a text of which a third are Chinese characters marks are wide, whatever Latin word stands before them.
+_IN_HAN = (
+    (re.compile(r"(?<=[\u4e00-\u9fff])\(([^()]{1,40})\)"), r"（\1）"),
+    (re.compile(r"(?<=[A-Za-z%)）\]\u4e00-\u9fff])\.(?=[\u4e00-\u9fff]|\s*$)"), "。"),
 )
 _LATIN_MARK = re.compile(r"(?<=[A-Za-z0-9)%])[，；：？！（）。]\s?(?=[A-Za-z0-9(\s]|$)")
 _TIGHT = re.compile(r"(?<=[a-z)%])([,;])(?=[A-Za-z])|(?<=[a-z]{2}[.])(?=[A-Z][a-z])")
-#: What DeepSeek-OCR and its like put around text: kinds and places of what they saw, and lines about their work.
-_GROUNDING = re.compile(r"<\|ref\|>.*?<\|/ref\|>|<\|det\|>.*?<\|/det\|>|<\|[a-z_/]+\|>", re.DOTALL)
-_DEBUG = re.compile(
-    r"^(?:=+|-{4,}|\s*(?:BASE|PATCHES|NO PATCHES|image size|valid image tokens|output texts tokens|compression ratio)"
-    r"\b.*"
-    r"|.*torch\.Size\(.*|```(?:markdown)?)$\n?",
-    re.MULTILINE | re.IGNORECASE,
-)
-_MARKDOWN = re.compile(r"^ {0,3}#{1,6}\s+|\*\*|<(?:/?(?:center|b|i|sup|sub|br))\s*/?>", re.MULTILINE)
 
 
 def join_lines(lines: Sequence[str]) -> str:
@@ -82,21 +79,17 @@ def repair_scan(text: str) -> str:
 
     >>> repair_scan("每日5O mg,必要时加量。 Give l0 mg，then 2.5 rng daily.Stop it")
     '每日50 mg，必要时加量。 Give 10 mg, then 2.5 mg daily. Stop it'
+    >>> repair_scan("记录血压(mmHg),静息时超过140 mmHg者应复查.")
+    '记录血压（mmHg），静息时超过140 mmHg者应复查。'
     """
     text = _LETTER_DIGIT.sub(lambda found: found[0].translate(_DIGITS), repair(text))
     for wrong, right in _UNITS:
         text = wrong.sub(right, text)
     if re.search("[\u4e00-\u9fff]", text):
-        text = re.sub(r"(?<=g),(?=[\u4e00-\u9fff])", "，", text)
         text = _HAN_MARK.sub(lambda found: found[0].translate(_HALF_MARKS), text)
+    if 3 * len(re.findall("[\u4e00-\u9fff]", text)) >= len(text):
+        for wrong, right in _IN_HAN:
+            text = wrong.sub(right, text)
+        return clean(text)
     text = _LATIN_MARK.sub(lambda found: found[0].strip().translate(_FULL_MARKS), text)
     return clean(_TIGHT.sub(lambda found: f"{found[1] or ''} ", text))
-
-
-def clean_grounding(reply: str) -> str:
-    r"""What a vision model wrote about a page, without the marks of places, its log lines and its Markdown signs.
-
-    >>> clean_grounding("<|ref|>text<|/ref|><|det|>[[10, 20, 300, 40]]<|/det|>\n## 心力衰竭\n**呼吸困难**。")
-    '心力衰竭\n呼吸困难。'
-    """
-    return clean(_MARKDOWN.sub("", _DEBUG.sub("", _GROUNDING.sub("", reply))))

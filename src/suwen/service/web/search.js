@@ -12,7 +12,7 @@ import * as picking from "./picking.js";
 import * as reading from "./reading.js";
 import { WAYS, columns, list, markTwins, pending } from "./results.js";
 import { about, begin, help, keys, mayWrite, sizes, toggleTheme } from "./shell.js";
-import { citation, copy, csv, download, rows } from "./taking.js";
+import { citation, copy, csv, download, offerOriginals, rows } from "./taking.js";
 import { language, milliseconds, number, say } from "./words.js";
 
 const SIZE = 10;
@@ -352,6 +352,7 @@ async function start() {
   else home();
   try {
     info = await about();
+    offerOriginals(Boolean(info.originals));
     picking.offer(info);
     byId("open-add").hidden = info.read_only || !mayWrite(info);
     // Nobody waits for examples, and a page without them is one too.

@@ -1,5 +1,6 @@
 // Taking hits elsewhere: a citation for the clipboard, a file of hits, and where a passage comes from.
 
+import { key } from "./api.js";
 import { node } from "./nodes.js";
 import { language, say } from "./words.js";
 
@@ -35,9 +36,42 @@ export function source(hit) {
   return { name, href: link ? link.href : null, page };
 }
 
+let originals = false;
+
+/** Say whether the service has the files that books were read from. */
+export function offerOriginals(there) {
+  originals = there;
+}
+
+/** The address of the book that a hit is a page of, at that page; null where the service has none. */
+export function original(hit) {
+  if (!originals || typeof hit.metadata?.path !== "string") return null;
+  const page = found(hit.metadata, PAGES);
+  const at = page ? `#page=${/\d+/.exec(page)?.[0] ?? 1}` : "";
+  return `/originals/${encodeURIComponent(hit.document_id)}${at}`;
+}
+
+// A link cannot carry a key: the file is fetched with it, and the new tab shows what came.
+async function openWithKey(event, address) {
+  if (!key()) return;
+  event.preventDefault();
+  const [path, at = ""] = address.split("#");
+  const tab = window.open("", "_blank");
+  const answer = await fetch(path, { headers: { Authorization: `Bearer ${key()}` } }).catch(() => null);
+  if (!tab) return;
+  if (answer?.ok) tab.location = `${URL.createObjectURL(await answer.blob())}${at ? `#${at}` : ""}`;
+  else tab.document.body.textContent = say("hit.original.failed");
+}
+
 /** The source of a hit as it stands under it, or null. */
 export function origin(hit) {
   const { name, href, page } = source(hit);
+  const own = href ? null : original(hit);
+  if (own) {
+    const text = [hit.metadata.book || hit.metadata.path, page && say("hit.page", { page })].filter(Boolean).join(" · ");
+    const act = { href: own, target: "_blank", rel: "noopener", title: say("hit.original"), onclick: (event) => openWithKey(event, own) };
+    return node("a.source", act, text);
+  }
   if (!name && !page) return null;
   const where = page ? say("hit.page", { page }) : "";
   const text = [name, where].filter(Boolean).join(" · ");

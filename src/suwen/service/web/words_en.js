@@ -254,6 +254,8 @@ export default {
   "export.done": "Exported {count} hits: {name}",
   "hit.cite": "Copy citation",
   "hit.page": "p. {page}",
+  "hit.original": "Open the book at this page",
+  "hit.original.failed": "The server does not have this book's file, or your key may not read it.",
   "hit.source": "Open the source {address}",
   "cite.done": "Citation copied",
   "cite.failed": "The browser does not let pages copy: select the text instead",

@@ -253,6 +253,8 @@ export default {
   "export.done": "已导出 {count} 条结果：{name}",
   "hit.cite": "复制引文",
   "hit.page": "第 {page} 页",
+  "hit.original": "打开原书的这一页",
+  "hit.original.failed": "服务器上没有这本书的文件，或者您的密钥无权读取。",
   "hit.source": "打开来源 {address}",
   "cite.done": "引文已复制",
   "cite.failed": "浏览器不允许复制，请手动选取",

@@ -1,0 +1,178 @@
+"""Processes that read a stranger's file within limits, asked for one page after another. Knows no format."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from suwen.corpora.page_cache import cache_folder
+
+
+class Limits(NamedTuple):
+    """What reading a file may take.
+
+    Attributes:
+        memory: Bytes of address space of a process; models for scans take about 1.5 GiB of it.
+        seconds: Of a core for one page; a scan takes up to a minute on a slow one. On the clock ten times as long.
+        failures: Pages in a row that may take the process down before the file is given up.
+        processes: The most that read scans side by side; 0 for one a core, four at the most. Text takes one.
+    """
+
+    memory: int = 4 * 2**30
+    seconds: float = 300.0
+    failures: int = 5
+    processes: int = 0
+
+    @property
+    def side_by_side(self) -> int:
+        """How many processes may read scans."""
+        return self.processes or max(1, min(4, os.cpu_count() or 1))
+
+
+#: A page that waits for something else than the core is given up after so many times its seconds.
+_ON_THE_CLOCK = 10
+#: Pages that one process is asked for at a time: the next is there when it has done one.
+_AHEAD = 2
+
+
+class PageProcess:
+    """One process with the file open; it answers in the order in which it is asked."""
+
+    def __init__(self, path: Path, kind: str, limits: Limits, scans: str) -> None:
+        command = [sys.executable, "-m", "suwen.corpora.page_child", str(path), kind, "--scans", scans]
+        command += ["--memory", str(limits.memory), "--seconds", str(limits.seconds), "--cache", str(cache_folder())]
+        alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | alone,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._asking = self._process.stdin
+        self._lines = _lines(self._process.stdout, _ON_THE_CLOCK * limits.seconds)
+        self._too_long = f"it took longer than {limits.seconds:g} seconds"
+        self.waiting = 0
+
+    def ask(self, page: int) -> None:
+        """Ask for a page; one that has ended says so when it is to answer."""
+        self.waiting += 1
+        try:
+            self._asking.write(b"%d\n" % page)
+            self._asking.flush()
+        except OSError:
+            return
+
+    def ask_all(self) -> None:
+        """Ask for everything that is there, of a file that has no pages."""
+        self._asking.close()
+
+    def answer(self) -> dict[str, Any] | None:
+        """What it says next; ``died`` where it ended badly, None at a good end."""
+        self.waiting -= 1
+        for line in self._lines:
+            return {"died": self._too_long} if line is None else json.loads(line)
+        if self._process.wait() == -signal.SIGXCPU:
+            return {"died": self._too_long}
+        if code := self._process.returncode:
+            return {"died": f"reading it ended badly (exit {code}): damaged, or over the memory limit"}
+        return None
+
+    def end(self) -> None:
+        """End it, whatever it is at."""
+        self._process.kill()
+        for stream in (self._process.stdout, self._process.stdin):
+            try:
+                if stream is not None:
+                    stream.close()
+            except OSError:
+                continue  # what was asked of one that is gone
+        self._process.wait()
+
+
+class PageProcesses:
+    """The pages of one file in their order, by one process, or by several once pages turn out to be scans."""
+
+    def __init__(self, path: Path, kind: str, limits: Limits, scans: str) -> None:
+        self._made = (path, kind, limits, scans)
+        self._limits = limits
+        self._all = [PageProcess(*self._made)]
+        self._asked: deque[tuple[int, PageProcess]] = deque()
+        self.about = self._all[0].answer() or {"died": "it said nothing"}
+
+    def rest(self) -> Iterator[dict[str, Any]]:
+        """What a file without pages holds."""
+        self._all[0].ask_all()
+        while (record := self._all[0].answer()) is not None:
+            yield record
+            if "died" in record:
+                return
+
+    def pages(self, total: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Each page's number and what is said of it; ``died`` where it took its process down."""
+        last = 0
+        while last < total or self._asked:
+            while last < total and len(self._asked) < _AHEAD * len(self._all):
+                last += 1
+                self._ask(last)
+            page, process = self._asked.popleft()
+            record = process.answer()
+            while record is not None and "pages" in record:
+                record = process.answer()  # what a new one says of the file first
+            if record is None or "died" in record:
+                self._replace(process)
+            yield page, record or {"died": "reading it ended early"}
+            if record is not None and record.get("scan") and not record.get("kept"):
+                self._grow(total - last)
+
+    def end(self) -> None:
+        """End all of them."""
+        for process in self._all:
+            process.end()
+
+    def _ask(self, page: int) -> None:
+        process = min(self._all, key=lambda one: one.waiting)
+        process.ask(page)
+        self._asked.append((page, process))
+
+    def _grow(self, left: int) -> None:
+        for _ in range(min(left, self._limits.side_by_side) - len(self._all)):
+            self._all.append(PageProcess(*self._made))
+
+    def _replace(self, old: PageProcess) -> None:
+        """Start another in its place, which is asked for what the old one still owed."""
+        old.end()
+        new = PageProcess(*self._made)
+        self._all[self._all.index(old)] = new
+        for place, (page, process) in enumerate(self._asked):
+            if process is old:
+                new.ask(page)
+                self._asked[place] = (page, new)
+
+
+def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes | None]:
+    """The whole lines of a pipe; None, and the end, where nothing comes for so long."""
+    waiting = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            until = time.monotonic() + seconds
+            while not selector.select(max(0.0, until - time.monotonic())):
+                if time.monotonic() >= until:
+                    yield None
+                    return
+            part = os.read(stream.fileno(), 1 << 16)
+            if not part:
+                return
+            *whole, waiting = (waiting + part).split(b"\n")
+            yield from whole
