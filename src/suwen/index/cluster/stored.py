@@ -101,6 +101,12 @@ def copy(
             stream.write_row(record)
 
 
+def copy_bytes(connection: Connection, into: str, records: Iterable[bytes]) -> None:
+    """Write records that are already as COPY's binary form has them, some ten times cheaper than one by one."""
+    with connection.cursor() as cursor, cursor.copy(f"COPY {into} FROM STDIN (FORMAT BINARY)".encode()) as stream:
+        stream.write(b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"".join(records) + b"\xff\xff")
+
+
 def _check_text(encoded: EncodedDocument) -> None:
     document = encoded.document
     texts = [document.id, document.title, encoded.digest, *(passage.text for passage in encoded.passages)]
@@ -207,14 +213,11 @@ def all_vectors(connection: Connection, dimension: int) -> Iterator[tuple[Rows, 
         after = int(rows[-1])
 
 
-def contents(connection: Connection) -> Iterator[list[tuple[int, str]]]:
-    """Every row with what is searched of it, ascending, a chunk at a time."""
-    after = 0
-    query = """SELECT row, CASE WHEN title = '' THEN text ELSE title || E'\\n' || text END
-               FROM passages JOIN documents ON number = document WHERE row > %s ORDER BY row LIMIT %s"""
-    while records := connection.execute(query, (after, CHUNK)).fetchall():
-        yield records
-        after = records[-1][0]
+def contents_of(connection: Connection, rows: Rows) -> list[str]:
+    """What is searched of these rows, which ascend."""
+    query = """SELECT CASE WHEN title = '' THEN text ELSE title || E'\\n' || text END
+               FROM passages JOIN documents ON number = document WHERE row = ANY(%s) ORDER BY row"""
+    return [text for (text,) in connection.execute(query, (rows.tolist(),))]
 
 
 def rows_of(cursor: Iterable[tuple[Any, ...]]) -> Rows:
