@@ -11,7 +11,6 @@ from engines import Cluster, Embedded, InMemory, Kind, Making
 from in_memory import folder_in_memory
 from milvus_server import new_address as milvus_address
 
-
 #: The form of milvus-lite without the core of Milvus is slow, and no other to the engine.
 _REWRITE = pytest.param("milvus 3.2.2", marks=pytest.mark.long)
 

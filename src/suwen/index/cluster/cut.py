@@ -149,7 +149,8 @@ class Found:
             for term in terms:
                 if (place := self._places.get(key_of(term))) is not None:
                     worth[place] += weight_of(term, held.get(key_of(term), 0), meta)
-            return np.bincount(places, weights=worth[self._which] * strengths, minlength=len(rows))
+            summed = np.bincount(places, weights=worth[self._which] * strengths, minlength=len(rows))
+            return summed.astype(np.float64)
 
         total = scores(wanted.terms)
         for choice in wanted.choices:

@@ -105,6 +105,24 @@ class ClusterEngine(Engine):
         """Refused: a database is restored by its own tools."""
         raise IndexProblem(f"{Place(str(address)).shown}: restore a database with pg_restore, then 'suwen rebuild' it")
 
+    @classmethod
+    def remove(cls, address: Path | str) -> None:
+        """Take an index away for good: its schema, and all that its searcher holds of it."""
+        engine = cls.open(address, write=True, repair=False)
+        try:
+            with engine._truth.writing() as (connection, meta):
+                for generation in engine._searcher.generations(connection, meta):
+                    engine._searcher.drop(connection, meta, generation)
+        finally:
+            engine.close()
+        with contextlib.closing(engine.place.connect()) as connection:
+            connection.execute(f'DROP SCHEMA "{engine.place.schema}" CASCADE'.encode())
+
+    def empty_searcher(self) -> None:
+        """Have the searcher forget all it holds, to see that this is noticed and mended."""
+        with self._truth.writing() as (connection, meta):
+            self._searcher.remove(connection, meta, self._searcher.rows(connection, meta))
+
     def close(self) -> None:
         self._truth.close()
         self._searcher.close()
@@ -342,7 +360,9 @@ class _New:
         self.documents, self.first = documents, first
         texts = [passage.content for one in documents for passage in one.passages]
         self.rows = np.arange(first, first + len(texts), dtype=np.int64)
-        self.vectors = np.concatenate([one.vectors.astype(np.float16) for one in documents] or [np.empty((0, 0))])
+        self.vectors = np.concatenate(
+            [one.vectors.astype(np.float16) for one in documents] or [np.empty((0, 0), np.float16)]
+        )
         self.cut = Cut(texts)
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -37,8 +37,10 @@ COMPARED = 1_000
 _SPARSE = 16
 #: Rows sent at once: Milvus takes 64 MB a call.
 _BATCH = 2_000
-#: Seconds that one call may take; a search is given less patience than a write.
-_PATIENCE, _LONG = 20.0, 120.0
+#: Seconds that a connection, a search and a write may take.
+_GREETING, _PATIENCE, _LONG = 5.0, 10.0, 120.0
+#: A server that comes back is found again at once: no attempt waits for what other clients of the process have seen.
+_CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 1000}
 LACKING = (
     "the searcher lacks rows of the index: open it for writing, which brings the searcher up to date, or run 'suwen "
     "rebuild'; neither needs an encoder"
@@ -70,20 +72,22 @@ class Milvus:
         with self._guard:
             if self._client is None:
                 given = {"token": os.environ.get("MILVUS_TOKEN", ""), "db_name": os.environ.get("MILVUS_DB", "")}
-                self._client = MilvusClient(uri=self._address, timeout=_PATIENCE, **given)
+                self._client = MilvusClient(
+                    uri=self._address, timeout=_GREETING, dedicated=True, grpc_options=_CHANNEL, **given
+                )
             return self._client
 
-    def _call(self, what: Callable[[MilvusClient], Any], missing: Any = None) -> Any:
+    def _call(self, method: str, *given: Any, missing: Any = None, **named: Any) -> Any:
         """Ask something; what goes wrong is told in words. ``missing`` answers for a collection that is not there."""
         try:
-            return what(self._connected())
+            return getattr(self._connected(), method)(*given, **named)
         except (MilvusException, grpc.RpcError) as problem:
             said = " ".join(str(problem).split())[:300]
             if isinstance(problem, MilvusException) and problem.code == 100:
                 if missing is not None:
                     return missing
                 raise DamagedIndex(f"Milvus at {self._address} has lost the index ({said}): {LACKING}") from problem
-            if isinstance(problem, grpc.RpcError) or problem.code in (1, 2):
+            if not (isinstance(problem, grpc.RpcError) and problem.code() is grpc.StatusCode.UNIMPLEMENTED):
                 self.close()
             raise Unreachable(
                 f"Milvus at {self._address} does not answer as it should ({said}): check the address, that it runs and "
@@ -107,22 +111,26 @@ class Milvus:
         indexes.add_index("dense", index_type="AUTOINDEX", metric_type="IP")
         indexes.add_index("words", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
         given = {"schema": schema, "index_params": indexes, "consistency_level": "Strong", "timeout": _LONG}
-        self._call(lambda client: client.create_collection(self._named(meta, generation), **given))
+        self._call("create_collection", self._named(meta, generation), **given)
 
     def is_there(self, connection: Connection, meta: Meta) -> bool:
         """See :class:`Searcher`."""
-        return bool(self._call(lambda client: client.has_collection(self._named(meta, meta.generation))))
+        return bool(self._call("has_collection", self._named(meta, meta.generation)))
 
     def drop(self, connection: Connection, meta: Meta, generation: int) -> None:
         """See :class:`Searcher`."""
         name = self._named(meta, generation)
-        if self._call(lambda client: client.has_collection(name)):
-            self._call(lambda client: client.drop_collection(name, timeout=_LONG))
+        if self._call("has_collection", name):
+            # A collection with a name beside its own cannot be dropped.
+            with contextlib.suppress(Unreachable):
+                for alias in self._call("list_aliases", name)["aliases"]:
+                    self._call("drop_alias", alias)
+            self._call("drop_collection", name, timeout=_LONG)
 
     def generations(self, connection: Connection, meta: Meta) -> set[int]:
         """See :class:`Searcher`."""
         ours = re.compile(re.escape(self._named(meta)) + r"_([0-9]+)")
-        found = (ours.fullmatch(name) for name in self._call(lambda client: client.list_collections()))
+        found = (ours.fullmatch(name) for name in self._call("list_collections"))
         return {int(match[1]) for match in found if match}
 
     def switched(self, meta: Meta) -> None:
@@ -130,10 +138,10 @@ class Milvus:
         alias, name = self._named(meta), self._named(meta, meta.generation)
         # One form of milvus-lite knows no aliases.
         with contextlib.suppress(Unreachable, DamagedIndex):
-            self._call(lambda client: client.alter_alias(name, alias))
+            self._call("alter_alias", name, alias)
             return
         with contextlib.suppress(Unreachable, DamagedIndex):
-            self._call(lambda client: client.create_alias(name, alias))
+            self._call("create_alias", name, alias)
 
     def close(self) -> None:
         """See :class:`Searcher`."""
@@ -155,13 +163,13 @@ class Milvus:
         for start in range(0, len(numbers), _BATCH):
             part = range(start, min(start + _BATCH, len(numbers)))
             records = [{"row": numbers[place], "dense": dense[place], "words": next(sparse)} for place in part]
-            self._call(lambda client, sent=records: client.insert(name, sent, timeout=_LONG))
+            self._call("insert", name, records, timeout=_LONG)
 
     def remove(self, connection: Connection, meta: Meta, rows: Rows) -> None:
         """See :class:`Searcher`."""
         for part in _parts(rows):
-            given = {"filter": f"row in {part.tolist()}", "timeout": _LONG}
-            self._call(lambda client, given=given: client.delete(self._named(meta, meta.generation), **given), ())
+            named = {"filter": f"row in {part.tolist()}", "timeout": _LONG}
+            self._call("delete", self._named(meta, meta.generation), missing=(), **named)
 
     def ready(self, connection: Connection, meta: Meta) -> None:
         """See :class:`Searcher`. Milvus makes its indexes by itself."""
@@ -171,12 +179,8 @@ class Milvus:
         found: list[Rows] = [np.empty(0, np.int64)]
         for first in range(1, meta.last_row + 1, MOST):
             clause = f"row >= {first} and row < {first + MOST}"
-            given = {"filter": clause, "output_fields": ["row"], "limit": MOST, "timeout": _LONG}
-            records = self._call(
-                lambda client, given=given: client.query(
-                    self._named(meta, meta.generation), consistency_level="Strong", **given
-                )
-            )
+            given = {"filter": clause, "output_fields": ["row"], "limit": MOST, "consistency_level": "Strong"}
+            records = self._call("query", self._named(meta, meta.generation), **given, timeout=_LONG)
             found.append(np.sort(np.fromiter((int(one["row"]) for one in records), dtype=np.int64)))
         return np.concatenate(found)
 
@@ -186,7 +190,7 @@ class Milvus:
 
     def _count(self, meta: Meta) -> int:
         given = {"filter": "", "output_fields": ["count(*)"], "timeout": _PATIENCE, "consistency_level": "Strong"}
-        found = self._call(lambda client: client.query(self._named(meta, meta.generation), **given))
+        found = self._call("query", self._named(meta, meta.generation), **given)
         return int(found[0]["count(*)"])
 
     # -- searching ----------------------------------------------------------------------------------------------
@@ -260,8 +264,7 @@ class Milvus:
         for clause in clauses:
             given = {"anns_field": field, "limit": min(MOST, count), "filter": clause, "output_fields": ["row"]}
             given |= {"search_params": {"metric_type": "IP"}, "consistency_level": "Strong", "timeout": _PATIENCE}
-            name = self._named(meta, meta.generation)
-            (hits,) = self._call(lambda client, name=name, given=given: client.search(name, [query], **given))
+            (hits,) = self._call("search", self._named(meta, meta.generation), [query], **given)
             best += [(-float(hit["distance"]), int(hit["entity"]["row"])) for hit in hits]
         if len(clauses) > 1:
             best = sorted(best)[:count]

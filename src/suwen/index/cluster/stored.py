@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from suwen.corpora.records import Document, Metadata, Passage
+from suwen.index import reencoded
 from suwen.index.cluster.truth import Connection
 from suwen.index.engine import (
     Backlog,
@@ -279,23 +280,14 @@ def compare(
     connection: Connection, made: Sequence[Reencoded], encoder: str
 ) -> tuple[list[EncodedDocument], dict[str, Outcome]]:
     """Hold new vectors against what is stored now: the documents they may replace, and what becomes of each."""
-    fitting: list[EncodedDocument] = []
-    outcomes: dict[str, Outcome] = {}
-    for one in made:
-        if one.id in outcomes:
-            raise IndexProblem(f"document {one.id!r} is twice in one call: give each id once")
-        stored = document(connection, one.id)
-        if stored is None:
-            outcomes[one.id] = "gone"
-        elif stored.digest != one.version:
-            outcomes[one.id] = "stale"
-        elif stored.passages and stored.passages[0].encoder == encoder:
-            outcomes[one.id] = "done"
-        elif len(stored.passages) != len(one.vectors):
-            outcomes[one.id] = "wrong"
-        else:
-            outcomes[one.id] = "stored"
-            passages = [item.passage for item in stored.passages]
-            itself = Document(stored.id, "", stored.title, stored.metadata)
-            fitting.append(EncodedDocument(itself, passages, one.vectors, encoder, stored.digest, stored.origin))
-    return fitting, outcomes
+    return reencoded.compare(lambda id_: _as_taken_in(connection, id_), made, encoder)
+
+
+def _as_taken_in(connection: Connection, id_: str) -> EncodedDocument | None:
+    """A document, but for its vectors and the text around its passages, which is not kept."""
+    if (stored := document(connection, id_)) is None:
+        return None
+    passages = [item.passage for item in stored.passages]
+    encoder = stored.passages[0].encoder if stored.passages else ""
+    itself = Document(stored.id, "", stored.title, stored.metadata)
+    return EncodedDocument(itself, passages, np.empty((0, 0), np.float32), encoder, stored.digest, stored.origin)

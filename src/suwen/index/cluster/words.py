@@ -56,13 +56,13 @@ def add(connection: Connection, generation: int, rows: Rows, cut: Cut, by_row: b
             copy_bytes(connection, rows_table(generation), _held_by_rows(cut, rows))
 
 
-def _postings(cut: Cut, offsets: Rows) -> memoryview:
+def _postings(cut: Cut, offsets: Rows) -> bytes:
     entries = np.empty(len(cut.terms), dtype=_POSTING)
     entries["row"], entries["count"], entries["length"] = offsets[cut.texts], cut.counts, cut.steps()
-    return memoryview(entries.tobytes())
+    return entries.tobytes()
 
 
-def _blocks(cut: Cut, first: int, entries: memoryview | None) -> Iterator[bytes]:
+def _blocks(cut: Cut, first: int, entries: bytes | None) -> Iterator[bytes]:
     """Records of the table of terms, as COPY takes them: written by hand, since there are hundreds for a passage."""
     size = _POSTING.itemsize
     four, middle, last = struct.Struct(">hi").pack, struct.Struct(">iqiii").pack, struct.Struct(">iqii").pack
