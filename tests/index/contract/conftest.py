@@ -11,6 +11,14 @@ from engines import Cluster, Embedded, InMemory, Kind, Making
 from in_memory import folder_in_memory
 from milvus_server import new_address as milvus_address
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Filters are resolved in SQL, whatever searches: with Milvus they are tried in the long run."""
+    for item in items:
+        if item.path.name == "test_filters.py" and "[milvus" in item.name:
+            item.add_marker(pytest.mark.long)
+
+
 #: The form of milvus-lite without the core of Milvus is slow, and no other to the engine.
 _REWRITE = pytest.param("milvus 3.2.2", marks=pytest.mark.long)
 

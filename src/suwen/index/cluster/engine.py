@@ -161,8 +161,7 @@ class ClusterEngine(Engine):
                 meta = read_meta(connection)
                 try:
                     # Holds the generation of this moment: a rebuild cannot drop it before the block ends.
-                    with connection.transaction():
-                        connection.execute(f"SELECT FROM {words.table(meta.generation)} LIMIT 0".encode())
+                    connection.execute(f"SELECT FROM {words.table(meta.generation)} LIMIT 0".encode())
                 except psycopg.errors.UndefinedTable as problem:
                     if not last:
                         continue
