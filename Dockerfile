@@ -7,7 +7,9 @@ WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE NOTICE ./
 COPY recipes recipes
 COPY src src
-RUN pip install --no-cache-dir -c constraints.txt '.[serve]'
+# An index in PostgreSQL needs more: deploy/cluster.compose.yaml asks for it.
+ARG EXTRAS=serve
+RUN pip install --no-cache-dir -c constraints.txt ".[$EXTRAS]"
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --home-dir /data suwen \

@@ -47,7 +47,7 @@ bench: ## Say which speed and memory scripts there are
 	@echo "Run one with: $(BIN)/python benchmarks/NAME.py (after make test has set up $(VENV))"
 
 clean: ## Remove what these commands made
-	rm -rf $(VENV) .demo .postgres build dist
+	rm -rf $(VENV) .demo .postgres .milvus build dist
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -60,6 +60,6 @@ $(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.full: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/python $(INSTALL) $(TORCH)
-	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[train,parquet,eval,curate,serve,files,ocr,cluster,ray,dev]'
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[train,parquet,eval,curate,serve,files,ocr,milvus,ray,dev]'
 	@command -v cc >/dev/null || $(BIN)/python $(INSTALL) -c constraints.txt ziglang
 	@touch $@ $(VENV)/.base

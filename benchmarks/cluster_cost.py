@@ -1,7 +1,7 @@
-"""CPU of the cluster engine beside the embedded one, the database's own included: adding, dense and lexical search.
+"""CPU of the cluster engine beside the embedded one, the servers' own included: adding, dense and lexical search.
 
-Needs the server of ``tools/postgres.py`` (run ``python tools/postgres.py make`` first). Both engines get the same
-made-up passages in the same run, so only the ratios mean anything.
+Needs the servers of ``tools/postgres.py`` and ``tools/milvus.py`` (run both with ``make`` first). All engines get the
+same made-up passages in the same run, so only the ratios mean anything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
+import milvus
 import postgres
 
 from suwen.corpora.readers import read_documents
@@ -45,28 +46,41 @@ def made_up(count: int, rng: np.random.Generator) -> list[EncodedDocument]:
     return documents
 
 
-def spent(server: postgres.Server) -> float:
-    """CPU seconds of this process, of the database, and of those of its processes that have ended."""
-    assert server.process is not None
-    master = psutil.Process(server.process.pid)
-    times = [master.cpu_times(), *(one.cpu_times() for one in master.children())]
-    ended = times[0].children_user + times[0].children_system
-    return time.process_time() + ended + sum(one.user + one.system for one in times)
+class Servers:
+    """What the cluster engine runs on."""
+
+    def __init__(self) -> None:
+        self.database, self.searcher = postgres.Server(), milvus.Server()
+
+    def spent(self) -> float:
+        """CPU seconds of this process, of the servers, and of those of their processes that have ended."""
+        total = time.process_time()
+        for server in (self.database, self.searcher):
+            assert server.process is not None
+            master = psutil.Process(server.process.pid)
+            times = [master.cpu_times(), *(one.cpu_times() for one in master.children())]
+            total += times[0].children_user + times[0].children_system
+            total += sum(one.user + one.system for one in times)
+        return total
+
+    def close(self) -> None:
+        self.searcher.close()
+        self.database.close()
 
 
-def measured(server: postgres.Server, work: Callable[[], object], count: int) -> float:
+def measured(servers: Servers, work: Callable[[], object], count: int) -> float:
     """CPU milliseconds of each of so many things."""
-    before = spent(server)
+    before = servers.spent()
     work()
-    return 1000 * (spent(server) - before) / count
+    return 1000 * (servers.spent() - before) / count
 
 
-def costs(server: postgres.Server, engine: Engine, documents: list[EncodedDocument]) -> dict[str, float]:
+def costs(servers: Servers, engine: Engine, documents: list[EncodedDocument]) -> dict[str, float]:
     def add() -> None:
         for start in range(0, len(documents), BATCH):
             engine.add(documents[start : start + BATCH])
 
-    found = {"adding a passage": measured(server, add, len(documents))}
+    found = {"adding a passage": measured(servers, add, len(documents))}
     engine.compact()
     rng = np.random.default_rng(1)
     chosen = [documents[int(number)] for number in rng.integers(0, len(documents), QUERIES)]
@@ -83,11 +97,11 @@ def costs(server: postgres.Server, engine: Engine, documents: list[EncodedDocume
 
     for work in (dense, lexical):
         work()
-    found["dense search"] = measured(server, dense, QUERIES)
+    found["dense search"] = measured(servers, dense, QUERIES)
     found["dense search, a filter that admits a quarter"] = measured(
-        server, lambda: dense({"year": {"gte": 2019}}), QUERIES
+        servers, lambda: dense({"year": {"gte": 2019}}), QUERIES
     )
-    found["lexical search"] = measured(server, lexical, QUERIES)
+    found["lexical search"] = measured(servers, lexical, QUERIES)
     found["recall@10 of dense search"] = measure_recall(engine, 50).recall
     return found
 
@@ -97,20 +111,26 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=15_000)
     count = parser.parse_args().passages
     documents = made_up(count, np.random.default_rng(0))
-    server = postgres.Server()
+    servers = Servers()
+    database = servers.database.address
+    addresses = {
+        "pgvector": f"{database}?index=one",
+        "milvus": f"{database}?index=two&milvus={servers.searcher.address}",
+    }
     try:
         with tempfile.TemporaryDirectory() as folder:
-            results = []
-            for address in (f"{folder}/index", server.address):
+            results = {}
+            for name, address in ({"embedded": f"{folder}/index"} | addresses).items():
                 engine = create_engine(address, space="sp-benchmark", dimension=DIMENSION)
-                results.append(costs(server, engine, documents))
+                results[name] = costs(servers, engine, documents)
                 engine.close()
     finally:
-        server.close()
-    print(f"{count} passages of {DIMENSION} dimensions; CPU milliseconds, the database's included")
-    print(f"{'':48}{'embedded':>10}{'cluster':>10}{'ratio':>8}")
-    for what, embedded in results[0].items():
-        print(f"{what:48}{embedded:10.3f}{results[1][what]:10.3f}{results[1][what] / embedded:8.2f}")
+        servers.close()
+    print(f"{count} passages of {DIMENSION} dimensions; CPU milliseconds, the servers' included, and ratios")
+    print(f"{'':48}{'embedded':>10}{'pgvector':>10}{'ratio':>8}{'milvus':>10}{'ratio':>8}")
+    for what, embedded in results["embedded"].items():
+        told = "".join(f"{results[name][what]:10.3f}{results[name][what] / embedded:8.2f}" for name in addresses)
+        print(f"{what:48}{embedded:10.3f}{told}")
 
 
 if __name__ == "__main__":

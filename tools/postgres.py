@@ -83,22 +83,30 @@ class Server:
 
     Args:
         root: What :func:`make` made.
+        primary: The server that it follows as a standby; none where it is a server by itself.
     """
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = ROOT, primary: Server | None = None) -> None:
         if not is_made(root):
             raise NoPostgres(HOW)
         self.root, self.name, self.port = root, f"c{secrets.token_hex(6)}", _free_port()
-        self.password = secrets.token_hex(8)
+        self.password = secrets.token_hex(8) if primary is None else primary.password
         self.process: subprocess.Popen[bytes] | None = None
         self._data = f"/clusters/{self.name}"
-        word = root / "clusters" / f"{self.name}.word"
+        if primary is None:
+            self._make()
+        else:
+            following = ["-R", "-c", "fast", "-X", "stream", "--no-sync", "-d", primary.address]
+            self._run("pg_basebackup", "-D", self._data, *following)
+        self.start()
+
+    def _make(self) -> None:
+        word = self.root / "clusters" / f"{self.name}.word"
         word.write_text(self.password, encoding="utf-8")
         shutil.chown(word, _NOBODY, _NOBODY)
         given = ["-U", "suwen", "-A", "scram-sha-256", f"--pwfile=/clusters/{word.name}", "--no-sync"]
         self._run("initdb", "-D", self._data, *given, "-E", "UTF8", "--locale=C.UTF-8")
         word.unlink()
-        self.start()
 
     @property
     def address(self) -> str:
@@ -128,6 +136,10 @@ class Server:
             for child in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._run("pg_ctl", "promote", "-w", "-D", self._data)
 
     def close(self) -> None:
         """End it, and take its data away."""

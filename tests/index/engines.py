@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -38,11 +39,14 @@ class Embedded:
 
 
 class Cluster:
-    def __init__(self) -> None:
+    """With the searcher that the addresses name."""
+
+    def __init__(self, new_address: Callable[[], str] = new_address) -> None:
+        self._new_address = new_address
         self._addresses: dict[str, str] = {}
 
     def create(self, dimension: int, similarity: Similarity = "cosine") -> Engine:
-        address = new_address()
+        address = self._new_address()
         engine = ClusterEngine.create(address, space=SPACE, dimension=dimension, similarity=similarity)
         # An engine tells its address without the password.
         self._addresses[engine.address] = address

@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from suwen.index.cluster.place import Place
+
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = Path(sys.executable).parent
 INSTALL = "pip install -c constraints.txt '.[serve]'"
 WITH_SERVER = Path(__file__).with_name("with_server.py")
+CLUSTER = "deploy/cluster.compose.yaml"
 COMPOSE_RUN = "docker compose run --rm suwen "
 #: systemd's own measure of what a unit could still do, 0 to 10; a unit without any hardening has 9.6.
 MOST_EXPOSED = 2.0
@@ -63,8 +66,9 @@ def test_the_linter_notices_a_bad_dockerfile(tmp_path: Path) -> None:
 
 
 def test_the_image_installs_as_the_readme_says() -> None:
-    (install,) = [line for line in of("RUN") if "pip install" in line]
-    assert install.replace(" --no-cache-dir", "") == INSTALL
+    (install,), (extras,) = [line for line in of("RUN") if "pip install" in line], of("ARG")
+    name, _, chosen = extras.partition("=")
+    assert install.replace(" --no-cache-dir", "").replace(f"${name}", chosen).replace('"', "'") == INSTALL
     assert INSTALL in steps("README.md", "pip install")
     assert INSTALL in steps("docs/deploy.md", "pip install")
 
@@ -153,6 +157,39 @@ def test_the_compose_file_gives_the_service_few_rights() -> None:
     (volume,) = service["volumes"]
     name, _, target = volume.partition(":")
     assert name in compose()["volumes"] and target in of("VOLUME") and target in of("WORKDIR")
+
+
+def cluster() -> dict:
+    return yaml.safe_load((ROOT / CLUSTER).read_text(encoding="utf-8"))
+
+
+def test_the_compose_file_of_a_cluster_fits_its_specification() -> None:
+    done = run(PROGRAMS / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", CLUSTER)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_cluster_has_one_writer_and_a_reader_on_one_index() -> None:
+    services = cluster()["services"]
+    servers = [services[name]["command"] for name in ("writer", "reader")]
+    assert servers[0][1] == servers[1][1] and [("--read-only" in one) for one in servers] == [False, True]
+    place = Place(servers[0][1])
+    assert place.milvus == "http://milvus:19530" and "@postgres/" in place.shown
+    assert {"milvus", "postgres", "etcd", "minio"} <= set(services)
+    for name in ("writer", "reader"):
+        assert set(services[name]["depends_on"]) == {"postgres", "milvus"}
+        assert set(services[name]["build"]["args"]["EXTRAS"].split(",")) <= {"serve", "milvus"}
+
+
+def test_the_cluster_is_reached_from_this_machine_alone_and_keeps_its_data() -> None:
+    found = cluster()
+    for name, service in found["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+        assert all(volume.partition(":")[0] in found["volumes"] for volume in service["volumes"]), name
+        image = service["image"]
+        assert "build" in service or (":" in image and not image.endswith(":latest")), name
+        assert "build" in service or "healthcheck" in service, name
+        secrets = [value for key, value in service.get("environment", {}).items() if "PASSWORD" in key]
+        assert all(value.startswith("${") for value in secrets), name
 
 
 def _unit_lines() -> list[str]:

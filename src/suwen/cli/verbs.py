@@ -73,7 +73,7 @@ VERBS = {
         "Derive every search file again from the truth. Needs no encoder; searches go on meanwhile.",
     ),
     "compact": Verb("maintaining", "compact", "Give the space of deleted passages back."),
-    "engine": Verb("engines", "engine_app", "Engines: move an index from one to another."),
+    "engine": Verb("engines", "engine_app", "Engines: move an index to another, try one out."),
     "backup": Verb(
         "maintaining",
         "backup",

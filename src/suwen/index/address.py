@@ -27,5 +27,5 @@ def shown(address: Address) -> str:
 
 
 def whole(address: Address) -> str:
-    """An address as it was typed: as a path it has lost one of its two slashes."""
-    return re.sub(r"^(postgres|postgresql):/(?!/)", r"\1://", str(address))
+    """An address as it was typed: as a path it has lost one of two slashes, also in the address of a searcher."""
+    return re.sub(r"(^postgres|^postgresql|=https?):/(?!/)", r"\1://", str(address))

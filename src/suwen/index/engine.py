@@ -348,6 +348,14 @@ class Engine(Protocol):
         """Let go of files and locks; a closed engine answers nothing."""
 
 
+class Held(NamedTuple):
+    """Something that an engine promises, and whether it held when it was tried."""
+
+    promise: str
+    #: What went wrong; empty where it held.
+    problem: str
+
+
 def need(engine: Engine, ability: Literal["consistent", "exact", "upkeep", "backup", "questions"]) -> None:
     """Refuse to go on with an engine that lacks an ability."""
     if not getattr(engine.abilities, ability):

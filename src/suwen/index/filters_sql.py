@@ -1,4 +1,7 @@
-"""Metadata filters as SQL over the truth of an embedded index. What they may say is :mod:`suwen.index.filters`'."""
+"""Metadata filters as SQL: what all databases share, and what SQLite has, over the truth of an embedded index.
+
+What filters may say is :mod:`suwen.index.filters`'.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from suwen.corpora.records import Metadata, Scalar
 from suwen.index.filters import (
@@ -22,12 +26,13 @@ from suwen.index.filters import (
     wrong_kind,
 )
 
-_OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _OF_FIELD = "SELECT document FROM attributes WHERE key = ?"
 #: SQLite sorts every number before every text; those texts that spell a number begin with a sign before the colon.
 _NUMBERS, _TEXTS, _MAY_SPELL = "value < ''", "value >= ''", "value >= '' AND value < ':'"
 
-Compiled = tuple[str, list[Scalar]]
+#: A condition, and its parameters: those of the database that it is meant for.
+Compiled = tuple[str, list[Any]]
 
 
 def teach(connection: sqlite3.Connection) -> None:
@@ -37,7 +42,7 @@ def teach(connection: sqlite3.Connection) -> None:
 
 def compile_filter(found: Filter) -> Compiled:
     """SQL that selects the live rows a filter admits, in ascending order, and its parameters."""
-    clause, parameters = _compiled(found)
+    clause, parameters = combined(found, _simple, _OF_FIELD)
     return f"SELECT row FROM passages WHERE {clause} ORDER BY row", parameters
 
 
@@ -56,16 +61,27 @@ def check_fields(connection: sqlite3.Connection, found: Filter, fields: Callable
                 raise wrong_kind(one.field, bound, example[0])
 
 
-def _compiled(found: Filter) -> Compiled:
+def combined(found: Filter, simple: Callable[[AnyOf | Within], Compiled], of_field: str) -> Compiled:
+    """A condition of SQL and its parameters: how conditions combine, which every database has alike.
+
+    Args:
+        found: The filter.
+        simple: Makes the condition of one that holds no others, in the words of a database.
+        of_field: Selects the documents that have a field, which is its one parameter.
+    """
     if isinstance(found, Not):
-        clause, parameters = _compiled(found.part)
+        clause, parameters = combined(found.part, simple, of_field)
         return f"NOT ({clause})", parameters
     if isinstance(found, Every | Either):
-        parts = [_compiled(part) for part in found.parts]
+        parts = [combined(part, simple, of_field) for part in found.parts]
         joint = " AND " if isinstance(found, Every) else " OR "
-        return joint.join(f"({clause})" for clause, _ in parts) or "1", [one for _, given in parts for one in given]
+        return joint.join(f"({clause})" for clause, _ in parts) or "1 = 1", [one for _, given in parts for one in given]
     if isinstance(found, Missing):
-        return f"document NOT IN ({_OF_FIELD})", [found.field]
+        return f"document NOT IN ({of_field})", [found.field]
+    return simple(found)
+
+
+def _simple(found: AnyOf | Within) -> Compiled:
     return _any_of(found) if isinstance(found, AnyOf) else _within(found)
 
 
@@ -80,7 +96,7 @@ def _any_of(found: AnyOf) -> Compiled:
 
 
 def _within(found: Within) -> Compiled:
-    held = [(_OPERATORS[name], bound) for name, bound in found.bounds]
+    held = [(OPERATORS[name], bound) for name, bound in found.bounds]
     bounds = [bound if isinstance(bound, str) else storable(bound) for _, bound in held]
     numeric = [not isinstance(bound, str) for bound in bounds]
     as_text = [

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from suwen.index.address import Address, shown, whole
+from suwen.index.address import Address, is_remote, shown, whole
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import Engine, IndexProblem, Similarity
+from suwen.index.engine import Engine, Held, IndexProblem, Progress, Similarity
 
 
 class _Kind(Protocol):
@@ -73,6 +73,23 @@ def index_exists(address: Address) -> bool:
 def restore(source: Path, address: Address) -> None:
     """Make an index of what :meth:`~suwen.index.engine.Engine.backup` wrote; rebuild it, or open it, to search it."""
     _kind(address).restore(source, whole(address))
+
+
+def try_engine(address: Address, rounds: int = 40, seed: int = 0, progress: Progress | None = None) -> list[Held]:
+    """Try the engine of a database out in a scratch index: what it promises, each with what broke it, if anything did.
+
+    Args:
+        address: Of the database, with the searcher to use.
+        rounds: Random changes, after each of which every way to search is compared with the embedded engine's.
+        seed: Of the changes.
+        progress: Told of the rounds.
+    """
+    _kind(address)
+    if not is_remote(address):
+        raise IndexProblem(f"{shown(address)} is a folder: give the address of a database, postgresql://…")
+    from suwen.index.cluster.trial import try_cluster
+
+    return try_cluster(whole(address), rounds, seed, progress)
 
 
 def _kind(address: Address) -> _Kind:

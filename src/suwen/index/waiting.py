@@ -15,8 +15,9 @@ from itertools import islice
 import numpy as np
 
 from suwen.corpora.records import Document, Passage
+from suwen.index import reencoded
 from suwen.index.counts import encoders, passages_by
-from suwen.index.engine import Backlog, EncodedDocument, IndexProblem, Outcome, Reencoded, Vectors, Waiting
+from suwen.index.engine import Backlog, EncodedDocument, Outcome, Reencoded, Vectors, Waiting
 from suwen.index.lookup import arrived
 from suwen.index.stored_vectors import questions_of
 
@@ -44,24 +45,7 @@ def compare(
     connection: sqlite3.Connection, made: Sequence[Reencoded], encoder: str
 ) -> tuple[list[EncodedDocument], dict[str, Outcome]]:
     """Hold new vectors against what is stored now: the documents they may replace, and what becomes of each."""
-    fitting: list[EncodedDocument] = []
-    outcomes: dict[str, Outcome] = {}
-    for one in made:
-        if one.id in outcomes:
-            raise IndexProblem(f"document {one.id!r} is twice in one call: give each id once")
-        stored = _stored(connection, one.id)
-        if stored is None:
-            outcomes[one.id] = "gone"
-        elif stored.digest != one.version:
-            outcomes[one.id] = "stale"
-        elif stored.encoder == encoder:
-            outcomes[one.id] = "done"
-        elif len(stored.passages) + len(stored.questions) != len(one.vectors):
-            outcomes[one.id] = "wrong"
-        else:
-            outcomes[one.id] = "stored"
-            fitting.append(stored._replace(vectors=one.vectors, encoder=encoder))
-    return fitting, outcomes
+    return reencoded.compare(lambda id_: _stored(connection, id_), made, encoder)
 
 
 def _others(connection: sqlite3.Connection, encoder: str) -> list[str]:

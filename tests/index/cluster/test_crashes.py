@@ -11,7 +11,9 @@ import numpy as np
 import psycopg
 import pytest
 from naive import encoded, unit
+from pymilvus import MilvusClient
 
+import milvus_server
 from postgres_server import new_address, server
 from suwen.index.cluster.engine import ClusterEngine
 from suwen.index.cluster.place import Place
@@ -69,6 +71,8 @@ def at_step(number: int, after: bool, strike: Callable[[], None], patch: pytest.
 
     for owner, name in ((psycopg.Connection, "execute"), (psycopg.Cursor, "execute"), (psycopg.Cursor, "copy")):
         patch.setattr(owner, name, striking(getattr(owner, name)))
+    for name in ("insert", "delete", "create_collection", "drop_collection", "alter_alias"):
+        patch.setattr(MilvusClient, name, striking(getattr(MilvusClient, name)))
 
 
 def check(address: str, before: Contents, after: Contents | None) -> ClusterEngine:
@@ -87,8 +91,8 @@ def check(address: str, before: Contents, after: Contents | None) -> ClusterEngi
 def searched(engine: ClusterEngine) -> None:
     """Ask both ways."""
     with engine.snapshot() as view:
-        view.dense(np.ones(DIMENSION, np.float32), 3)
-        view.lexical("第二段", 3)
+        view.dense(np.ones(DIMENSION, np.float32), 99)
+        view.lexical("第二段", 99)
 
 
 def killed(address: str, turn: int, step: int) -> bool:
@@ -112,6 +116,7 @@ def killed(address: str, turn: int, step: int) -> bool:
 def expected(engine: ClusterEngine, turn: int) -> tuple[Contents, Contents]:
     """What the index holds, and what it will hold after a change: tried out in a copy of it."""
     before = contents(engine)
+    # In a copy inside PostgreSQL, whatever searches the index itself.
     with ClusterEngineCopy(engine) as copy:
         work(copy, turn)
         return before, contents(copy)
@@ -139,8 +144,7 @@ class ClusterEngineCopy:
         self._copy.close()
 
 
-def test_a_killed_writer_leaves_all_of_a_change_or_none(points: int) -> None:
-    address = new_address()
+def test_a_killed_writer_leaves_all_of_a_change_or_none(points: int, address: str) -> None:
     engine = ClusterEngine.create(address, space="sp-test", dimension=DIMENSION)
     work(engine, 0)
     died = 0
@@ -158,8 +162,7 @@ def test_a_killed_writer_leaves_all_of_a_change_or_none(points: int) -> None:
     assert died >= points // 2
 
 
-def test_a_killed_server_loses_nothing_acknowledged(points: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = new_address()
+def test_a_killed_server_loses_nothing_acknowledged(points: int, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = ClusterEngine.create(address, space="sp-test", dimension=DIMENSION)
     work(engine, 0)
     said = []
@@ -183,6 +186,62 @@ def test_a_killed_server_loses_nothing_acknowledged(points: int, monkeypatch: py
     assert len(said) >= 3 and not any(server().password in problem for problem in said)
 
 
+def test_a_killed_milvus_loses_nothing_acknowledged(points: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    searcher, address = milvus_server.server(), milvus_server.new_address()
+    engine = ClusterEngine.create(address, space="sp-test", dimension=DIMENSION)
+    work(engine, 0)
+    said = []
+    for turn in range(1, max(6, points // 4)):
+        before, after = expected(engine, turn)
+        acknowledged = False
+        with monkeypatch.context() as patch:
+            at_step(2 + (turn * 5) % 17, bool(turn % 2), searcher.kill, patch)
+            try:
+                work(engine, turn)
+                acknowledged = True
+            except IndexProblem as problem:
+                said.append(str(problem))
+        searcher.kill()
+        reader = ClusterEngine.open(address)
+        with pytest.raises(IndexProblem, match="Milvus at"):
+            searched(reader)
+        reader.close()
+        searcher.start()
+        engine.close()
+        engine = check(address, after if acknowledged else before, None if acknowledged else after)
+    engine.close()
+    assert said
+
+
+@pytest.mark.parametrize("how", ["rows", "collection", "cuts"])
+def test_an_emptied_milvus_is_filled_again_without_an_encoder(how: str) -> None:
+    address = milvus_server.new_address()
+    engine = ClusterEngine.create(address, space="sp-test", dimension=DIMENSION)
+    work(engine, 0)
+    work(engine, 4)
+    before = contents(engine)
+    engine.close()
+    client = MilvusClient(uri=Place(address).milvus)
+    (name,) = [one for one in client.list_collections() if one.startswith(f"suwen_{Place(address).schema}_")]
+    if how == "rows":
+        client.delete(name, filter="row > 8")
+    elif how == "collection":
+        client.drop_collection(name)
+    else:
+        with Place(address).connect() as connection:
+            connection.execute(b"DELETE FROM cuts_" + name.rpartition("_")[2].encode())
+    client.close()
+    reader = ClusterEngine.open(address)
+    with pytest.raises(DamagedIndex, match="suwen rebuild"):
+        searched(reader)
+    if how != "cuts":
+        with reader.snapshot() as view, pytest.raises(DamagedIndex, match="suwen rebuild"):
+            view.dense(np.ones(DIMENSION, np.float32), 99)
+    assert reader.verify() != []
+    reader.close()
+    check(address, before, None).close()
+
+
 @pytest.mark.parametrize("lost", ["DELETE FROM near_{0}", "DELETE FROM words_{0}", "DROP TABLE near_{0}, words_{0}"])
 def test_an_emptied_searcher_is_filled_again_without_an_encoder(lost: str) -> None:
     address = new_address()
@@ -202,7 +261,13 @@ def test_an_emptied_searcher_is_filled_again_without_an_encoder(lost: str) -> No
     check(address, before, None).close()
 
 
-@pytest.fixture(params=[16, pytest.param(150, marks=pytest.mark.long)])
+@pytest.fixture(params=["pgvector", "milvus"])
+def address(request: pytest.FixtureRequest) -> str:
+    """An address without an index, with either searcher."""
+    return new_address() if request.param == "pgvector" else milvus_server.new_address()
+
+
+@pytest.fixture(params=[16, pytest.param(160, marks=pytest.mark.long)])
 def points(request: pytest.FixtureRequest) -> int:
     """How many crash points are tried."""
     return int(request.param)

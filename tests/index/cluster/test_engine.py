@@ -11,7 +11,7 @@ import pytest
 from naive import SPACE, TEXTS, encoded, some_documents, unit
 
 from postgres_server import new_address, server
-from suwen.index.cluster import searcher
+from suwen.index.cluster import pgvector
 from suwen.index.cluster.engine import ClusterEngine
 from suwen.index.cluster.place import Place, Unreachable
 from suwen.index.embedded import EmbeddedEngine
@@ -140,7 +140,7 @@ def test_a_backup_is_the_databases_own_business(address: str, engine: ClusterEng
 
 
 def test_the_graph_finds_what_exact_search_finds(engine: ClusterEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searcher, "EXACT_LIMIT", 40)
+    monkeypatch.setattr(pgvector, "EXACT_LIMIT", 40)
     for batch in some_documents(200, 16):
         engine.add(batch)
     engine.delete([f"d{number}" for number in range(0, 200, 5)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from suwen.index.cluster import stored, upkeep, words
-from suwen.index.cluster.place import Place
+from suwen.index.cluster.cut import Cut
+from suwen.index.cluster.pgvector import PgVector
+from suwen.index.cluster.place import Place, Unreachable
 from suwen.index.cluster.schema import FORMAT, TRUTH
-from suwen.index.cluster.searcher import PgVector, Searcher
+from suwen.index.cluster.searcher import Searcher
 from suwen.index.cluster.snapshot import AdmittedRows, ClusterSnapshot
 from suwen.index.cluster.truth import Connection, Meta, Truth, exists, read_meta
 from suwen.index.engine import (
@@ -29,6 +31,7 @@ from suwen.index.engine import (
     Outcome,
     Progress,
     Reencoded,
+    Rows,
     Similarity,
     Stats,
     Vectors,
@@ -48,7 +51,7 @@ class ClusterEngine(Engine):
     def __init__(self, place: Place) -> None:
         self.place, self.address = place, place.shown
         self._truth = Truth(place)
-        self._searcher: Searcher = PgVector()
+        self._searcher = searcher_of(place)
         with self._truth.reading() as connection:
             meta = read_meta(connection)
         self.space, self.dimension, self.similarity = meta.space, meta.dimension, meta.similarity
@@ -64,7 +67,7 @@ class ClusterEngine(Engine):
     ) -> ClusterEngine:
         """Make an empty index in a database and open it for writing."""
         place = Place(str(address))
-        Truth.create(place, space, dimension, similarity)
+        Truth.create(place, space, dimension, similarity, searcher_of(place).name)
         engine = cls(place)
         try:
             engine._truth.begin_writing()
@@ -79,6 +82,9 @@ class ClusterEngine(Engine):
         """Open an index; a writer brings the searcher up to date."""
         engine = cls(Place(str(address)))
         try:
+            # What rebuilds an index may give it another searcher.
+            if not write or repair:
+                engine._check_searcher()
             if write:
                 engine._truth.begin_writing()
             if write and repair:
@@ -100,11 +106,42 @@ class ClusterEngine(Engine):
         """Refused: a database is restored by its own tools."""
         raise IndexProblem(f"{Place(str(address)).shown}: restore a database with pg_restore, then 'suwen rebuild' it")
 
+    @classmethod
+    def remove(cls, address: Path | str) -> None:
+        """Take an index away for good: its schema, and all that its searcher holds of it."""
+        engine = cls.open(address, write=True, repair=False)
+        try:
+            with engine._truth.writing() as (connection, meta):
+                for generation in engine._searcher.generations(connection, meta):
+                    engine._searcher.drop(connection, meta, generation)
+        finally:
+            engine.close()
+        with contextlib.closing(engine.place.connect()) as connection:
+            connection.execute(f'DROP SCHEMA "{engine.place.schema}" CASCADE'.encode())
+
+    def empty_searcher(self) -> None:
+        """Have the searcher forget all it holds, to see that this is noticed and mended."""
+        with self._truth.writing() as (connection, meta):
+            self._searcher.remove(connection, meta, self._searcher.rows(connection, meta))
+
     def close(self) -> None:
         self._truth.close()
+        self._searcher.close()
+
+    def _check_searcher(self) -> None:
+        """Refuse an address that names another searcher than the one that has the rows."""
+        with self._truth.reading() as connection:
+            there = read_meta(connection).searcher
+        if there != self._searcher.name:
+            named = "add '?milvus=HOST:19530' to" if there == "milvus" else "leave '?milvus=…' out of"
+            raise IndexProblem(
+                f"{self.address} is searched by {there}: {named} its address, or move it to {self._searcher.name} with "
+                "'suwen rebuild'"
+            )
 
     def _repair(self) -> None:
         """Make what is derived agree with the truth: sweep what a crash left, derive what is missing."""
+        self._remove_doomed()
         with self._truth.writing() as (connection, meta):
             lost = upkeep.is_lost(connection, meta, self._searcher)
             if not lost:
@@ -125,8 +162,7 @@ class ClusterEngine(Engine):
                 meta = read_meta(connection)
                 try:
                     # Holds the generation of this moment: a rebuild cannot drop it before the block ends.
-                    with connection.transaction():
-                        connection.execute(f"SELECT FROM {words.table(meta.generation)} LIMIT 0".encode())
+                    connection.execute(f"SELECT FROM {words.table(meta.generation)} LIMIT 0".encode())
                 except psycopg.errors.UndefinedTable as problem:
                     if not last:
                         continue
@@ -194,55 +230,100 @@ class ClusterEngine(Engine):
         if any(one.questions for one in documents):
             need(self, "questions")
         if documents or settings:
-            with self._truth.writing() as (connection, meta):
-                self._put(connection, meta, documents)
-                _remember(connection, settings or {})
+            self._put(lambda _: documents, settings or {})
 
     def reencode(self, made: Sequence[Reencoded], encoder: str) -> dict[str, Outcome]:
-        with self._truth.writing() as (connection, meta):
-            documents, outcomes = stored.compare(connection, made, encoder)
+        outcomes: dict[str, Outcome] = {}
+
+        def fitting(connection: Connection) -> Sequence[EncodedDocument]:
+            documents, found = stored.compare(connection, made, encoder)
             check_documents(documents, self.dimension)
-            self._put(connection, meta, documents)
+            outcomes.update(found)
+            return documents
+
+        self._put(fitting, {})
         return outcomes
 
     def delete(self, ids: Sequence[str]) -> int:
         with self._truth.writing() as (connection, meta):
             count, gone = stored.remove(connection, ids)
             connection.execute("UPDATE meta SET passages = passages - %s", (len(gone),))
-            self._searcher.remove(connection, meta.generation, gone)
+            doomed = self._forget(connection, meta, gone, 0)
+        if doomed:
+            self._remove_doomed()
         return count
 
     def remember(self, **settings: str | int) -> None:
         with self._truth.writing() as (connection, _):
             _remember(connection, settings)
 
-    def _put(self, connection: Connection, meta: Meta, documents: Sequence[EncodedDocument]) -> None:
-        if not documents:
-            return
-        first = meta.last_row + 1
-        gone = stored.put(connection, documents, first)
-        texts = [
-            f"{one.document.title}\n{p.text}" if one.document.title else p.text
-            for one in documents
-            for p in one.passages
-        ]
-        rows = np.arange(first, first + len(texts), dtype=np.int64)
-        vectors = np.concatenate([one.vectors.astype(np.float16) for one in documents])
-        self._searcher.insert(connection, meta.generation, rows, vectors)
-        self._searcher.remove(connection, meta.generation, gone)
-        added = words.add(connection, meta.generation, list(zip(rows.tolist(), texts, strict=True)))
-        query = """UPDATE meta SET last_row = last_row + %s, passages = passages + %s, searched = searched + %s,
-                   words = words + %s, bigrams = bigrams + %s"""
-        connection.execute(query, (len(rows), len(rows) - len(gone), len(rows), *added))
+    def _put(
+        self, choose: Callable[[Connection], Sequence[EncodedDocument]], settings: Mapping[str, str | int]
+    ) -> None:
+        """Store what is chosen at the moment of the write. A searcher outside hears of it before it is committed."""
+        with self._truth.alone():
+            with self._truth.writing() as (connection, meta):
+                new = _New(choose(connection), meta.last_row + 1)
+                if self._searcher.outside and len(new.rows):
+                    meta = upkeep.reserve(connection, meta, len(new.rows), new.cut)
+                else:
+                    doomed = self._store(connection, meta, new, settings)
+            if self._searcher.outside and len(new.rows):
+                self._tell(meta, new)
+                # Nobody has written since: other threads wait, and another process would have shut this one out.
+                with self._truth.writing() as (connection, meta):
+                    doomed = self._store(connection, meta, new, settings)
+            if doomed:
+                self._remove_doomed()
+
+    def _tell(self, meta: Meta, new: _New) -> None:
+        """Give new rows to a searcher outside; those of a call that failed are taken back, now or later."""
+        try:
+            with self._truth.reading() as connection:
+                self._searcher.insert(connection, meta, meta.generation, new.rows, new.vectors, new.cut)
+        except IndexProblem:
+            self._remove_doomed()
+            raise
+
+    def _store(self, connection: Connection, meta: Meta, new: _New, settings: Mapping[str, str | int]) -> bool:
+        """Write new documents in one transaction; whether a searcher outside has rows to forget."""
+        _remember(connection, settings)
+        if not new.documents:
+            return False
+        gone = stored.put(connection, new.documents, int(new.first))
+        if not self._searcher.outside:
+            self._searcher.insert(connection, meta, meta.generation, new.rows, new.vectors, new.cut)
+        words.add(connection, meta.generation, new.rows, new.cut, self._searcher.outside)
+        count = len(new.rows)
+        query = """UPDATE meta SET last_row = greatest(last_row, %s), passages = passages + %s,
+                   searched = searched + %s, words = words + %s, bigrams = bigrams + %s"""
+        connection.execute(query, (new.first + count - 1, count - len(gone), count, *new.cut.totals))
         self._searcher.ready(connection, read_meta(connection))
+        return self._forget(connection, meta, gone, new.first)
+
+    def _forget(self, connection: Connection, meta: Meta, gone: Rows, first: int) -> bool:
+        """Have the searcher forget rows: at once, or after the commit, which is said."""
+        if self._searcher.outside:
+            return upkeep.spare(connection, first, gone)
+        self._searcher.remove(connection, meta, gone)
+        return False
+
+    def _remove_doomed(self) -> None:
+        """Take from a searcher outside what it should not hold; where it cannot be asked, another time."""
+        if self._searcher.outside:
+            try:
+                with self._truth.writing() as (connection, meta):
+                    upkeep.remove_doomed(connection, meta, self._searcher)
+            except (Unreachable, DamagedIndex) as problem:
+                log.warning("%s: the searcher keeps rows it should not have for now: %s", self.address, problem)
 
     # -- upkeep -------------------------------------------------------------------------------------------------
 
     def compact(self, progress: Progress | None = None) -> bool:
         with self._truth.reading() as connection:
             meta = read_meta(connection)
-            query = f"SELECT EXISTS(SELECT 1 FROM gone), count(DISTINCT first) FROM {words.table(meta.generation)}"
-            gone, blocks = connection.execute(query.encode()).fetchone() or (False, 0)
+            (gone,) = connection.execute("SELECT EXISTS(SELECT 1 FROM gone)").fetchone() or (False,)
+            blocks = words.blocks(connection, meta.generation)
         if not gone and blocks <= 1 + meta.passages // stored.CHUNK:
             return False
         self.rebuild(progress)
@@ -252,6 +333,7 @@ class ClusterEngine(Engine):
         with self._truth.writing() as (connection, meta):
             upkeep.rebuild(connection, meta, self._searcher, progress)
         with self._truth.writing() as (connection, meta):
+            self._searcher.switched(meta)
             upkeep.sweep(connection, meta, self._searcher)
 
     def backup(self, target: Path) -> Path:
@@ -260,6 +342,30 @@ class ClusterEngine(Engine):
     def verify(self, progress: Progress | None = None) -> list[str]:
         with self._truth.reading() as connection:
             return upkeep.verify(connection, read_meta(connection), self._searcher, progress)
+
+
+def searcher_of(place: Place) -> Searcher:
+    """The searcher that an address names: Milvus, or pgvector in the database itself."""
+    if not place.milvus:
+        return PgVector()
+    try:
+        from suwen.index.cluster.milvus import Milvus
+    except ImportError as problem:
+        raise IndexProblem(f"?milvus= in an address needs more ({problem}): pip install 'suwen[milvus]'") from problem
+    return Milvus(place.milvus, place.schema)
+
+
+class _New:
+    """Documents to be stored, with the rows their passages get, their vectors and their terms."""
+
+    def __init__(self, documents: Sequence[EncodedDocument], first: int) -> None:
+        self.documents, self.first = documents, first
+        texts = [passage.content for one in documents for passage in one.passages]
+        self.rows = np.arange(first, first + len(texts), dtype=np.int64)
+        self.vectors = np.concatenate(
+            [one.vectors.astype(np.float16) for one in documents] or [np.empty((0, 0), np.float16)]
+        )
+        self.cut = Cut(texts)
 
 
 def _remember(connection: Connection, settings: Mapping[str, str | int]) -> None:

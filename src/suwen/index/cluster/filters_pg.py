@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from suwen.index.cluster.stored import fields, number, rows_of
 from suwen.index.cluster.truth import Connection
 from suwen.index.engine import Rows
 from suwen.index.filters import (
     AnyOf,
-    Either,
-    Every,
     Filter,
-    Missing,
-    Not,
     Where,
     Within,
     conditions,
@@ -21,20 +15,18 @@ from suwen.index.filters import (
     unknown_field,
     wrong_kind,
 )
+from suwen.index.filters_sql import OPERATORS, Compiled, combined
 
-_OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _OF_FIELD = "SELECT document FROM attributes WHERE key = %s"
 #: A long text is found by its beginning, which is what the index holds.
 _SAME_TEXT = "left(text, 100) = ANY(%s) AND text = ANY(%s)"
-
-Compiled = tuple[str, list[Any]]
 
 
 def admitted(connection: Connection, where: Where) -> Rows:
     """The live rows that a filter admits, ascending."""
     found = read_where(where)
     _check_fields(connection, found)
-    clause, given = _compiled(found)
+    clause, given = combined(found, _simple, _OF_FIELD)
     return rows_of(connection.execute(f"SELECT row FROM passages WHERE {clause} ORDER BY row".encode(), given))
 
 
@@ -51,16 +43,7 @@ def _check_fields(connection: Connection, found: Filter) -> None:
                 raise wrong_kind(one.field, bound, example[0] if example[0] is not None else float(example[1]))
 
 
-def _compiled(found: Filter) -> Compiled:
-    if isinstance(found, Not):
-        clause, given = _compiled(found.part)
-        return f"NOT ({clause})", given
-    if isinstance(found, Every | Either):
-        parts = [_compiled(part) for part in found.parts]
-        joint = " AND " if isinstance(found, Every) else " OR "
-        return joint.join(f"({clause})" for clause, _ in parts) or "true", [one for _, given in parts for one in given]
-    if isinstance(found, Missing):
-        return f"document NOT IN ({_OF_FIELD})", [found.field]
+def _simple(found: AnyOf | Within) -> Compiled:
     return _any_of(found) if isinstance(found, AnyOf) else _within(found)
 
 
@@ -84,6 +67,6 @@ def _within(found: Within) -> Compiled:
     queries = []
     # Each column by its own index; beside a bound that is text, only what a text spells can meet one that is a number.
     for column in ("number", "spelled") if numeric else ("spelled",):
-        parts = [f"{'text' if isinstance(b, str) else column} {_OPERATORS[name]} %s" for name, b in found.bounds]
+        parts = [f"{'text' if isinstance(b, str) else column} {OPERATORS[name]} %s" for name, b in found.bounds]
         queries.append(f"{_OF_FIELD} AND {' AND '.join(parts)}")
     return f"document IN ({' UNION ALL '.join(queries)})", [found.field, *given] * len(queries)

@@ -34,6 +34,7 @@ class Place:
 
     Attributes:
         schema: The schema.
+        milvus: The address of the Milvus that searches, if one does.
         shown: The address without its password: for messages.
     """
 
@@ -45,6 +46,7 @@ class Place:
             raise IndexProblem(
                 f"{self.schema!r} is no name for an index: small letters, digits and _, at most 41, a letter first"
             )
+        self.milvus = _milvus(given.pop("milvus", ""))
         bare = urlunsplit(parts._replace(query=urlencode(given)))
         user = parts.netloc.rpartition("@")[0].partition(":")[0]
         host = parts.netloc.rpartition("@")[2]
@@ -78,6 +80,19 @@ class Place:
         if isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError):
             return Unreachable(f"{self.shown} cannot be reached ({said}): check the address and that the server runs")
         return IndexProblem(f"{self.shown}: the database refused this ({said}). Nothing of this call was stored")
+
+
+def _milvus(address: str) -> str:
+    """The address of a Milvus, whole."""
+    if not address:
+        return ""
+    whole = address if "://" in address else f"http://{address}"
+    parts = urlsplit(whole)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise IndexProblem(f"{address!r} is no address of a Milvus: write ?milvus=HOST:19530, or https://HOST:19530")
+    if "@" in parts.netloc:
+        raise IndexProblem("the address of a Milvus names no user here: set MILVUS_TOKEN=USER:PASSWORD")
+    return whole
 
 
 EXAMPLE = "postgresql://USER@HOST:5432/DATABASE?index=NAME"

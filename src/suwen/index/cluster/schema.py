@@ -7,14 +7,17 @@ FORMAT = 1
 
 #: ``meta`` is one row: what the index is, and where it stands. ``searched``, ``words`` and ``bigrams`` are what BM25
 #: counts, deleted passages among them until a rebuild, as the embedded engine counts them. An attribute is a text or a
-#: number; ``spelled`` is the number that a text spells.
+#: number; ``spelled`` is the number that a text spells. ``mean_words`` and ``mean_bigrams`` are the mean lengths that
+#: a searcher's sparse vectors were weighted by, frozen for a generation. ``doomed`` are rows that a searcher outside
+#: may hold and should not: those of a write that has not committed, and those that one has deleted, with its number.
 TABLES = """
 CREATE TABLE meta(
   one boolean PRIMARY KEY DEFAULT true CHECK (one), format int NOT NULL, uuid text NOT NULL, space text NOT NULL,
-  dimension int NOT NULL, similarity text NOT NULL, epoch bigint NOT NULL DEFAULT 0,
+  dimension int NOT NULL, similarity text NOT NULL, searcher text NOT NULL, epoch bigint NOT NULL DEFAULT 0,
   sequence bigint NOT NULL DEFAULT 0, generation bigint NOT NULL DEFAULT 1, last_row bigint NOT NULL DEFAULT 0,
   passages bigint NOT NULL DEFAULT 0, searched bigint NOT NULL DEFAULT 0, words bigint NOT NULL DEFAULT 0,
-  bigrams bigint NOT NULL DEFAULT 0);
+  bigrams bigint NOT NULL DEFAULT 0, mean_words double precision NOT NULL DEFAULT 1,
+  mean_bigrams double precision NOT NULL DEFAULT 1);
 CREATE TABLE settings(key text PRIMARY KEY, value jsonb NOT NULL);
 CREATE TABLE blobs(name text PRIMARY KEY, version bigint NOT NULL, data bytea NOT NULL);
 CREATE TABLE documents(
@@ -36,7 +39,8 @@ CREATE INDEX attributes_by_text ON attributes(key, left(text, 100), document);
 CREATE INDEX attributes_by_spelling ON attributes(key, spelled, document) WHERE spelled IS NOT NULL;
 CREATE INDEX attributes_by_document ON attributes(document);
 CREATE TABLE gone(row bigint PRIMARY KEY);
+CREATE TABLE doomed(first bigint NOT NULL, last bigint NOT NULL, by xid NOT NULL DEFAULT pg_current_xact_id()::xid);
 """
 
 #: The truth; all other tables are derived from these.
-TRUTH = ("meta", "settings", "blobs", "documents", "passages", "vectors", "attributes", "gone")
+TRUTH = ("meta", "settings", "blobs", "documents", "passages", "vectors", "attributes", "gone", "doomed")

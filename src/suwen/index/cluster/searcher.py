@@ -1,39 +1,40 @@
-"""What finds the nearest vectors for a cluster index: a protocol of its own, and pgvector inside the same PostgreSQL.
+"""What searches for a cluster index: the protocol, which pgvector inside the same PostgreSQL and Milvus fill.
 
-A searcher is derived and disposable. It proposes rows; the truth decides which of them are there, and their scores. It
-is called inside the truth's transactions, so one that keeps its rows in another system needs more than this protocol:
-rows reserved and told of before a commit, deletions told of after it, and what a crash left swept on opening.
+A searcher is derived and disposable. It proposes rows; the truth decides which of them are there, and their scores. One
+that is ``outside`` keeps its rows in another system, which has no part in the truth's transactions: it is told of new
+rows before they are committed, and of those that are gone after that. What a crash leaves is known to the truth, and is
+swept at the next chance. A row's number is never given to another row. Qdrant would be another file with these methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
-import numpy as np
-import psycopg
-
-from suwen.index.cluster.stored import copy, rows_of
+from suwen.index.cluster.cut import Cut
 from suwen.index.cluster.truth import Connection, Meta
-from suwen.index.engine import IndexProblem, Rows, Vectors
-
-#: Up to this many vectors every one is compared; past it the graph is searched. 10,000 of 512 take some 9 ms.
-EXACT_LIMIT = 10_000
+from suwen.index.engine import Alternatives, Ranking, Rows, Vectors
 
 
 class Searcher(Protocol):
-    """Finds the nearest vectors among rows it was given."""
+    """Finds rows it was given, by their vectors and by their words."""
 
-    def table(self, generation: int) -> str:
-        """The table that holds a generation."""
+    #: What the truth remembers it by.
+    name: str
+    #: Whether its rows are kept outside the truth's transactions.
+    outside: bool
 
     def create(self, connection: Connection, meta: Meta, generation: int) -> None:
-        """Make room for a generation of rows."""
+        """Make room for a generation of rows. What another attempt left of it is gone before."""
 
-    def insert(self, connection: Connection, generation: int, rows: Rows, vectors: Vectors) -> None:
-        """Take rows in. Never called twice for a row."""
+    def is_there(self, connection: Connection, meta: Meta) -> bool:
+        """Whether there is room for the rows of the state's generation."""
 
-    def remove(self, connection: Connection, generation: int, rows: Rows) -> None:
+    def insert(
+        self, connection: Connection, meta: Meta, generation: int, rows: Rows, vectors: Vectors, cut: Cut
+    ) -> None:
+        """Take rows in, with their vectors and terms. Never called twice for a row of a generation."""
+
+    def remove(self, connection: Connection, meta: Meta, rows: Rows) -> None:
         """Forget rows; some may not be there."""
 
     def ready(self, connection: Connection, meta: Meta) -> None:
@@ -44,87 +45,25 @@ class Searcher(Protocol):
     ) -> Rows:
         """About the ``count`` nearest rows, of ``among`` or of all; ``every`` one is compared where that is asked."""
 
-    def rows(self, connection: Connection, generation: int) -> Rows:
+    def matching(
+        self, connection: Connection, meta: Meta, text: str, also: Alternatives, count: int, among: Rows | None
+    ) -> Ranking:
+        """The ``count`` rows, of ``among`` or of all, that match a text best. Fewer only where there are no more."""
+
+    def rows(self, connection: Connection, meta: Meta) -> Rows:
         """Every row it holds, ascending."""
 
-    def drop(self, connection: Connection, generation: int) -> None:
+    def is_whole(self, connection: Connection, meta: Meta) -> bool:
+        """Whether it holds as many rows as there are passages: quick, and no more than a hint that all is well."""
+
+    def drop(self, connection: Connection, meta: Meta, generation: int) -> None:
         """Forget a generation; it may not be there."""
 
+    def generations(self, connection: Connection, meta: Meta) -> set[int]:
+        """The generations of which there is anything."""
 
-class PgVector:
-    """A table of fp16 vectors with an HNSW graph, in the truth's own transactions: it is never behind."""
+    def switched(self, meta: Meta) -> None:
+        """Called after a commit that made another generation the one in use."""
 
-    def table(self, generation: int) -> str:
-        """See :class:`Searcher`."""
-        return f"near_{generation}"
-
-    def create(self, connection: Connection, meta: Meta, generation: int) -> None:
-        """See :class:`Searcher`."""
-        try:
-            # Another session may make it at the same moment; PostgreSQL then says so instead of passing over it.
-            (there,) = connection.execute("SELECT count(*) FROM pg_extension WHERE extname = 'vector'").fetchone() or (
-                0,
-            )
-            if not there:
-                connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
-        except psycopg.Error as problem:
-            said = " ".join(str(problem).split())
-            raise IndexProblem(
-                f"the database has no pgvector ({said}): install it on the server, then 'CREATE EXTENSION vector' as "
-                "an administrator"
-            ) from problem
-        columns = f"row bigint PRIMARY KEY, vector halfvec({meta.dimension}) NOT NULL"
-        connection.execute(f"CREATE TABLE {self.table(generation)}({columns})".encode())
-        connection.execute(f"ALTER TABLE {self.table(generation)} ALTER vector SET STORAGE EXTERNAL".encode())
-
-    def insert(self, connection: Connection, generation: int, rows: Rows, vectors: Vectors) -> None:
-        """See :class:`Searcher`."""
-        # The wire form of a halfvec: its dimension, two bytes that are not used, and the numbers, big end first.
-        head = np.array([vectors.shape[1], 0], dtype=">i2").tobytes()
-        sent = np.ascontiguousarray(vectors, dtype=">f2")
-        records = ((row, head + vector.tobytes()) for row, vector in zip(rows.tolist(), sent, strict=True))
-        copy(connection, self.table(generation), records, ("int8", "bytea"))
-
-    def remove(self, connection: Connection, generation: int, rows: Rows) -> None:
-        """See :class:`Searcher`."""
-        connection.execute(f"DELETE FROM {self.table(generation)} WHERE row = ANY(%s)".encode(), (rows.tolist(),))
-
-    def ready(self, connection: Connection, meta: Meta) -> None:
-        """See :class:`Searcher`."""
-        if meta.passages > EXACT_LIMIT:
-            name = self.table(meta.generation)
-            query = f"CREATE INDEX IF NOT EXISTS {name}_graph ON {name} USING hnsw (vector halfvec_ip_ops)"
-            connection.execute(query.encode())
-
-    def nearest(
-        self, connection: Connection, meta: Meta, query: Vectors, count: int, among: Rows | None, every: bool = False
-    ) -> Rows:
-        """See :class:`Searcher`."""
-        every = every or (meta.passages if among is None else len(among)) <= EXACT_LIMIT
-        if not every:
-            connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
-            connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(120, 2 * count))}".encode())
-        clause = "" if among is None else "WHERE row = ANY(%(among)s)"
-        # No index serves a sum.
-        order = f"(vector <#> %(query)s::halfvec({meta.dimension}))" + (" + 0" if every else "")
-        select = f"SELECT row FROM {self.table(meta.generation)} {clause} ORDER BY {order} LIMIT %(count)s"
-        given = {"query": _literal(query), "count": count, "among": None if among is None else among.tolist()}
-        return rows_of(connection.execute(select.encode(), given))
-
-    def rows(self, connection: Connection, generation: int) -> Rows:
-        """See :class:`Searcher`."""
-        found: Iterable[tuple[int]] = connection.execute(
-            f"SELECT row FROM {self.table(generation)} ORDER BY row".encode()
-        )
-        return rows_of(found)
-
-    def drop(self, connection: Connection, generation: int) -> None:
-        """See :class:`Searcher`."""
-        connection.execute(f"DROP TABLE IF EXISTS {self.table(generation)}".encode())
-
-
-def _literal(query: Vectors) -> str:
-    # Halves overflow past 65,504, and only the direction of a query matters for who is nearest.
-    largest = float(np.abs(query).max(initial=0.0))
-    scaled = query / largest if largest > 1 else query
-    return "[" + ",".join(f"{value:.6g}" for value in scaled.tolist()) + "]"
+    def close(self) -> None:
+        """Let go of connections of its own."""

@@ -81,19 +81,16 @@ class ClusterSnapshot(Snapshot):
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
         allowed = self._admitted(where) if where else None
-        found = words.rank(self._connection, self._meta, text, also or {})
-        if allowed is not None:
-            seen = among(found.rows, allowed)
-            return Ranking(found.rows[seen][:k], found.scores[seen][:k], found.most)
         asked = k + _MARGIN
         while True:
-            alive = among(found.rows[:asked], self._alive(found.rows[:asked]))
-            if alive.sum() >= k or asked >= len(found.rows):
-                return Ranking(found.rows[:asked][alive][:k], found.scores[:asked][alive][:k], found.most)
+            found = self._searcher.matching(self._connection, self._meta, text, also or {}, asked, allowed)
+            alive = among(found.rows, allowed if allowed is not None else self._alive(found.rows))
+            if alive.sum() >= k or len(found.rows) < asked:
+                return Ranking(found.rows[alive][:k], found.scores[alive][:k], found.most)
             asked *= 4
 
     def vocabulary(self, terms: Sequence[str]) -> list[int]:
-        return words.frequencies(self._connection, self._meta, terms)
+        return words.vocabulary(self._connection, self._meta, terms)
 
     def terms(self, prefix: str) -> list[tuple[str, int]]:
         return words.beginning(self._connection, self._meta, prefix)
@@ -145,6 +142,8 @@ class ClusterSnapshot(Snapshot):
             count = min(count, self._meta.passages) if encoder is None else self.count(encoder, count)
         # Where the searcher's own way gives too little, every row is compared before it is said to lack some.
         for every in (False, True) if count else ():
+            if every and encoder is not None and allowed is None:
+                allowed = self._of(encoder)
             asked = count
             while True:
                 found = self._searcher.nearest(self._connection, self._meta, query, asked, allowed, every)
@@ -160,6 +159,10 @@ class ClusterSnapshot(Snapshot):
                 "run 'suwen rebuild'; neither needs an encoder"
             )
         return np.empty(0, np.int64)
+
+    def _of(self, encoder: str) -> Rows:
+        query = "SELECT row FROM passages WHERE encoder = %s ORDER BY row"
+        return stored.rows_of(self._connection.execute(query, (encoder,)))
 
     def _alive(self, rows: Rows, encoder: str | None = None) -> Rows:
         query = "SELECT row FROM passages WHERE row = ANY(%s) AND (%s::text IS NULL OR encoder = %s) ORDER BY row"

@@ -35,6 +35,7 @@ class Meta(NamedTuple):
     space: str
     dimension: int
     similarity: Similarity
+    searcher: str
     epoch: int
     sequence: int
     generation: int
@@ -43,6 +44,8 @@ class Meta(NamedTuple):
     searched: int
     words: int
     bigrams: int
+    mean_words: float
+    mean_bigrams: float
 
 
 def read_meta(connection: Connection, lock: str = "") -> Meta:
@@ -79,7 +82,7 @@ class Truth:
     # -- making and finding -------------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, place: Place, space: str, dimension: int, similarity: Similarity) -> None:
+    def create(cls, place: Place, space: str, dimension: int, similarity: Similarity, searcher: str) -> None:
         """Make the tables of an empty index, all or none."""
         with contextlib.closing(place.connect()) as connection:
             if exists(connection, place):
@@ -89,8 +92,9 @@ class Truth:
                     connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{place.schema}"')
                     connection.execute(TABLES.encode())
                     connection.execute(
-                        "INSERT INTO meta(format, uuid, space, dimension, similarity) VALUES (%s, %s, %s, %s, %s)",
-                        (FORMAT, uuid.uuid4().hex, space, dimension, similarity),
+                        """INSERT INTO meta(format, uuid, space, dimension, similarity, searcher)
+                           VALUES (%s, %s, %s, %s, %s, %s)""",
+                        (FORMAT, uuid.uuid4().hex, space, dimension, similarity, searcher),
                     )
             except errors.DuplicateTable as problem:
                 raise IndexProblem(
@@ -163,6 +167,12 @@ class Truth:
             connection = self._locked(wait)
             (epoch,) = connection.execute("UPDATE meta SET epoch = epoch + 1 RETURNING epoch").fetchone() or (0,)
             self._epoch = int(epoch)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other threads from writing between the transactions of one change; other processes are fenced."""
+        with self._mutex:
+            yield
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[tuple[Connection, Meta]]:

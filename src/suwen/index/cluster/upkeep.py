@@ -9,69 +9,109 @@ import numpy as np
 import psycopg
 
 from suwen.index.cluster import stored, words
+from suwen.index.cluster.cut import Cut, terms_in
 from suwen.index.cluster.searcher import Searcher
 from suwen.index.cluster.truth import Connection, Meta, read_meta
-from suwen.index.engine import Progress, Rows
+from suwen.index.engine import DamagedIndex, Progress, Rows
 
 
 def rebuild(connection: Connection, meta: Meta, searcher: Searcher, progress: Progress | None) -> None:
     """Derive the next generation beside the one in use; it counts once the caller's transaction commits."""
     generation, done = meta.generation + 1, 0
-    drop(connection, searcher, generation)
-    words.create(connection, generation)
+    words.drop(connection, generation)
+    searcher.drop(connection, meta, generation)
+    words.create(connection, generation, searcher.outside)
     searcher.create(connection, meta, generation)
+    if meta.searched:
+        meta = with_means(meta, meta.searched, (meta.words, meta.bigrams))
+    totals = np.zeros(3, dtype=np.int64)
     for rows, vectors in stored.all_vectors(connection, meta.dimension):
-        searcher.insert(connection, generation, rows, vectors)
+        cut = Cut(stored.contents_of(connection, rows))
+        searcher.insert(connection, meta, generation, rows, vectors, cut)
+        words.add(connection, generation, rows, cut, searcher.outside)
+        totals += [len(rows), *cut.totals]
         done += len(rows)
         if progress:
-            progress(done, 2 * meta.passages)
-    for count in words.rebuild(connection, generation, stored.contents(connection)):
-        done += count
-        if progress:
-            progress(done, 2 * meta.passages)
+            progress(done, meta.passages)
     connection.execute("DELETE FROM gone")
-    connection.execute("UPDATE meta SET generation = %s", (generation,))
+    connection.execute("DELETE FROM doomed")
+    query = """UPDATE meta SET generation = %s, searcher = %s, searched = %s, words = %s, bigrams = %s,
+               mean_words = %s, mean_bigrams = %s"""
+    connection.execute(query, (generation, searcher.name, *totals.tolist(), meta.mean_words, meta.mean_bigrams))
     searcher.ready(connection, read_meta(connection))
-
-
-def drop(connection: Connection, searcher: Searcher, generation: int) -> None:
-    """Forget a generation, if it is there."""
-    connection.execute(f"DROP TABLE IF EXISTS {words.table(generation)}".encode())
-    searcher.drop(connection, generation)
 
 
 def sweep(connection: Connection, meta: Meta, searcher: Searcher) -> None:
     """Drop older generations; one that a reader still looks at stays until the next time."""
-    query = r"""SELECT DISTINCT substring(relname from '^(?:words|near)_([0-9]+)$')::bigint FROM pg_class
-                WHERE relnamespace = current_schema()::regnamespace AND relname ~ '^(words|near)_[0-9]+$'"""
-    for (generation,) in connection.execute(query).fetchall():
-        if generation != meta.generation:
-            with contextlib.suppress(psycopg.errors.LockNotAvailable), connection.transaction():
-                connection.execute("SET LOCAL lock_timeout = '500ms'")
-                drop(connection, searcher, generation)
+    for generation in sorted(words.generations(connection) - {meta.generation}):
+        with contextlib.suppress(psycopg.errors.LockNotAvailable), connection.transaction():
+            connection.execute("SET LOCAL lock_timeout = '500ms'")
+            words.drop(connection, generation)
+    # Readers hold the words of their generation, whatever the searcher is.
+    kept = words.generations(connection) | {meta.generation}
+    for generation in sorted(searcher.generations(connection, meta) - kept):
+        searcher.drop(connection, meta, generation)
+
+
+def with_means(meta: Meta, texts: int, totals: tuple[int, int]) -> Meta:
+    """The state with the mean lengths of so many texts frozen."""
+    return meta._replace(mean_words=totals[0] / texts or 1.0, mean_bigrams=totals[1] / texts or 1.0)
+
+
+def reserve(connection: Connection, meta: Meta, count: int, cut: Cut) -> Meta:
+    """Give out rows for a write that a searcher outside will hear of first; until it commits they are doomed."""
+    if not meta.searched and count:
+        meta = with_means(meta, count, cut.totals)
+    query = "UPDATE meta SET last_row = last_row + %s, mean_words = %s, mean_bigrams = %s"
+    connection.execute(query, (count, meta.mean_words, meta.mean_bigrams))
+    query = "INSERT INTO doomed(first, last) VALUES (%s, %s)"
+    connection.execute(query, (meta.last_row + 1, meta.last_row + count))
+    return meta
+
+
+def spare(connection: Connection, first: int, gone: Rows) -> bool:
+    """In the transaction that stores reserved rows: they are doomed no more, and those gone are. Whether any are."""
+    connection.execute("DELETE FROM doomed WHERE first = %s", (first,))
+    query = "INSERT INTO doomed(first, last) SELECT row, row FROM unnest(%s::bigint[]) AS row"
+    connection.execute(query, (gone.tolist(),))
+    return bool((connection.execute("SELECT EXISTS(SELECT 1 FROM doomed)").fetchone() or (False,))[0])
+
+
+def remove_doomed(connection: Connection, meta: Meta, searcher: Searcher) -> None:
+    """Take from a searcher outside the rows that no reader's moment has any more, on this server or its standbys."""
+    query = """DELETE FROM doomed WHERE age(by) > (SELECT coalesce(max(age(backend_xmin)), 0) FROM pg_stat_activity
+               WHERE pid <> pg_backend_pid()) RETURNING first, last"""
+    ranges = connection.execute(query).fetchall()
+    rows = np.concatenate([np.empty(0, np.int64), *(np.arange(first, last + 1) for first, last in ranges)])
+    if len(rows):
+        searcher.remove(connection, meta, rows)
 
 
 def mend(connection: Connection, meta: Meta, searcher: Searcher) -> str:
     """Give the searcher the rows it lacks and take away those it should not have; what was done, if anything was."""
+    (doomed,) = connection.execute("SELECT coalesce(sum(last - first + 1), 0) FROM doomed").fetchone() or (0,)
+    if not doomed and searcher.is_whole(connection, meta):
+        return ""
     there = stored.rows_of(connection.execute("SELECT row FROM passages ORDER BY row"))
-    held = searcher.rows(connection, meta.generation)
+    held = searcher.rows(connection, meta)
     foreign, lacking = np.setdiff1d(held, there), np.setdiff1d(there, held)
-    if len(foreign):
-        searcher.remove(connection, meta.generation, foreign)
+    if len(foreign) and not (doomed and searcher.outside):
+        searcher.remove(connection, meta, foreign)
     for start in range(0, len(lacking), stored.CHUNK):
         part = lacking[start : start + stored.CHUNK]
-        searcher.insert(connection, meta.generation, part, stored.vectors_of(connection, part, meta.dimension))
-    if not len(foreign) and not len(lacking):
+        vectors, cut = stored.vectors_of(connection, part, meta.dimension), Cut(stored.contents_of(connection, part))
+        searcher.insert(connection, meta, meta.generation, part, vectors, cut)
+    if not len(lacking) and (not len(foreign) or doomed):
         return ""
     return f"the searcher lacked {len(lacking)} rows and had {len(foreign)} too many"
 
 
 def is_lost(connection: Connection, meta: Meta, searcher: Searcher) -> bool:
     """Whether what is derived is not there, or its words are all gone."""
-    for table in (words.table(meta.generation), searcher.table(meta.generation)):
-        found = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
-        if found is None or found[0] is None:
-            return True
+    if meta.generation not in words.generations(connection) or not searcher.is_there(connection, meta):
+        return True
+    if searcher.outside and len(words.rows(connection, meta.generation, True)) < meta.passages:
+        return True
     return meta.words + meta.bigrams > 0 and not words.is_filled(connection, meta.generation)
 
 
@@ -83,10 +123,12 @@ def verify(connection: Connection, meta: Meta, searcher: Searcher, progress: Pro
         problems.append(f"{len(there)} passages are there and {meta.passages} are counted: restore a backup")
     try:
         with connection.transaction():
-            held = searcher.rows(connection, meta.generation)
-            searched = words.rows(connection, meta.generation)
-    except psycopg.errors.UndefinedTable as problem:
+            held = searcher.rows(connection, meta)
+            searched = words.rows(connection, meta.generation, searcher.outside)
+    except (psycopg.errors.UndefinedTable, DamagedIndex) as problem:
         return [*problems, f"the searcher is gone ({' '.join(str(problem).split())}): run 'suwen rebuild'"]
+    doomed = [np.arange(one, last + 1) for one, last in connection.execute("SELECT first, last FROM doomed")]
+    held = np.setdiff1d(held, np.concatenate([np.empty(0, np.int64), *doomed]))
     if len(lacking := np.setdiff1d(there, held)):
         problems.append(f"the searcher lacks {len(lacking)} rows, the first is {lacking[0]}: run 'suwen rebuild'")
     if len(foreign := np.setdiff1d(held, there)):
@@ -111,7 +153,7 @@ def _check_vectors(connection: Connection, meta: Meta, progress: Progress | None
 def _check_words(connection: Connection, there: Rows, searched: Rows) -> list[str]:
     """Rows without any term may be texts without any: those are cut again to see."""
     lacking = np.setdiff1d(there, searched)
-    wrong = [item.row for item in stored.fetch(connection, lacking.tolist()) if words.cut(item.passage.content)]
+    wrong = [item.row for item in stored.fetch(connection, lacking.tolist()) if terms_in(item.passage.content)]
     if not wrong:
         return []
     return [f"{len(wrong)} passages cannot be found by their words, the first is row {wrong[0]}: run 'suwen rebuild'"]

@@ -1,163 +1,171 @@
-"""BM25 over words and character bigrams inside PostgreSQL: who holds a term, in blocks of rows. Knows no documents.
+"""The terms of a cluster index in PostgreSQL: how many rows hold each, which those are, or what each row holds.
 
-The ranking is tantivy's, down to how it rounds the length of a text, so that an index that moves between engines
-answers alike. A block holds one term's passages of one write; a rebuild joins blocks to long ones.
+A generation has a table of terms in blocks: one for each term of each write, which a rebuild joins to long ones. Who
+searches words in PostgreSQL keeps in a block which rows hold the term (``postings``); who searches them elsewhere
+keeps a second table of what each row holds, for exact scores of what the other system proposes. Knows no documents.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
-from suwen.index.cluster.stored import copy
+from suwen.index.cluster.cut import Cut, Found, key, key_of, number_of
+from suwen.index.cluster.stored import copy_bytes
 from suwen.index.cluster.truth import Connection, Meta
 from suwen.index.engine import Alternatives, DamagedIndex, Ranking, Rows
-from suwen.index.lexical_terms import Term, Wanting, terms_of
-from suwen.text.segment import bigrams, words
+from suwen.index.lexical_terms import Wanting, terms_of
 
-_K1, _B = 1.2, 0.75
 #: Row within the block, how often the term is in it, and the step of its length.
 _POSTING = np.dtype([("row", "<u4"), ("count", "<u2"), ("length", "u1")])
-_LONGEST = 64
-#: Of one term: the first row of each block, and its postings.
-_Blocks = list[tuple[int, npt.NDArray[np.void]]]
-_Scored = tuple[Rows, npt.NDArray[np.float64]]
-_NOTHING: _Scored = (np.empty(0, np.int64), np.empty(0))
-
-
-def _lengths() -> list[int]:
-    """The lengths that tantivy tells apart: each up to 40, then in steps that grow with it."""
-    steps = [*range(24)]
-    for number in range(256 - 24):
-        bits, shift = number & 7, (number >> 3) - 1
-        steps.append(24 + (bits if shift < 0 else (bits | 8) << shift))
-    return steps
-
-
-_LENGTHS = _lengths()
-_AS_LENGTH = np.array(_LENGTHS, dtype=np.float64)
+#: A term by its place in sparse vectors, and how often it is in the row.
+_HELD = np.dtype([("term", "<u4"), ("count", "<u2")])
+GONE = "the searcher's words are gone: run 'suwen rebuild' on the index; it needs no encoder"
 
 
 def table(generation: int) -> str:
-    """The table of a generation."""
+    """The table of a generation's terms."""
     return f"words_{generation}"
 
 
-def create(connection: Connection, generation: int) -> None:
-    """Make an empty table."""
-    columns = 'term text COLLATE "C" NOT NULL, first bigint NOT NULL, postings bytea NOT NULL'
+def rows_table(generation: int) -> str:
+    """The table of what each row of a generation holds."""
+    return f"cuts_{generation}"
+
+
+def create(connection: Connection, generation: int, by_row: bool) -> None:
+    """Make the empty tables of a generation: terms with their rows, or rows with their terms."""
+    columns = 'term text COLLATE "C" NOT NULL, first bigint NOT NULL, held int NOT NULL, postings bytea'
     connection.execute(f"CREATE TABLE {table(generation)}({columns}, PRIMARY KEY (term, first))".encode())
+    if by_row:
+        name = rows_table(generation)
+        connection.execute(f"CREATE TABLE {name}(row bigint PRIMARY KEY, lengths bytea, terms bytea)".encode())
+        connection.execute(f"ALTER TABLE {name} ALTER terms SET STORAGE EXTERNAL".encode())
 
 
-def add(connection: Connection, generation: int, contents: Sequence[tuple[int, str]]) -> tuple[int, int]:
-    """Write the terms of these rows (ascending); how many words and how many bigrams that were."""
-    held: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-    total = [0, 0]
-    if not contents:
-        return 0, 0
-    first = contents[0][0]
-    for row, text in contents:
-        for field, terms in enumerate((words(text), bigrams(text))):
-            total[field] += len(terms)
-            length = bisect_right(_LENGTHS, len(terms)) - 1
-            for term, count in Counter(terms).items():
-                held[key(field, term)].append((row - first, min(count, 65535), length))
-    blocks = ((term, first, np.array(found, dtype=_POSTING).tobytes()) for term, found in held.items())
-    copy(connection, table(generation), blocks, ("text", "int8", "bytea"))
-    return total[0], total[1]
+def add(connection: Connection, generation: int, rows: Rows, cut: Cut, by_row: bool) -> None:
+    """Write the terms of these rows, which ascend."""
+    if len(rows):
+        first = int(rows[0])
+        entries = None if by_row else _postings(cut, rows - first)
+        copy_bytes(connection, table(generation), _blocks(cut, first, entries))
+        if by_row:
+            copy_bytes(connection, rows_table(generation), _held_by_rows(cut, rows))
 
 
-def cut(text: str) -> list[str]:
-    """Every term of a text."""
-    return words(text) + bigrams(text)
+def _postings(cut: Cut, offsets: Rows) -> bytes:
+    entries = np.empty(len(cut.terms), dtype=_POSTING)
+    entries["row"], entries["count"], entries["length"] = offsets[cut.texts], cut.counts, cut.steps()
+    return entries.tobytes()
 
 
-def key(field: int, term: str) -> str:
-    """What a term is called in the table: its field, and itself unless it is too long for an index."""
-    if len(term) > _LONGEST or "\0" in term:
-        term = hashlib.sha1(term.encode(errors="replace")).hexdigest()
-    return "wb"[field] + term
+def _blocks(cut: Cut, first: int, entries: bytes | None) -> Iterator[bytes]:
+    """Records of the table of terms, as COPY takes them: written by hand, since there are hundreds for a passage."""
+    size = _POSTING.itemsize
+    four, middle, last = struct.Struct(">hi").pack, struct.Struct(">iqiii").pack, struct.Struct(">iqii").pack
+    for name, begin, end in cut.by_term():
+        term = name.encode(errors="replace")
+        if entries is None:
+            yield four(4, len(term)) + term + last(8, first, 4, end - begin) + b"\xff\xff\xff\xff"
+        else:
+            length = size * (end - begin)
+            yield four(4, len(term)) + term + middle(8, first, 4, end - begin, length)
+            yield entries[size * begin : size * end]
+
+
+def _held_by_rows(cut: Cut, rows: Rows) -> Iterator[bytes]:
+    numbers = np.array([number_of(name) for name in cut.keys], dtype=np.uint32)
+    order, begin = cut.by_text()
+    entries = np.empty(len(order), dtype=_HELD)
+    entries["term"], entries["count"] = numbers[cut.terms[order]], cut.counts[order]
+    for place, row in enumerate(rows.tolist()):
+        held, lengths = entries[begin[place] : begin[place + 1]].tobytes(), cut.lengths[place].tobytes()
+        yield struct.pack(">hiqi", 3, 8, row, len(lengths)) + lengths + struct.pack(">i", len(held)) + held
+
+
+# -- searching --------------------------------------------------------------------------------------------------
+
+
+def asked(text: str, also: Alternatives) -> list[str]:
+    """Every term that a search may look up."""
+    names = (text, *also, *chain(*also.values()))
+    return list({key_of(term): None for name in names for term in terms_of(name)})
 
 
 def rank(connection: Connection, meta: Meta, text: str, also: Alternatives) -> Ranking:
     """Every row that shares a term with a text, best first; equal scores by row. Deleted ones are still among them."""
-    asked = {_key(term): term for name in (text, *also, *chain(*also.values())) for term in terms_of(name)}
-    held = _held(connection, meta.generation, list(asked))
-    wanted = Wanting(lambda term: sum(len(found) for _, found in held.get(_key(term), ())), meta.searched).of(
-        text, also
-    )
-    if not held:
-        if meta.words + meta.bigrams > 0 and not is_filled(connection, meta.generation):
-            raise DamagedIndex("the searcher's words are gone: run 'suwen rebuild' on the index; it needs no encoder")
-        return Ranking(np.empty(0, np.int64), np.empty(0, np.float32), wanted.most)
-    parts = [_scored(term, held, meta) for term in wanted.terms]
-    for choice in wanted.choices:
-        alike = [_summed([_scored(term, held, meta) for term in terms]) for terms in choice]
-        parts.append(_joined(alike, np.maximum) if alike else _NOTHING)
-    rows, scores = _summed(parts or [_NOTHING])
-    order = np.lexsort((rows, -np.round(scores.astype(np.float32), 4)))
-    return Ranking(rows[order], scores[order].astype(np.float32), wanted.most)
+    terms = asked(text, also)
+    found, held = _found(connection, meta.generation, terms)
+    wanted = wanting(connection, meta, held).of(text, also)
+    return found.ranked(wanted, meta, held)
 
 
-def frequencies(connection: Connection, meta: Meta, terms: Sequence[str]) -> list[int]:
+def wanting(connection: Connection, meta: Meta, held: dict[str, int]) -> Wanting:
+    """What takes queries apart, by how many rows hold each term; words that are all gone are not passed over."""
+    if not held and meta.words + meta.bigrams > 0 and not is_filled(connection, meta.generation):
+        raise DamagedIndex(GONE)
+    return Wanting(lambda term: held.get(key_of(term), 0), meta.searched)
+
+
+def _found(connection: Connection, generation: int, terms: Sequence[str]) -> tuple[Found, dict[str, int]]:
+    """Who holds these terms, and how many rows hold each of those that are held."""
+    query = f"SELECT term, first, held, postings FROM {table(generation)} WHERE term = ANY(%s)"
+    places, held = {name: place for place, name in enumerate(terms)}, dict[str, int]()
+    blocks = connection.cursor(binary=True).execute(query.encode(), (list(terms),)).fetchall()
+    for term, _, count, _ in blocks:
+        held[term] = held.get(term, 0) + count
+    entries = np.frombuffer(b"".join(block[3] for block in blocks), dtype=_POSTING)
+    counts = np.array([block[2] for block in blocks], dtype=np.int64)
+    first = np.repeat(np.array([block[1] for block in blocks], dtype=np.int64), counts)
+    which = np.repeat(np.array([places[block[0]] for block in blocks], dtype=np.int64), counts)
+    rows = first + entries["row"]
+    return Found(terms, which, rows, entries["count"].astype(np.float64), entries["length"].astype(np.int64)), held
+
+
+def held_by(connection: Connection, generation: int, rows: Rows, terms: Sequence[str]) -> tuple[Found, Rows]:
+    """Which of these terms these rows hold, and which of the rows are known here."""
+    query = f"SELECT row, lengths, terms FROM {rows_table(generation)} WHERE row = ANY(%s)"
+    records = connection.cursor(binary=True).execute(query.encode(), (rows.tolist(),)).fetchall()
+    entries = np.frombuffer(b"".join(record[2] for record in records), dtype=_HELD)
+    sizes = [len(record[2]) // _HELD.itemsize for record in records]
+    lengths = np.frombuffer(b"".join(record[1] for record in records), dtype=np.uint8).reshape(-1, 2)
+    numbers = np.array([number_of(name) for name in terms], dtype=np.uint32)
+    order = np.argsort(numbers, kind="stable")
+    places = np.minimum(np.searchsorted(numbers[order], entries["term"]), len(terms) - 1)
+    ours = np.flatnonzero(numbers[order][places] == entries["term"])
+    which = order[places[ours]]
+    of = np.repeat(np.arange(len(records)), sizes)[ours]
+    field = np.array([name[0] == "b" for name in terms], dtype=np.int64)
+    names = np.array([record[0] for record in records], dtype=np.int64)
+    counts, steps = entries["count"][ours].astype(np.float64), lengths[of, field[which]].astype(np.int64)
+    return Found(terms, which, names[of], counts, steps), names
+
+
+def frequencies(connection: Connection, generation: int, keys: Sequence[str]) -> dict[str, int]:
+    """How many rows hold each of these terms, for those that any holds; deleted ones count until a rebuild."""
+    query = f"SELECT term, sum(held)::bigint FROM {table(generation)} WHERE term = ANY(%s) GROUP BY term"
+    return {term: int(held) for term, held in connection.execute(query.encode(), (list(keys),))}
+
+
+def vocabulary(connection: Connection, meta: Meta, terms: Sequence[str]) -> list[int]:
     """In how many passages each of these bigrams, or words of other scripts, stands."""
-    held = _held(connection, meta.generation, [key(1, term) for term in terms])
-    return [sum(len(found) for _, found in held.get(key(1, term), ())) for term in terms]
+    keys = [key(1, term) for term in terms]
+    held = frequencies(connection, meta.generation, keys)
+    return [held.get(name, 0) for name in keys]
 
 
 def beginning(connection: Connection, meta: Meta, prefix: str) -> list[tuple[str, int]]:
     """The terms of the same kind that begin with these letters, and in how many passages each stands."""
     first, last = key(1, prefix), f"{key(1, prefix)}\U0010ffff"
-    query = f"""SELECT term, sum(octet_length(postings))::bigint FROM {table(meta.generation)}
+    query = f"""SELECT term, sum(held)::bigint FROM {table(meta.generation)}
                 WHERE term >= %s AND term < %s GROUP BY term ORDER BY term"""
-    found = connection.execute(query.encode(), (first, last)).fetchall()
-    return [(str(term)[1:], int(length) // _POSTING.itemsize) for term, length in found]
+    return [(str(term)[1:], int(held)) for term, held in connection.execute(query.encode(), (first, last))]
 
 
-def _key(term: Term) -> str:
-    return key(int(term.field == "bigrams"), term.text)
-
-
-def _held(connection: Connection, generation: int, terms: Sequence[str]) -> dict[str, _Blocks]:
-    """The blocks of these terms."""
-    query = f"SELECT term, first, postings FROM {table(generation)} WHERE term = ANY(%s)"
-    held: dict[str, _Blocks] = defaultdict(list)
-    for term, first, postings in connection.cursor(binary=True).execute(query.encode(), (list(terms),)):
-        held[term].append((first, np.frombuffer(postings, dtype=_POSTING)))
-    return dict(held)
-
-
-def _scored(term: Term, held: dict[str, _Blocks], meta: Meta) -> _Scored:
-    """The rows that hold a term, and what it adds to the score of each."""
-    blocks = held.get(_key(term))
-    if not blocks:
-        return _NOTHING
-    rows = np.concatenate([first + found["row"].astype(np.int64) for first, found in blocks])
-    counts = np.concatenate([found["count"] for _, found in blocks]).astype(np.float64)
-    lengths = _AS_LENGTH[np.concatenate([found["length"] for _, found in blocks])]
-    mean = (meta.words if term.field == "words" else meta.bigrams) / max(1, meta.searched)
-    idf = math.log(1 + (meta.searched - len(rows) + 0.5) / (len(rows) + 0.5))
-    weight = term.weight * idf * (_K1 + 1)
-    return rows, weight * counts / (counts + _K1 * (1 - _B + _B * lengths / mean))
-
-
-def _summed(parts: Sequence[_Scored]) -> _Scored:
-    return _joined(parts, np.add)
-
-
-def _joined(parts: Sequence[_Scored], how: np.ufunc) -> _Scored:
-    """The rows of several, each once, with what is made of their scores."""
-    rows, places = np.unique(np.concatenate([rows for rows, _ in parts]), return_inverse=True)
-    scores = np.zeros(len(rows))
-    how.at(scores, places, np.concatenate([score for _, score in parts]))
-    return rows, scores
+# -- upkeep -----------------------------------------------------------------------------------------------------
 
 
 def is_filled(connection: Connection, generation: int) -> bool:
@@ -166,25 +174,35 @@ def is_filled(connection: Connection, generation: int) -> bool:
     return found is not None and bool(found[0])
 
 
-def rebuild(connection: Connection, generation: int, chunks: Iterable[Sequence[tuple[int, str]]]) -> Iterator[int]:
-    """Fill a new table, a long block at a time; after each how many rows it took. Counts go to ``meta`` at the end."""
-    searched = total_words = total_bigrams = 0
-    for contents in chunks:
-        added = add(connection, generation, contents)
-        total_words, total_bigrams = total_words + added[0], total_bigrams + added[1]
-        searched += len(contents)
-        yield len(contents)
-    query = "UPDATE meta SET searched = %s, words = %s, bigrams = %s"
-    connection.execute(query, (searched, total_words, total_bigrams))
-
-
-def rows(connection: Connection, generation: int) -> Rows:
-    """Every row that any term is held by, ascending."""
-    query = f"SELECT first, postings FROM {table(generation)}"
+def rows(connection: Connection, generation: int, by_row: bool) -> Rows:
+    """Every row that any term is held by (or that is known to hold none), ascending."""
     seen: list[Rows] = [np.empty(0, np.int64)]
+    query = f"SELECT first, postings FROM {table(generation)}"
+    if by_row:
+        query = f"SELECT row, NULL FROM {rows_table(generation)}"
     with connection.cursor(binary=True) as cursor:
         for first, postings in cursor.stream(query.encode()):
-            seen.append(first + np.frombuffer(postings, dtype=_POSTING)["row"].astype(np.int64))
+            within = [0] if postings is None else np.frombuffer(postings, dtype=_POSTING)["row"].astype(np.int64)
+            seen.append(first + np.asarray(within, dtype=np.int64))
             if len(seen) > 4096:
                 seen = [np.unique(np.concatenate(seen))]
     return np.unique(np.concatenate(seen))
+
+
+def drop(connection: Connection, generation: int) -> None:
+    """Forget a generation, if it is there."""
+    for name in (table(generation), rows_table(generation)):
+        connection.execute(f"DROP TABLE IF EXISTS {name}".encode())
+
+
+def blocks(connection: Connection, generation: int) -> int:
+    """In how many writes the terms came."""
+    query = f"SELECT count(DISTINCT first) FROM {table(generation)}"
+    return int((connection.execute(query.encode()).fetchone() or (0,))[0])
+
+
+def generations(connection: Connection, prefix: str = "words") -> set[int]:
+    """The generations that have a table of this kind."""
+    query = """SELECT substring(relname from '_([0-9]+)$')::bigint FROM pg_class
+               WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r' AND relname ~ %s"""
+    return {int(found) for (found,) in connection.execute(query, (f"^{prefix}_[0-9]+$",))}
