@@ -463,3 +463,11 @@ def test_a_recipe_of_the_package_is_found_by_its_name() -> None:
     assert load_recipe("care-tiny").name == "care-tiny"
     with pytest.raises(RecipeError, match=r"there is no recipe 'care-tny'.*care-tiny"):
         load_recipe("care-tny")
+
+
+def test_what_is_asked_for_by_hand_comes_after_what_a_variant_says(tmp_path: Path) -> None:
+    raw = raw_recipe()
+    raw["variants"]["hot"] = {"description": "hot", "set": {"stages.align.temperature": 0.5}}
+    assert load(tmp_path, raw, variant="hot").stage("align").temperature == 0.5
+    asked = load(tmp_path, raw, "stages.align.temperature=0.7", variant="hot")
+    assert asked.stage("align").temperature == 0.7 and asked.name == "small.hot"

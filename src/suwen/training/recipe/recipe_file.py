@@ -42,8 +42,10 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
     pairs = [_pair(text) for text in sets]
     _follow(raw, next((value for key, value in reversed(pairs) if key == "faithful"), raw.get("faithful", "fixed")))
     known = {stage.get("name") for stage in raw.get("stages", ())}
-    # A variant may leave a stage out, or bring one: what is set on the recipe's own stages comes before it.
-    late = [pair for pair in pairs if _stage_named(pair[0]) not in {None, *known}]
+    theirs = ((raw.get("variants") or {}).get(variant) or {}).get("set") or {}
+    # A variant may leave a stage out, or bring one: what is set on the recipe's own stages comes before it, but for the
+    # very keys that it sets too.
+    late = [pair for pair in pairs if _stage_named(pair[0]) not in {None, *known} or pair[0] in theirs]
     for key, value in (pair for pair in pairs if pair not in late):
         set_key(raw, key, value)
     if variant is not None:

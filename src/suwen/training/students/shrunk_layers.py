@@ -102,7 +102,8 @@ def main_axes(side: Side, texts: Sequence[str], layers: int, width: int) -> Tens
             found = torch.nn.functional.normalize(found, dim=-1)
             spread += found.T @ found
     _, axes = torch.linalg.eigh(spread)
-    return axes.flip(1)[:, :width].float().contiguous()
+    kept: Tensor = axes.flip(1)[:, :width].float().contiguous()
+    return kept
 
 
 def _config(theirs: Any, tokenizer: Any, layers: int, width: int, heads: int, inner: int, max_length: int) -> Any:
