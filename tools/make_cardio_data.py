@@ -162,6 +162,8 @@ def read_back(chosen: argparse.Namespace) -> None:
         pages: dict[int, list[str]] = {}
         for one in read_shelf(path, lambda file, page, why: print(file, page, why), ocr=not chosen.no_ocr):  # noqa: T201
             pages.setdefault(one.page, []).append(one.text)
+        if not pages:
+            continue
         to.parent.mkdir(parents=True, exist_ok=True)
         records = (
             {"_id": f"{path.name}#page={page}", "text": "\n".join(said), "book": path.stem, "page": page}

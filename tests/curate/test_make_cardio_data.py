@@ -108,7 +108,7 @@ def test_books_are_rendered_and_read_back(data: Path, tmp_path: Path, monkeypatc
     said = [line for page in pages for line in page["text"].splitlines()]
     assert "Its valves close one after the other in case 7." in said and len(said) == 16
     assert pages[0]["_id"] == "openstax-anatomy-0.pdf#page=1" and pages[0]["book"] == "openstax-anatomy-0"
-    assert not (work / "read" / "openstax-nursing-0.jsonl").read_text(encoding="utf-8"), "scans are not read here"
+    assert not (work / "read" / "openstax-nursing-0.jsonl").exists(), "scans are not read here"
     asked = {
         text
         for row in range(30)

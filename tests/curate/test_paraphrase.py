@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from server import Fault, Server, burst
 
@@ -20,7 +21,7 @@ from suwen.curate.near_duplicates import shingles, similarity
 from suwen.curate.paraphrase import Paraphrasing, paraphrase_shelf, read_names
 from suwen.curate.paraphrase_checks import refusal
 from suwen.curate.shelf_sentences import ShelfSentence, once_each, read_shelf
-from suwen.curate.triplets import Leaks, Triplet, split_sentences, with_negatives
+from suwen.curate.triplets import Leaks, Triplet, search_texts, split_sentences, with_negatives
 from suwen.llm.asker import Asker, Unfinished
 
 PARTS = (
@@ -215,6 +216,24 @@ def test_negatives_are_far_or_as_long_and_of_the_same_side() -> None:
         assert max(similarity(shingles(text), shingles(one.sentence.text)) for text in one.negatives) < 0.7
     with pytest.raises(CurateError, match="need a search"):
         list(with_negatives(triplets, "mined"))
+
+
+def test_mined_negatives_are_near_and_no_copies() -> None:
+    triplets = [Triplet(ShelfSentence("a", 1, at, sentence(at)), turned(sentence(at)), "m") for at in range(300)]
+    texts = [one.sentence.text for one in triplets]
+
+    def encode(said: list[str]) -> Any:
+        # By part and sign: sentences that share both are nearest, after the sentence itself.
+        return np.array([[float(word in text) for word in (*PARTS, *SIGNS)] for text in said])
+
+    mined = list(with_negatives(triplets, "mined", 2, search=search_texts(texts, encode, encode)))
+    assert all(len(one.negatives) == 2 and one.sentence.text not in one.negatives for one in mined)
+    near = [
+        sum(word in one.sentence.text and word in text for word in PARTS + SIGNS)
+        for one in mined
+        for text in one.negatives
+    ]
+    assert np.mean(near) >= 0.9, "drawn at random they would share 0.3 words"
 
 
 def test_a_leak_is_found() -> None:

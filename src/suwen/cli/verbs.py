@@ -108,7 +108,7 @@ VERBS = {
     "adapt": Verb(
         "adapting",
         "adapt",
-        "Make a specialist pair of a shelf of books, measured before and after (needs suwen[train]).",
+        "Make a specialist of a shelf of books, and measure it before and after (needs suwen[train]).",
     ),
     "key": Verb("serving", "key_app", "Keys of the service: who may do what, until when."),
     "mask": Verb(

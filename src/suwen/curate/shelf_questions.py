@@ -16,6 +16,7 @@ from suwen.corpora.passages import split_document
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
+from suwen.curate.leakage import NEAR_WEIGHT, comparable, weight
 from suwen.curate.screening import Screen, draw
 from suwen.durable import new_folder, write_json, write_lines
 from suwen.llm.asker import Asker
@@ -109,7 +110,8 @@ def _write(
     corpus = (Document(one.id, one.text) for one in passages)
     judged = [Qrel(query.id, one.id, 1) for query, one in kept]
     write_collection(folder / "apart", corpus, [query for query, _ in kept], {"test": judged})
-    parts = (one.text[start:end] for one in passages if one.apart for start, end in sentences(one.text))
-    texts = [*(query.text for query, _ in kept), *(part.strip() for part in parts)]
-    write_lines(folder / "held-out.jsonl.gz", ({"text": text} for text in texts if len(text) >= _SHORTEST // 2))
+    parts = (one.text[start:end].strip() for one in passages if one.apart for start, end in sentences(one.text))
+    # Shorter ones are there by chance in other texts.
+    texts = [*(query.text for query, _ in kept), *(part for part in parts if weight(comparable(part)) >= NEAR_WEIGHT)]
+    write_lines(folder / "held-out.jsonl.gz", ({"text": text} for text in dict.fromkeys(texts)))
     write_json(folder / "report.json", dict(counts))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -239,6 +240,8 @@ def _train(wanted: Adaptation, began: float, tell: Tell, progress: Any) -> Path:
     last = next((stage.name for stage in reversed(recipe.stages) if stage.ships), None)
     if last is None:
         raise AdaptError(f"the recipe {wanted.recipe} has no stage `export`: take one that writes a pair")
+    minutes = math.inf if wanted.minutes is None else wanted.minutes
+    until = began + 60 * minutes
     tell("training …")
     report = train(
         recipe,
@@ -247,10 +250,10 @@ def _train(wanted: Adaptation, began: float, tell: Tell, progress: Any) -> Path:
         device=wanted.device,
         progress=progress,
         on_stage=lambda stage: tell(f"  {stage.name}"),
-        stop=(lambda: time.monotonic() > began + 60 * wanted.minutes) if wanted.minutes else None,
+        stop=lambda: time.monotonic() > until,
     )
     if not report.complete:
-        raise OutOfTime(f"{report.stopped}: the {wanted.minutes:g} minutes are spent; run it again to go on")
+        raise OutOfTime(f"{report.stopped}: the {minutes:g} minutes are spent; run it again to go on")
     return report.folder / last / "model"
 
 
