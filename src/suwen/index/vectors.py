@@ -261,7 +261,8 @@ def _nearest(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.in
     counts = np.zeros(int(distances.max()) + 1, dtype=np.int64)
     for start in range(0, len(distances), _COUNTED):  # in parts, as each is copied to 64 bits
         counts += np.bincount(distances[start : start + _COUNTED], minlength=len(counts))
-    return np.flatnonzero(distances <= np.searchsorted(np.cumsum(counts), wanted))
+    within = distances <= np.searchsorted(np.cumsum(counts), wanted)
+    return np.asarray(np.flatnonzero(within), dtype=np.int64)
 
 
 def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
