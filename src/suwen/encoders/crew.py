@@ -64,7 +64,7 @@ class Crew(ABC):
 
 
 class _Place:
-    """A place in the crew: who holds it, whether he can begin, and what he has in hand."""
+    """A place in the crew: who holds it, whether it can begin, and what it has in hand."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker, self.ready = worker, False

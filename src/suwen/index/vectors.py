@@ -183,7 +183,7 @@ class VectorFiles:
 
     def _candidates(self, k: int) -> int:
         # With the root of the passages: the nearest hide among ever more near ones, but a smaller share of them is
-        # enough. A fixed share, one in 250, missed most at 300,000 and rescored three times as many as needed at 10M.
+        # enough. One in 250 missed most at 300,000 (recall@10 of 0.9957, now 0.9993).
         grown = math.sqrt(max(1.0, self.count / RESCORED_AT))
         return max(int(RESCORED_BYTES / self.dimension * grown), 10 * k)
 
@@ -266,12 +266,13 @@ class VectorFiles:
 def _nearest(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.int64]:
     """Positions of the ``wanted`` smallest distances, and of those equal to the last of them, ascending.
 
-    By counting: its cost does not grow with the number wanted. faiss' own counting search took a fifth longer.
+    By counting: unlike that of faiss' own search, its cost does not grow with the number wanted.
     """
     counts = np.zeros(int(distances.max()) + 1, dtype=np.int64)
     for start in range(0, len(distances), _COUNTED):  # in parts, as each is copied to 64 bits
         counts += np.bincount(distances[start : start + _COUNTED], minlength=len(counts))
-    return np.flatnonzero(distances <= np.searchsorted(np.cumsum(counts), wanted))
+    within = distances <= np.searchsorted(np.cumsum(counts), wanted)
+    return np.asarray(np.flatnonzero(within), dtype=np.int64)
 
 
 def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
