@@ -15,32 +15,9 @@ from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import epub, pdf, picture, scanned_pdf, word, zipped
+from books_on_the_spot import epub, pdf, picture, raw_pdf, scanned_pdf, word, zipped
 
 LINE = "The dose is raised every second week."
-
-
-def raw_pdf(path, streams, box="0 0 595 842"):
-    """A PDF whose pages have these packed content streams, written by hand."""
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(streams)))
-    items = [b"<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Kids[{kids}]/Count {len(streams)}>>".encode()]
-    items.append(b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>")
-    for number, stream in enumerate(streams):
-        about = (
-            f"<</Type/Page/Parent 2 0 R/MediaBox[{box}]/Resources<</Font<</F 3 0 R>>>>/Contents {5 + 2 * number} 0 R>>"
-        )
-        length = f"<</Length {len(stream)}/Filter/FlateDecode>>stream\n".encode()
-        items += [about.encode(), length + stream + b"\nendstream"]
-    data, places = b"%PDF-1.5\n", []
-    for number, item in enumerate(items, 1):
-        places.append(len(data))
-        data += f"{number} 0 obj".encode() + item + b"endobj\n"
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    data += f"xref\n0 {len(items) + 1}\n0000000000 65535 f \n{table}".encode()
-    path.write_bytes(
-        data + f"trailer<</Size {len(items) + 1}/Root 1 0 R>>startxref\n{data.rindex(b'xref')}\n%%EOF".encode()
-    )
-    return path
 
 
 def shown(text):

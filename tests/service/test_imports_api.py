@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from suwen.corpora.page_processes import Limits
 from suwen.encoders.static import StaticEncoder
 from suwen.retrieve.ingest import Ingestion
 from suwen.service import import_lines
@@ -21,7 +23,7 @@ from suwen.service.keys import new_key
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import pdf
+from books_on_the_spot import epub, pdf, raw_pdf
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
@@ -273,6 +275,32 @@ def test_a_book_that_cannot_be_read_fails_with_the_reason(served, name, body, me
     taken = client.post(f"/imports?name={name}", content=body, headers={"Content-Type": "application/octet-stream"})
     job = ended(client, taken.json()["id"])
     assert job["state"] == "failed" and message in job["error"]["message"]
+
+
+def test_a_bomb_ends_its_import_and_nothing_else(served, tmp_path: Path) -> None:
+    client, _ = served()
+    bomb = epub(tmp_path / "a.epub", [("A", "<p>x</p>"), ("B", "<p>y</p>")], **{"OEBPS/z.xhtml": b"0" * 9_000_000})
+    locked = pdf(tmp_path / "b.pdf", [[(60, 100, "Nobody reads this.")]], password="secret")
+    for name, file, message in (("a.epub", bomb, "a zip bomb?"), ("b.pdf", locked, "locked with a password")):
+        sent = {"content": file.read_bytes(), "headers": {"Content-Type": "application/octet-stream"}}
+        job = ended(client, client.post(f"/imports?name={name}", **sent).json()["id"])
+        assert job["state"] == "failed" and message in job["error"]["message"]
+        assert str(tmp_path) not in job["error"]["message"], "the server's own paths are nobody's business"
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_a_page_that_bursts_the_limits_is_left_out(served, tmp_path: Path, monkeypatch) -> None:
+    from suwen.service import import_jobs
+
+    monkeypatch.setattr(import_jobs, "_LIMITS", Limits(memory=450 * 2**20, seconds=60, processes=1))
+    client, _ = served()
+    bomb = zlib.compress(b"q 1 0 0 1 0 0 cm\n" * 15_000_000, 1)
+    shown = zlib.compress(b"BT /F 12 Tf 60 700 Td (Bisoprolol is given at eight.) Tj ET")
+    body = raw_pdf(tmp_path / "any", [shown, bomb]).read_bytes()
+    taken = client.post("/imports?name=a.pdf", content=body, headers={"Content-Type": "application/pdf"}).json()
+    job = ended(client, taken["id"])
+    assert (job["state"], job["added"], [one["page"] for one in job["left_out"]]) == ("done", 1, [2])
+    assert "memory" in job["left_out"][0]["why"]
 
 
 @pytest.mark.parametrize(

@@ -80,3 +80,44 @@ def test_hyphens_and_confusions():
     assert join_lines(["anticoagu-", "lation and follow-", "up"]) == "anticoagulation and follow-up"
     assert repair_scan("Give 2O mg and l.5 mmol/L") == "Give 20 mg and 1.5 mmol/L"
     assert repair_scan("Ill patients, Olga and Io") == "Ill patients, Olga and Io"
+
+
+def test_a_line_that_ends_in_a_short_form_goes_on():
+    pages = [
+        page(
+            1, ("Rest is of no use to those who have angina. Dr.", False), ("Wu described it in the year 1998.", False)
+        )
+    ]
+    assert [one.text for one in sentences_of(blocks_of(pages))] == [
+        "Rest is of no use to those who have angina.",
+        "Dr. Wu described it in the year 1998.",
+    ]
+
+
+def small(text, top, size=7):
+    return Line(text, 60, top, 300, top + size, size, 0)
+
+
+def test_a_head_of_a_book_of_one_page_goes_and_a_caption_stays():
+    (body,) = [page(1, *[(f"The valve number {name} is shown here in full.", True) for name in "abcdefgh"])]
+    heads = [small("Manual of the Heart", 40), Line("Heart and Vessels", 350, 40, 500, 47, 7, 1)]
+    kept = [block.text for block in blocks_of([body._replace(lines=[*heads, *body.lines])])]
+    assert not any("Manual" in text or "Vessels" in text for text in kept) and len(kept) >= 1
+    for stays in ("Figure 3. The valve.", "This is said at the top."):
+        texts = [block.text for block in blocks_of([body._replace(lines=[small(stays, 40), *body.lines])])]
+        assert stays in texts
+    near = body._replace(lines=[small("A heading in small print", 141), *body.lines])
+    assert any("heading in small print" in block.text for block in blocks_of([near]))
+
+
+def test_a_numbered_chinese_heading_without_its_space_is_no_sentence():
+    pages = [
+        page(1, ("6.5主动脉根部的检查", False), ("主动脉根部的结构以超声心动图显示最为清楚。", True), is_scan=True)
+    ]
+    assert [block.kind for block in blocks_of(pages)] == ["heading", "text"]
+
+
+def test_marks_of_the_wrong_width():
+    assert repair_scan("禁用呋塞米等药物!261例中有77例好转.") == "禁用呋塞米等药物！261例中有77例好转。"
+    assert repair_scan("每日清晨应当记录血压(mmHg)[3]!") == "每日清晨应当记录血压（mmHg）[3]！"
+    assert repair_scan("剂量为2.5 mg,每日1次。") == "剂量为2.5 mg，每日1次。"

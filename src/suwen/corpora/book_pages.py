@@ -20,6 +20,8 @@ __all__ = ["Limits", "OnPage", "PageProgress", "PictureReader", "read_pages"]
 OnPage = Callable[[int, str], None]
 #: Called with the page that is done and the number of pages, 0 where it is not known.
 PageProgress = Callable[[int, int], None]
+#: Pages that wait for a picture before them, at the most.
+_HELD = 32
 
 
 class Unread(NamedTuple):
@@ -111,7 +113,8 @@ def _seen(records: Iterator[dict[str, Any]], pictures: PictureReader, on_page: O
     held: list[dict[str, Any]] = []
     for record in records:
         held.append(record)
-        if sum("picture" in one for one in held) >= pictures.at_once or "picture" not in held[0]:
+        full = sum("picture" in one for one in held) >= pictures.at_once or len(held) >= _HELD
+        if full or "picture" not in held[0]:
             yield from _read(held, pictures, on_page)
             held = []
     yield from _read(held, pictures, on_page)

@@ -110,6 +110,11 @@ class PageProcesses:
         self._asked: deque[tuple[int, PageProcess]] = deque()
         self.about = self._all[0].answer() or {"died": "it said nothing"}
 
+    @property
+    def count(self) -> int:
+        """How many processes there are by now."""
+        return len(self._all)
+
     def rest(self) -> Iterator[dict[str, Any]]:
         """What a file without pages holds."""
         self._all[0].ask_all()

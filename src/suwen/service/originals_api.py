@@ -20,9 +20,9 @@ from suwen.service.problems import Problem, documented
 from suwen.service.served_index import holder_of
 
 _PDF = "application/pdf"
-#: Opened by the browser's own viewer, which needs no rights of this site's pages. Everything else is only saved: a page
-#: of HTML that somebody imported must not run beside the search page.
-_VIEWED = {"Content-Security-Policy": "default-src 'none'; object-src 'self'; plugin-types application/pdf"}
+#: Opened by the browser's own viewer, which a stricter policy keeps from showing anything; a PDF runs nothing of this
+#: site. Everything else is only saved: a page of HTML that somebody imported must not run beside the search page.
+_VIEWED = {"Content-Security-Policy": "frame-ancestors 'none'"}
 _SAVED = {"Content-Security-Policy": "sandbox; default-src 'none'"}
 
 

@@ -60,7 +60,14 @@ _NUMBERED = re.compile(
 #: A reader of pictures loses the space behind a number.
 _HAN_HEADING = re.compile(r"(?:\d+(?:\.\d+)*\.?\s?)?[\u4e00-\u9fff]")
 _ENDS = re.compile(r"[.!?。！？；;:：…][\"'”’」』）)\]】]*(?:\s?\[[\d,\s–-]+\]|[\d,–-]{1,12})?$")
+#: A full stop that ends no sentence, at the end of a line.
+_SHORT_FORM = re.compile(r"(?:^|[\s(])(?:Dr|Prof|Mrs?|Ms|St|vs|approx|Figs?|No|cf|e\.g|i\.e|et al|ca|Vol|pp?)\.$")
 _GOES_ON = re.compile(r"[a-z0-9(（,，、\u4e00-\u9fff%<>≥≤~～+]|[A-Z][A-Za-z]*\d|[A-Z]{2,}")
+
+
+def _ended(text: str) -> bool:
+    """Whether a line or block ends as a sentence does."""
+    return _ENDS.search(text) is not None and not _SHORT_FORM.search(text)
 
 
 def blocks_of(pages: Iterable[PageLines]) -> Iterator[Block]:
@@ -79,14 +86,14 @@ def blocks_of(pages: Iterable[PageLines]) -> Iterator[Block]:
 
 def _continued(held: list[Block], block: Block) -> Iterator[Block]:
     """Put a block behind those that wait, or make the unfinished paragraph among them longer; what is whole leaves."""
-    waiting = held and held[0].kind in ("text", "reference") and not _ENDS.search(held[0].text)
+    waiting = held and held[0].kind in ("text", "reference") and not _ended(held[0].text)
     if not waiting or block.kind == "heading" or block.page > held[0].page + 1:
         yield from held
         held[:] = [block]
     elif block.kind == held[0].kind and not _ITEM.match(block.text) and _GOES_ON.match(block.text):
         text, rest = _over_the_page(held[0], block)
         held[0] = held[0]._replace(text=text)
-        if rest or _ENDS.search(text):
+        if rest or _ended(text):
             yield from held
             held[:] = [block._replace(text=rest)] if rest else []
     elif block.kind == held[0].kind:
@@ -171,14 +178,14 @@ def _begins(group: Sequence[Line], line: Line, pitch: float, edges: Edges, other
     usual = max(pitch, 0.95 * min(line.size, last.size)) if pitch < 2.5 * line.size else line.size
     if line.top - last.top > _APART * usual or abs(line.size - last.size) > other * last.size:
         return True
-    if _ITEM.match(line.text) and (_ENDS.search(last.text) or _ITEM.match(group[0].text) or _is_short(last, edges)):
+    if _ITEM.match(line.text) and (_ended(last.text) or _ITEM.match(group[0].text) or _is_short(last, edges)):
         return True
     if _CAPTION.match(line.text) and not _CAPTION_VERB.match(line.text) and _is_short(last, edges):
         return True
     indent = (line.left - last.left) / line.size
     if _INDENT[0] < indent < _INDENT[1] and not _ITEM.match(group[0].text):
-        return len(group) > 1 or _is_short(last, edges) or bool(_ENDS.search(last.text))
-    return _is_short(last, edges) and (bool(_ENDS.search(last.text)) or _stands_alone(group, line, edges))
+        return len(group) > 1 or _is_short(last, edges) or _ended(last.text)
+    return _is_short(last, edges) and (_ended(last.text) or _stands_alone(group, line, edges))
 
 
 def _is_short(line: Line, edges: Edges, share: float = 0.88) -> bool:
@@ -196,7 +203,7 @@ def _kind(group: Sequence[Line], text: str, large: float, edges: Edges) -> Kind:
         return "table"
     if _CAPTION.match(text) and not _CAPTION_VERB.match(text):
         return "caption"
-    if len(group) <= 3 and not _ENDS.search(text) and len(text) < 160:
+    if len(group) <= 3 and not _ended(text) and len(text) < 160:
         larger = group[0].size > large
         alone = len(group) == 1 and _is_short(group[0], edges) and not _ITEM.match(text) and text[:1].isupper()
         alone = alone or (
