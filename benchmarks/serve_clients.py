@@ -1,10 +1,10 @@
 """What eight clients get of `suwen serve` beside one client, and two processes beside one: per second, per CPU second.
 
-Run: python benchmarks/serve_clients.py [--passages 10000 --rounds 5 --seconds 2 --out FILE]
+Run: python benchmarks/serve_clients.py [--passages 10000 --rounds 5 --seconds 2 --out FILE --old CHECKOUT]
 
 Three servers of the same index, asked in turn within each round, over connections that stay open:
   one     `suwen serve`
-  before  the same with Python's own switch interval of 5 ms, and short searches side by side
+  before  the same with Python's own switch interval of 5 ms, and short searches side by side; with --old, that checkout
   two     `suwen serve --workers 2`
 CPU time is that of the server's processes, all threads, by their clocks; that of the load, which has a process of its
 own, is told apart. The median of the rounds counts. Requests per second mean something only on a machine with no other
@@ -34,12 +34,13 @@ CLIENTS = (1, 8)
 
 
 @contextmanager
-def running(name: str, folder: Path) -> Iterator[tuple[psutil.Process, int]]:
+def running(name: str, folder: Path, old: Path | None = None) -> Iterator[tuple[psutil.Process, int]]:
     """A server of the kind, all of its processes answering."""
     port = free_port()
     command = [sys.executable, __file__, "--serve", name, "--port", str(port), "--folder", str(folder)]
+    other = {"PYTHONPATH": str(old / "src"), "SUWEN_OLD": "1"} if old and name == "before" else {}
     with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | other)
     try:
         wait(process, port, folder / f"{name}.log")
         server = psutil.Process(process.pid)
@@ -73,11 +74,11 @@ def measure(server: psutil.Process, port: int, kind: str, seconds: float, client
             "cores": used / reply["seconds"], "refused": reply["refused"]}  # fmt: skip
 
 
-def compare(folder: Path, rounds: int, seconds: float) -> list[dict[str, object]]:
+def compare(folder: Path, rounds: int, seconds: float, old: Path | None = None) -> list[dict[str, object]]:
     """Every server, kind and number of clients in turn, round after round; the medians."""
     found: dict[tuple[str, str, int], list[dict[str, float]]] = {}
     with ExitStack() as open_ones:
-        servers = {name: open_ones.enter_context(running(name, folder)) for name in SERVERS}
+        servers = {name: open_ones.enter_context(running(name, folder, old)) for name in SERVERS}
         for number in range(-1, rounds):
             for kind in KINDS:
                 for clients in CLIENTS:
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--old", type=Path, help="another checkout of suwen, served as `before`")
     for hidden in ("--serve", "--folder", "--port"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -125,7 +127,7 @@ def main() -> None:
         from suwen.cli.main import run
         from suwen.service import search_api, server
 
-        if options.serve == "before":
+        if options.serve == "before" and "SUWEN_OLD" not in os.environ:
             server._SWITCH = 0.005
             search_api._is_short = lambda *_: False
         workers = "2" if options.serve == "two" else "1"
@@ -145,7 +147,7 @@ def main() -> None:
         folder = Path(options.folder or made)
         if not (folder / "index").exists():
             make_index(folder, options.passages)
-        rows = compare(folder, options.rounds, options.seconds)
+        rows = compare(folder, options.rounds, options.seconds, options.old)
     tell(rows)
     if options.out:
         options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -210,7 +210,7 @@ class Reasons:
     ) -> None:
         self._mode, self._space, self._tier, self._weights, self._fusion = mode, space, tier, weights, fusion
         self._unit = unit
-        #: By leg, and what it was read as, the place of each row and what each place is worth: the same for all hits.
+        #: By leg: the ranking, the place of each row in it, and what each place is worth. The same for all hits.
         self._known: dict[str, tuple[Ranking, dict[int, int], Sequence[float]]] = {}
 
     def of(self, item: StoredPassage, legs: Mapping[str, Ranking]) -> Explanation:

@@ -102,7 +102,10 @@ class Indexes:
         """Begin to open every index; answers are given meanwhile."""
         if self.settings.folder is not None:
             self._look_around(self.settings.folder)
-            await self._tell(self._aliases)
+            try:
+                await self._tell(self._aliases)
+            except OSError as problem:
+                log.error("the reading processes know the aliases of the settings alone: %s", problem)
         for served in self:
             await served.holder.start()
 
