@@ -11,6 +11,7 @@ from engines import Cluster, Embedded, InMemory, Kind, Making
 from in_memory import folder_in_memory
 from milvus_server import new_address as milvus_address
 
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Filters are resolved in SQL, whatever searches: with Milvus they are tried in the long run."""
