@@ -10,7 +10,9 @@ import psycopg
 import pytest
 from naive import SPACE, TEXTS, encoded, some_documents, unit
 
+import milvus_server
 from postgres_server import new_address, server
+from suwen.index.address import name_of, whole
 from suwen.index.cluster import pgvector
 from suwen.index.cluster.engine import ClusterEngine
 from suwen.index.cluster.place import Place, Unreachable
@@ -59,6 +61,8 @@ def test_an_address_that_leads_nowhere_says_why(address: str) -> None:
         ("postgresql://h/db?index=A-b", "no name for an index"),
         ("postgresql://h/db?colour=red", "no address of a database"),
         ("mysql://h/db", "no engine for mysql:// addresses"),
+        ("postgresql://h/db?milvus=ftp://m:1", "no address of a Milvus"),
+        ("postgresql://h/db?milvus=http://me:word@m:19530", "set MILVUS_TOKEN"),
     ],
 )
 def test_an_address_that_is_none(bad: str, message: str) -> None:
@@ -189,3 +193,46 @@ def test_a_rebuild_waits_for_no_reader(address: str, engine: ClusterEngine) -> N
     engine.rebuild()
     with Place(address).connect() as connection, pytest.raises(psycopg.errors.UndefinedTable):
         connection.execute("SELECT * FROM words_2")
+
+
+def test_an_address_keeps_its_slashes_as_a_path() -> None:
+    typed = "postgresql://suwen@db/clinic?milvus=https://milvus:19530&index=one"
+    assert whole(Path(typed)) == typed and name_of(Path(typed)) == "one"
+    assert Place(typed).milvus == "https://milvus:19530"
+    assert Place("postgresql://db/clinic?milvus=milvus:19530").milvus == "http://milvus:19530"
+
+
+def test_a_rebuild_moves_an_index_to_the_other_searcher(address: str, engine: ClusterEngine) -> None:
+    for batch in some_documents(6, 16):
+        engine.add(batch)
+    engine.delete(["d3"])
+    wanted = rows(engine, TEXTS[0])
+    engine.close()
+    outside = f"{address}&milvus={milvus_server.server().address}"
+    for write in (False, True):
+        with pytest.raises(IndexProblem, match=r"searched by pgvector: leave .* out of its address, or move it"):
+            open_engine(outside, write=write)
+    for there in (outside, address):
+        moved = open_engine(there, write=True, repair=False)
+        moved.rebuild()
+        assert isinstance(moved, ClusterEngine) and rows(moved, TEXTS[0]) == wanted and moved.verify() == []
+        moved.close()
+    with pytest.raises(IndexProblem, match="searched by pgvector"):
+        open_engine(outside)
+
+
+def test_a_milvus_that_is_not_there_refuses_writes_and_stores_nothing(address: str) -> None:
+    lost = milvus_server.tool().Server() if milvus_server.server() else None
+    engine = create_engine(f"{address}&milvus={lost.address}", space=SPACE, dimension=16)
+    engine.add([encoded("a", ["一"], unit(RNG, 1, 16)), encoded("b", ["二"], unit(RNG, 1, 16))])
+    lost.kill()
+    with pytest.raises(Unreachable, match=r"Milvus at .* What is stored is safe"):
+        engine.add([encoded("c", ["三"], unit(RNG, 1, 16))])
+    assert engine.delete(["a"]) == 1 and engine.ids() == ["b"]
+    with engine.snapshot() as view, pytest.raises(Unreachable, match="Milvus at"):
+        view.lexical("二", 3)
+    lost.start()
+    engine.add([encoded("c", ["三"], unit(RNG, 1, 16))])
+    assert engine.ids() == ["b", "c"] and engine.verify() == []
+    engine.close()
+    lost.close()

@@ -87,8 +87,7 @@ class Milvus:
                 if missing is not None:
                     return missing
                 raise DamagedIndex(f"Milvus at {self._address} has lost the index ({said}): {LACKING}") from problem
-            if not (isinstance(problem, grpc.RpcError) and problem.code() is grpc.StatusCode.UNIMPLEMENTED):
-                self.close()
+            # The connection is kept, for other threads use it: it finds a server that comes back by itself.
             raise Unreachable(
                 f"Milvus at {self._address} does not answer as it should ({said}): check the address, that it runs and "
                 "MILVUS_TOKEN. What is stored is safe in the database"

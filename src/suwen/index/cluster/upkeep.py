@@ -110,7 +110,7 @@ def is_lost(connection: Connection, meta: Meta, searcher: Searcher) -> bool:
     """Whether what is derived is not there, or its words are all gone."""
     if meta.generation not in words.generations(connection) or not searcher.is_there(connection, meta):
         return True
-    if searcher.outside and len(words.rows(connection, meta.generation, True)) < meta.passages:
+    if searcher.outside and words.lacks_rows(connection, meta.generation):
         return True
     return meta.words + meta.bigrams > 0 and not words.is_filled(connection, meta.generation)
 

@@ -189,6 +189,13 @@ def rows(connection: Connection, generation: int, by_row: bool) -> Rows:
     return np.unique(np.concatenate(seen))
 
 
+def lacks_rows(connection: Connection, generation: int) -> bool:
+    """Whether there are passages of which it is not known what they hold."""
+    query = f"""SELECT EXISTS(SELECT 1 FROM passages WHERE NOT EXISTS(
+                  SELECT 1 FROM {rows_table(generation)} AS cut WHERE cut.row = passages.row))"""
+    return bool((connection.execute(query.encode()).fetchone() or (False,))[0])
+
+
 def drop(connection: Connection, generation: int) -> None:
     """Forget a generation, if it is there."""
     for name in (table(generation), rows_table(generation)):
