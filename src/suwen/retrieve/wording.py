@@ -159,6 +159,9 @@ def distance(one: str, other: str, most: int) -> int:
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
     found: dict[str, str] = {}
+    # Where passages have every pair of its characters, no stretch of it is a slip: most runs are told apart by this.
+    if all(snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])):
+        return found
     taken: set[int] = set()
     for length in reversed(_HAN_LENGTHS):
         for start in range(len(run) - length + 1):
