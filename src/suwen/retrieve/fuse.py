@@ -70,7 +70,7 @@ def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float
     if leg == "lexical":
         most = max(ranking.most or float(scores[0]), 1e-9)
         growth = (most / TYPICAL) ** GROWTH if ranking.most else 1.0
-        found: Values = np.round(np.clip(scores / most, 0.0, 1.0) ** POWER * growth, _DIGITS)
+        found = np.asarray(np.round(np.clip(scores / most, 0.0, 1.0) ** POWER * growth, _DIGITS), np.float64)
         # A list that ended by itself has every passage with a word of the query.
         return found, float(found[-1]) if len(scores) >= DEPTH else 0.0
     found = np.round(scores / unit, _DIGITS)
