@@ -73,7 +73,7 @@ def test_a_stage_says_what_it_needs() -> None:
         load_recipe("reranker-tiny", ["stages.teacher.lora.dropout=0.1"])
     with pytest.raises(RecipeError, match="nothing to learn"):
         load_recipe("reranker-tiny", ["stages.reranker.labels=0", "stages.reranker.distil=0"])
-    with pytest.raises(RecipeError, match="stage of kind scores"):
+    with pytest.raises(RecipeError, match="name one of kind scores"):
         load_recipe("reranker-tiny", ["stages.reranker.scores=teacher"])
 
 

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 _BASE = "; the base is not in the pair, name it with SUWEN_BASE"
 
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        help="Filter: field=value, field!=a|b, field>=2020, 'field is missing', with AND, OR, NOT and brackets; "
+        "repeat for AND.",
+    ),
+]
+
 
 def search(
     index: IndexFolder,
@@ -32,14 +41,7 @@ def search(
     instruction: Annotated[
         str | None, typer.Option("--instruction", help="What is asked for, where the pair's prompt takes one.")
     ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--where",
-            help="Filter: field=value, field!=a|b, field>=2020, 'field is missing', with AND, OR, NOT and brackets; "
-            "repeat for AND.",
-        ),
-    ] = None,
+    where: Filters = None,
     offset: Annotated[int, typer.Option("--offset", help="Hits to leave out, for the next page.")] = 0,
     sort: Annotated[
         str | None, typer.Option("--sort", help="Put the best hits in the order of a field; -field: largest first.")

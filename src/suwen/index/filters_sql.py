@@ -40,9 +40,17 @@ def teach(connection: sqlite3.Connection) -> None:
     connection.create_function("number_of", 1, _spelled, deterministic=True)
 
 
-def compile_filter(found: Filter) -> Compiled:
-    """SQL that selects the live rows a filter admits, in ascending order, and its parameters."""
+def compile_filter(found: Filter, after: int = 0) -> Compiled:
+    """SQL that selects the live rows a filter admits, in ascending order, and its parameters.
+
+    Args:
+        found: The filter.
+        after: Only rows above this one are asked for: documents before the first of theirs are not looked at.
+    """
     clause, parameters = combined(found, _simple, _OF_FIELD)
+    if after:
+        first = f"(SELECT min(document) FROM passages WHERE row > {int(after)})"
+        clause = f"row > {int(after)} AND ({clause.replace(_OF_FIELD, f'{_OF_FIELD} AND document >= {first}')})"
     return f"SELECT row FROM passages WHERE {clause} ORDER BY row", parameters
 
 

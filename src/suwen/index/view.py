@@ -45,16 +45,33 @@ class View:
     #: Sealed rows and vectors for exact search, loaded when first asked for; shared between views of the same files,
     #: with the deletions they were loaded after: an older view may still need what is gone since.
     exact: list[tuple[int, Rows, Vectors]] = field(default_factory=list)
+    #: What filters let through in an older view of the same generation, and its last row.
+    before: tuple[int, dict[str, Rows]] = (0, {})
     _admitted: dict[str, Rows] = field(default_factory=dict)
 
+    @property
+    def filtered(self) -> tuple[int, dict[str, Rows]]:
+        """What filters have let through so far, for the view after this one."""
+        return (self.last_row, self._admitted) if self._admitted else self.before
+
     def admitted(self, connection: sqlite3.Connection, where: Where) -> Rows:
-        """Live rows a filter lets through, ascending; remembered for as long as the view lives."""
+        """Live rows a filter lets through, ascending; remembered for as long as the view lives.
+
+        A row never changes: those that an older view let through stay, but for what is deleted, and only what came
+        since is asked for.
+        """
         known = repr(where)
         rows = self._admitted.get(known)
         if rows is None:
             found = read_where(where)
             check_fields(connection, found, lambda: fields(connection))
-            rows = rows_of(connection.execute(*compile_filter(found)))
+            last, older = self.before
+            if known in older:
+                kept = older[known]
+                fresh = rows_of(connection.execute(*compile_filter(found, after=last)))
+                rows = np.concatenate([kept[~among(kept, self.hidden)], fresh])
+            else:
+                rows = rows_of(connection.execute(*compile_filter(found)))
             if len(self._admitted) >= 16:
                 self._admitted.clear()
             self._admitted[known] = rows
@@ -147,6 +164,7 @@ class Views:
             tail=tail,
             groups=groups,
             exact=same.exact if same else [],
+            before=old.filtered if old else (0, {}),
         )
 
     def _tail(

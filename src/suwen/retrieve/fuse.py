@@ -30,8 +30,8 @@ POWER = 0.6
 #: the gain over the fusion of 0.1 from 0.27 to 0.42 on the mean of four tasks (docs/results/search.md).
 GROWTH, TYPICAL = 0.25, 200.0
 #: A passage stands out by its words where BM25 gives it so many times what it gives the fourth, and at least so much of
-#: the most its query could score.
-STANDS_OUT, LEAST_SHARE = 1.3, 0.1
+#: the most its query could score; or less often, where the two are that much of the most apart.
+STANDS_OUT, LEAST_SHARE, LESS_OUT = 1.25, 0.1, 1.1
 _FIRST = 3
 # tantivy's sums of terms differ in the last bits from one segment to another: equal passages must stay equal.
 _DIGITS = 5
@@ -70,7 +70,7 @@ def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float
     if leg == "lexical":
         most = max(ranking.most or float(scores[0]), 1e-9)
         growth = (most / TYPICAL) ** GROWTH if ranking.most else 1.0
-        found = np.round(np.clip(scores / most, 0.0, 1.0) ** POWER * growth, _DIGITS)
+        found = np.asarray(np.round(np.clip(scores / most, 0.0, 1.0) ** POWER * growth, _DIGITS), np.float64)
         # A list that ended by itself has every passage with a word of the query.
         return found, float(found[-1]) if len(scores) >= DEPTH else 0.0
     found = np.round(scores / unit, _DIGITS)
@@ -117,7 +117,9 @@ def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
     if lexical is None or len(legs) < 2 or len(rows) <= _FIRST or not len(lexical.rows):
         return scores
     others = float(lexical.scores[_FIRST]) if len(lexical.rows) > _FIRST else 0.0
-    clear = lexical.scores[: _FIRST - 1] > max(STANDS_OUT * others, LEAST_SHARE * (lexical.most or 0.0))
+    first, least = lexical.scores[: _FIRST - 1], LEAST_SHARE * (lexical.most or 0.0)
+    apart = (first > LESS_OUT * others) & (first - others > least)
+    clear = (first > least) & ((first > STANDS_OUT * others) | (apart if least else False))
     third = np.partition(scores, -_FIRST)[-_FIRST]
     for row in lexical.rows[: _FIRST - 1][clear]:
         place = np.searchsorted(rows, row)

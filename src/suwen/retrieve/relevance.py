@@ -166,10 +166,10 @@ def _worth(
     """What each row is worth in the end, and the least of them; a leg alone is not fused."""
     if mode == "hybrid":
         fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit) if fused is None else fused
-        rows, found = fused.rows, fused.scores
+        rows, found = fused.rows.tolist(), fused.scores.tolist()
     else:
-        rows, found = legs[mode].rows, values(mode, legs[mode], unit)[0]
-    return dict(zip(rows.tolist(), found.tolist(), strict=True)), float(found[-1]) if len(found) else 0.0
+        rows, found = legs[mode].rows.tolist(), values(mode, legs[mode], unit)[0].tolist()
+    return dict(zip(rows, found, strict=True)), float(found[-1]) if found else 0.0
 
 
 def _values(legs: Mapping[str, Ranking], unit: float) -> dict[str, float]:

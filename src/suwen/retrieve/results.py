@@ -32,7 +32,7 @@ class Leg:
     #: :mod:`suwen.retrieve.freshness`), or BM25.
     score: float
     #: What the fusion made of it: by scores the cosine itself, and for BM25 its share of the most its query could
-    #: score, to the power of 0.6; by ranks 1 / (60 + rank).
+    #: score, to the power of 0.6, more of it where that most is higher; by ranks 1 / (60 + rank).
     value: float
 
 

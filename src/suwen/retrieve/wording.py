@@ -160,6 +160,9 @@ def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
     there = snapshot.vocabulary(bigrams(run)) if len(run) > 1 else []
     found: dict[str, str] = {}
+    # Where passages have every pair of its characters, no stretch of it is a slip: most runs are told apart by this.
+    if all(snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])):
+        return found
     taken: set[int] = set()
     for length in reversed(_HAN_LENGTHS) if not all(there) else ():
         for start in range(len(run) - length + 1):

@@ -95,6 +95,32 @@ def test_what_a_filter_admits(engine: Engine, where: Any, wanted: set[str]) -> N
 
 
 @pytest.mark.parametrize(
+    "where", [{"v": 7}, {"v": {"ne": 7}}, {"w": {"missing": True}}, {"$or": [{"v": 7}, {"w": "y"}]}, {"v": {"gte": 7}}]
+)
+def test_what_a_filter_admitted_before_a_write_is_right_after_it(engine: Engine, where: Any) -> None:
+    """What an older moment admitted may be kept: a document that came, went or changed since must show."""
+    held = {id_: dict(found) for id_, found in METADATA.items()}
+
+    def write(changed: dict[str, dict[str, Any]], gone: tuple[str, ...] = ()) -> None:
+        engine.add([encoded(id_, ["文字"], unit(RNG, 1, 16), metadata) for id_, metadata in changed.items()])
+        engine.delete(list(gone))
+        for id_ in gone:
+            held.pop(id_)
+        held.update(changed)
+
+    def wanted() -> set[str]:
+        return {id_ for id_, metadata in held.items() if admits(where, metadata)}
+
+    assert matching(engine, where) == wanted()
+    write({"new": {"v": 7}, "newer": {"w": "y"}})
+    assert matching(engine, where) == wanted()
+    write({"int": {"v": 8}, "none": {"v": 7, "w": "x"}}, ("new", "text"))
+    assert matching(engine, where) == wanted()
+    write({"last": {"v": [3, 7]}}, ("newer",))
+    assert matching(engine, where) == wanted()
+
+
+@pytest.mark.parametrize(
     ("where", "message"),
     [
         ({"V": 7}, "no document has the field 'V': the fields are"),
