@@ -230,6 +230,7 @@ def test_memory_does_not_grow_with_the_collection(pair: Pair, tmp_path: Path, mo
     # The searches of a small index score all of its vectors at once, by design.
     monkeypatch.setattr(snapshot, "EXACT_LIMIT", 0)
     monkeypatch.setattr(vectors, "RESCORED_BYTES", 0)
+    monkeypatch.setattr(vectors, "SCORED_BYTES", 0)
 
     def peak(count: int) -> int:
         documents = (Document(f"d{n}", f"number {n} page", metadata={"n": n}) for n in range(count))

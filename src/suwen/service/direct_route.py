@@ -64,7 +64,7 @@ def direct_handlers(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], Direct
     found = [
         route for route in routes if isinstance(route, DirectRoute) and route.direct and not route.param_convertors
     ]
-    return {(method, route.path): route for route in found for method in route.methods}
+    return {(method, route.path): route for route in found for method in route.methods or ()}
 
 
 def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseModel:

@@ -38,7 +38,7 @@ def open_tier(pair: Pair, tier: str) -> Any:
         )
         student = build_student(
             Tokenizer.from_file(str(folder / "tokenizer.json")),
-            layers=described.layers,
+            layers=int(described.layers or 0),
             width=table.shape[1],
             heads=table.shape[1] // head,
             intermediate=inner.shape[1],
