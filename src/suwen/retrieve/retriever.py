@@ -317,9 +317,9 @@ class Index(AbstractContextManager["Index"]):
         reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
         marker = Marker(text, reader) if highlights else None
         used = encoder.name if encoder else None
-        told = Reasons(mode, self.pair.space.id, used, weights, fusion, unit) if explain else None
+        told = Reasons(mode, self.pair.space.id, used, weights, fusion, unit).of if explain else lambda *_: None
         hits = tuple(
-            as_hit(one.item, one.place.score, likely, marker, one.same, told and told.of(one.item, one.place.legs))
+            as_hit(one.item, one.place.score, likely, marker, one.same, told(one.item, one.place.legs))
             for one, likely in zip(page, sure, strict=True)
         )
         ended = time.perf_counter()

@@ -152,7 +152,7 @@ class JsonLines(logging.Formatter):
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the logs of the service, the index and uvicorn to standard error, a line of JSON each."""
     # No line tells where in the code it was written, or in which thread: finding out costs as much as writing it.
-    logging._srcfile = None  # type: ignore[attr-defined]
+    logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
