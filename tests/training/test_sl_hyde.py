@@ -94,7 +94,7 @@ ROUND = ("queries", "start", "chosen", "generator", "generator-alone", "written"
 def test_the_loop_turns(seed: int, tmp_path: Path) -> None:
     """Of each margin at most half of the least that seeds 0 to 4 showed, on documents that no stage was trained on.
 
-    What is drawn depends on what is sampled together and on the number of threads, so a seed does not repeat to the bit.
+    What is drawn depends on what is sampled together and on the number of threads: a seed does not repeat to the bit.
     """
     folder = train(load_recipe("sl-hyde-tiny"), tmp_path, device="cpu", seed=seed, only=ROUND).folder
     start, tuned, end = (told(folder, name) for name in ("start", "generator-alone", "round-1"))
