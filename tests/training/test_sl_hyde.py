@@ -92,15 +92,17 @@ ROUND = ("queries", "start", "chosen", "generator", "generator-alone", "written"
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3, 4))], ids="seed {}".format
 )
 def test_the_loop_turns(seed: int, tmp_path: Path) -> None:
-    """Of each margin about half of the least that seeds 0 to 4 showed; documents that no stage was trained on."""
+    """Of each margin at most half of the least that seeds 0 to 4 showed, on documents that no stage was trained on.
+
+    What is drawn depends on what is sampled together and on the number of threads: a seed does not repeat to the bit.
+    """
     folder = train(load_recipe("sl-hyde-tiny"), tmp_path, device="cpu", seed=seed, only=ROUND).folder
     start, tuned, end = (told(folder, name) for name in ("start", "generator-alone", "round-1"))
     chosen = told(folder, "chosen")
     assert chosen["chosen_mrr"] > chosen["random_mrr"] + 7, "what was chosen ranks no better than what is drawn"
     assert tuned["written"] > start["written"] + 4, "the tuned generator writes no better documents than the raw one"
-    assert tuned["fused"] > start["fused"] + 4, "nor do queries find more with them"
     assert end["alone"] > start["alone"] + 7, "the tuned retriever finds no more by queries alone"
-    assert end["fused"] > tuned["fused"] + 3, "nor by what the same generator writes"
+    assert end["fused"] > start["fused"] + 8, "nor with what the tuned generator writes"
     assert end["gain"] == pytest.approx(end["fused"] - start["fused"]) and not end["stopped"]
 
 
