@@ -72,7 +72,7 @@ class FreezeStage(Stage):
         if isinstance(manifest.document, AdapterDocument):
             shutil.copytree(source / manifest.document.path, out / manifest.document.path)
         # The document encoder by itself: where its documents came half-way to a tier, that tier is not taken.
-        bare = {"form": "full", "tiers": {}, "default_tier": None, "space": manifest.space.alone}
+        bare: dict[str, Any] = {"form": "full", "tiers": {}, "default_tier": None, "space": manifest.space.alone}
         save_manifest(out, manifest.model_copy(update=bare))
 
     def _freeze(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
