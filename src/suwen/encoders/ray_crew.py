@@ -180,12 +180,8 @@ def _check_room(ray: Any, gpus: float | None) -> float:
 def _absolute(settings: EncoderSettings) -> EncoderSettings:
     """The same paths wherever a worker starts; the id of a model on a hub stays as it is."""
     paths = {key: getattr(settings, key) for key in ("path", "base", "probe")}
-<<<<<<< HEAD
-    found: dict[str, Any] = {key: str(Path(path).resolve()) for key, path in paths.items() if path and Path(path).exists()}
-=======
     found: dict[str, Any] = {}
     for key, path in paths.items():
         if path and Path(path).exists():
             found[key] = str(Path(path).resolve())
->>>>>>> ray
     return settings._replace(**found)

@@ -284,44 +284,12 @@ class Index(AbstractContextManager["Index"]):
             precise: Have the first 20 hits read again by a reranker, see :mod:`suwen.retrieve.precise`.
             budget_ms: The milliseconds that this may take; what was not read by then stays behind what was.
         """
-<<<<<<< HEAD
         return answer(
             self,
             Asked(
                 *(query, k, mode, tier, instruction, where, offset, sort, facets, per_document, highlights, explain),
                 *(weights, fusion, synonyms, fold, beside, precise, budget_ms),
             ),
-=======
-        started = time.perf_counter()
-        text, notes = check_query(query, k, offset, mode, weights, fusion)
-        encoder = None if mode == "lexical" else self.pair.encoder(tier)
-        asked = self._worded(text) if synonyms else Wording(text, text, {})
-        vector = None if encoder is None else self._query_vector(encoder, asked.meant, instruction, beside)
-        encoded = time.perf_counter()
-        with self.engine.snapshot() as snapshot:
-            null = self._null(snapshot, tier or self.pair.default_tier)
-            length, unit = query_length(vector, self.pair.space), self.unit(snapshot, tier, vector)
-            read = cache(lambda depth: search_legs(snapshot, self.freshness, asked, vector, mode, depth, where))
-            fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, weights, fusion, unit))
-            order, counted = look_over(snapshot, ranked(read, fused), k, sort, facets)
-            both = sort is None and mode == "hybrid" and all(weights.get(leg) for leg in WEIGHTS)
-            question = both and is_question(text)
-            page = cut_page(snapshot, order, offset, k, per_document, fold=fold, question=question)
-            searched = time.perf_counter()
-            legs = read(STEPS[0])
-            # How sure a hit is does not depend on how it was weighted.
-            usual = weights is WEIGHTS and fusion == "scores" and mode == "hybrid"
-            worth = fused(STEPS[0]) if usual else fuse_hybrid(legs, 2 * STEPS[0], unit=unit)
-            relevant, evidence = judge(legs, null, length, worth)
-            sure = confidences(worth, mode, [one.place.row for one in page], null)
-        reader = self.pair.encoder(self.pair.fastest) if highlights and self.pair.tiers else None
-        marker = Marker(text, reader) if highlights else None
-        used = encoder.name if encoder else None
-        told = Reasons(mode, self.pair.space.id, used, weights, fusion, unit).of if explain else lambda *_: None
-        hits = tuple(
-            as_hit(one.item, one.place.score, likely, marker, one.same, told(one.item, one.place.legs))
-            for one, likely in zip(page, sure, strict=True)
->>>>>>> svc
         )
 
     @cached_property

@@ -61,15 +61,8 @@ class DirectRoute(APIRoute):
 
 def direct_handlers(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], DirectRoute]:
     """Routes by method and address: those that take nothing from the address, and need nothing of FastAPI."""
-<<<<<<< HEAD
-    found = [
-        route for route in routes if isinstance(route, DirectRoute) and route.direct and not route.param_convertors
-    ]
-    return {(method, route.path): route for route in found for method in route.methods or ()}
-=======
     found = [route for route in routes if isinstance(route, DirectRoute) and route.direct]
     return {(method, one.path): one for one in found if not one.param_convertors for method in one.methods or ()}
->>>>>>> svc
 
 
 def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseModel:
