@@ -89,6 +89,10 @@ def test_the_nearest_come_with_those_as_near_as_the_last(wanted: int) -> None:
     assert found == {1: [1], 2: [1, 2, 4], 3: [1, 2, 4], 6: [0, 1, 2, 3, 4, 5]}[wanted]
 
 
+def test_of_many_copies_no_more_than_as_many_again_are_rescored() -> None:
+    assert module._nearest(np.array([4, 4, 2, *[4] * 20], np.int32), 3).tolist() == [0, 1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.9])
 def test_recall_under_a_filter(
     held: tuple[VectorFiles, np.ndarray], share: float, monkeypatch: pytest.MonkeyPatch

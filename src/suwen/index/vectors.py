@@ -264,15 +264,19 @@ class VectorFiles:
 
 
 def _nearest(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.int64]:
-    """Positions of the ``wanted`` smallest distances, and of those equal to the last of them, ascending.
+    """Positions of the ``wanted`` smallest distances, and of as many again that equal the last of them, ascending.
 
-    By counting: unlike that of faiss' own search, its cost does not grow with the number wanted.
+    By counting: unlike that of faiss' own search, its cost does not grow with the number wanted. No more than that of
+    those alike: a collection of copies would all be rescored.
     """
     counts = np.zeros(int(distances.max()) + 1, dtype=np.int64)
     for start in range(0, len(distances), _COUNTED):  # in parts, as each is copied to 64 bits
         counts += np.bincount(distances[start : start + _COUNTED], minlength=len(counts))
-    within = distances <= np.searchsorted(np.cumsum(counts), wanted)
-    return np.asarray(np.flatnonzero(within), dtype=np.int64)
+    last = int(np.searchsorted(np.cumsum(counts), wanted))
+    if counts[: last + 1].sum() <= 2 * wanted:
+        return np.asarray(np.flatnonzero(distances <= last), dtype=np.int64)
+    nearer, alike = np.flatnonzero(distances < last), np.flatnonzero(distances == last)
+    return np.asarray(np.sort(np.concatenate([nearer, alike[: 2 * wanted - len(nearer)]])), dtype=np.int64)
 
 
 def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
