@@ -41,7 +41,8 @@ def test_the_switch_is_off_until_asked_for_and_says_when_the_time_ran_out(tab, f
             "utf-8",
         )
         monkeypatch.setenv("SUWEN_CONFIG", str(config))
-        with serving(ServeSettings(index=folder, pair=pair)) as address:
+        # Another server of these tests writes to the index.
+        with serving(ServeSettings(index=folder, pair=pair, read_only=True)) as address:
             wait_ready(address)
             visit(tab, address)
             tab.until(VISIBLE)

@@ -58,7 +58,9 @@ def serving(settings: ServeSettings, prepare: Callable[[Holder], None] | None = 
 
 
 def wait_ready(address: str) -> None:
-    while httpx.get(f"{address}/readyz", timeout=120).status_code != 200:
+    """Wait until a server may be asked; one whose index another holds never may."""
+    while (said := httpx.get(f"{address}/readyz", timeout=120)).status_code != 200:
+        assert "is being written to by" not in said.text, said.text
         time.sleep(0.02)
 
 
