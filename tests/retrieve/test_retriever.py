@@ -18,7 +18,7 @@ from suwen.encoders.query import EncoderError
 from suwen.encoders.space import SpaceMismatch
 from suwen.errors import SuwenError
 from suwen.index.filters import FilterError
-from suwen.retrieve.fuse import POWER
+from suwen.retrieve.fuse import GROWTH, POWER, TYPICAL
 from suwen.retrieve.ranking import DEEPEST, LONGEST_QUERY, Mode, SearchError
 from suwen.retrieve.results import Hit
 from suwen.retrieve.retriever import Index
@@ -74,7 +74,7 @@ def test_hybrid_is_the_mean_of_what_the_two_are_worth(index: Index, weights: dic
     assert most is not None
     cosines = {hit.id: hit.score for hit in index.search(QUERY, 100, mode="dense", fold=False, synonyms=False)}
     found_words = index.search(QUERY, 100, mode="lexical", fold=False, synonyms=False)
-    shares = {hit.id: (hit.score / most) ** POWER for hit in found_words}
+    shares = {hit.id: (hit.score / most) ** POWER * (most / TYPICAL) ** GROWTH for hit in found_words}
     found = index.search(QUERY, 100, weights=weights, fold=False, synonyms=False)
     assert set(ids(found)) == set(cosines)
     for hit in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -65,19 +65,16 @@ def serve(
     from suwen.service.serve_settings import load_settings
     from suwen.service.server import serve as run
 
-    given = {
+    given: dict[str, Any] = {
         "host": host,
         "port": port,
         "keys": keys,
         "pair": pair,
         "read_only": read_only,
         "workers": workers,
-        "concurrency": concurrency,
-        "document_encoder": document_encoder,
-        "reviews": reviews,
-        "books": books,
-        "log_queries": log_queries,
     }
+    given |= {"concurrency": concurrency, "document_encoder": document_encoder, "reviews": reviews, "books": books}
+    given |= {"log_queries": log_queries}
     settings = load_settings(index, config, given)
     log_to_stderr()
     run(settings, lambda address: _tell(shown(settings.index), address, json))

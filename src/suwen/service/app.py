@@ -45,6 +45,19 @@ log = logging.getLogger("suwen.service")
 _ABOUT = """Medical text retrieval over one index. Errors have one shape; `error.code` is stable, `error.message` is for
 people. Send `Authorization: Bearer KEY` where the server has keys."""
 
+#: Whose addresses stand under `/indexes/NAME` too.
+_OF_AN_INDEX = (
+    search_api,
+    cursors_api,
+    documents_api,
+    originals_api,
+    imports_api,
+    embeddings_api,
+    rerank_api,
+    tei_api,
+    worker_api,
+)
+
 
 def create_app(served: Holder | Indexes) -> FastAPI:
     """The service of one index, and of those that its settings name beside it.
@@ -76,22 +89,10 @@ def create_app(served: Holder | Indexes) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.holder = holder
-    routers = [health_api.routes(indexes), indexes_api.routes(indexes, restoring), web_pages.routes(holder)]
-    of_an_index = (
-        search_api,
-        cursors_api,
-        documents_api,
-        originals_api,
-        imports_api,
-        embeddings_api,
-        rerank_api,
-        tei_api,
-        worker_api,
-    )
     routers = [
         health_api.routes(indexes),
         indexes_api.routes(indexes, restoring),
-        *(module.routes() for module in of_an_index),
+        *(module.routes() for module in _OF_AN_INDEX),
         web_pages.routes(holder),
     ]
     for router in routers:
