@@ -331,7 +331,8 @@ def test_no_recipe_trains_or_serves_with_a_brace(recipe: Path) -> None:
     for variant in [None, *load_recipe(recipe).variants]:
         loaded = load_recipe(recipe, (), variant)
         said = [one.prompts.filled for one in (*loaded.students.values(), *loaded.stages) if hasattr(one, "prompts")]
-        assert said
+        # A reranker reads a query and a passage together, without prompts.
+        assert said or recipe.stem.startswith("reranker")
         assert not [prompts for prompts in said if {"{", "}"} & set(prompts.query + prompts.document)]
 
 
