@@ -163,7 +163,7 @@ def test_what_is_there_is_answered_as_described_and_well(server: LiveServer) -> 
     seen = {operation.label: statuses(operation, server) for operation in operations}
     assert {label.split("/")[1] for label in seen} >= {"search", "documents", "v1", "worker", "info", "metrics"}
     # Vectors for a document and a lease to give back cannot be drawn: the tests of those modules have good answers.
-    # Nor the id of an import or a cursor, and no books are kept. And the server has no folder: its indexes and aliases stay as they are.
+    # Nor the id of an import or a cursor. The server keeps no books, and has no folder: its indexes stay as they are.
     ill = {"POST /worker/results", "POST /worker/release", "GET /imports/{id}", "DELETE /imports/{id}"}
     ill |= {"GET /cursors/{id}", "DELETE /cursors/{id}", "POST /indexes/{name}/restore", "PUT /aliases/{alias}"}
     ill |= {"PUT /indexes/{name}", "DELETE /indexes/{name}", "DELETE /aliases/{alias}", "GET /originals/{id}"}
