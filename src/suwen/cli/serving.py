@@ -65,16 +65,9 @@ def serve(
     from suwen.service.serve_settings import load_settings
     from suwen.service.server import serve as run
 
-    given: dict[str, Any] = {
-        "host": host,
-        "port": port,
-        "keys": keys,
-        "pair": pair,
-        "read_only": read_only,
-        "workers": workers,
-    }
-    given |= {"concurrency": concurrency, "document_encoder": document_encoder, "reviews": reviews, "books": books}
-    given |= {"log_queries": log_queries}
+    given: dict[str, Any] = {"host": host, "port": port, "keys": keys, "pair": pair, "read_only": read_only}
+    given |= {"workers": workers, "concurrency": concurrency, "document_encoder": document_encoder}
+    given |= {"reviews": reviews, "books": books, "log_queries": log_queries}
     settings = load_settings(index, config, given)
     log_to_stderr()
     run(settings, lambda address: _tell(shown(settings.index), address, json))
