@@ -10,7 +10,7 @@ import pytest
 
 from suwen.cli import output
 from suwen.cli.output import counting, measuring
-from suwen.cli.training import _steps
+from suwen.cli.training import shown_steps
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from suwen.cli.training import _steps
         (lambda: counting("indexing"), (12_000, 34_000), "indexing: 12,000 documents, 34,000 passages encoded"),
         (lambda: measuring("encoding"), (1_000, 2_500), "encoding: 1,000 of 2,500"),
         (lambda: measuring("encoding"), (1_000, 0), "encoding: 1,000"),
-        (_steps, ("align-l6", 100, 5_000, {"loss": 0.25}), "align-l6: 100 of 5,000 loss 0.2500"),
+        (shown_steps, ("align-l6", 100, 5_000, {"loss": 0.25}), "align-l6: 100 of 5,000 loss 0.2500"),
         (lambda: measuring("loading"), (3, 9, "bm25: cmedir"), "bm25: cmedir: 3 of 9"),
     ],
 )

@@ -114,7 +114,7 @@ const seen = document.body.dataset;
   await until(() => !byName("modes").hidden);
   seen.offered = byName("disputes").textContent;
   press("g");
-  await until(() => byName("guide").open);
+  await until(() => byName("guide").open && byName("guidelines").textContent);
   seen.guidelines = byName("guidelines").textContent.slice(0, 12);
   press("p");
   await until(() => document.querySelectorAll("#reviewers progress").length === 2);

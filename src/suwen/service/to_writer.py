@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import h11
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suwen.service.followed_indexes import FollowedIndexes
 from suwen.service.problems import Problem, error_response
@@ -63,19 +63,35 @@ class ToWriter:
         try:
             reader, writer = await asyncio.open_connection(*self._writer)
         except OSError:
-            problem = Problem(
-                "stopping", "the process that writes is not there: try again", headers={"Retry-After": "1"}
-            )
-            await error_response(problem, secrets.token_hex(8))(scope, receive, send)
+            await _without_writer(scope, receive, send)
             return
         sending = asyncio.create_task(_send_request(scope, receive, writer))
+        begun = False
+
+        async def passed(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            await _pass_answer(reader, send)
+            await _pass_answer(reader, passed)
+        except (OSError, h11.RemoteProtocolError):
+            # A client that left wants no answer; a writer that fell in the middle of one leaves half of it, as its own
+            # connections do.
+            left = sending.done() and not sending.cancelled() and sending.exception() is None
+            if begun or left:
+                return
+            await _without_writer(scope, receive, send)
         finally:
             sending.cancel()
             with suppress(asyncio.CancelledError, OSError, h11.LocalProtocolError):
                 await sending
             writer.close()
+
+
+async def _without_writer(scope: Scope, receive: Receive, send: Send) -> None:
+    problem = Problem("stopping", "the process that writes is not there: try again", headers={"Retry-After": "1"})
+    await error_response(problem, secrets.token_hex(8))(scope, receive, send)
 
 
 def is_page(method: str, path: str) -> bool:

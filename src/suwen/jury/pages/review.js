@@ -127,15 +127,16 @@ async function label(name) {
   else show(next);
 }
 
-function enter(name) {
+async function enter(name) {
   reviewer = name.trim();
-  return once(async () => {
-    await go(null);
-    // Not before: where there are keys, reading them takes one, which is asked for with the first pair.
-    await readGuidelines();
-    byId("guide").open = state.done === 0;
-    location.hash = encodeURIComponent(reviewer);
-  });
+  state = null;
+  await once(() => go(null));
+  if (!state) return;
+  location.hash = encodeURIComponent(reviewer);
+  byId("guide").open = state.done === 0;
+  // Not before: where there are keys, reading them takes one, which is asked for with the first pair. Nor in its turn: a
+  // label given while they are on their way would be dropped.
+  await readGuidelines().catch((problem) => complain(problem.message));
 }
 
 async function change(to) {
