@@ -70,6 +70,11 @@ class LiveServer:
         """Bytes that are the process's own and in memory now."""
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
+    def cpu_seconds(self) -> float:
+        """What the process has spent so far, of its own and for the system."""
+        spent = psutil.Process(self.process.pid).cpu_times()
+        return float(spent.user + spent.system)
+
 
 def mark(number: int) -> str:
     """A word that one note has and no other."""
