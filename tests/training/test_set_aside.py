@@ -108,6 +108,8 @@ def test_a_recipe_that_chooses_by_nothing_is_refused(tmp_path: Path) -> None:
         recipe(tmp_path, export={"halfway": {"tier": "l2"}}, vectors={"rows": {}})
     with pytest.raises(RecipeError, match="'l9' is not one of the tiers"):
         recipe(tmp_path, export={"halfway": {"tier": "l9", "share": 0.3}})
+    with pytest.raises(RecipeError, match="no common length"):
+        recipe(tmp_path, export={"halfway": {"tier": "l2", "share": 0.3}}, document={"similarity": "dot"})
     trained = {"train_document": True, "document": "document", **stop}
     with pytest.raises(RecipeError, match="leaves behind"):
         recipe(tmp_path, joint=trained, vectors={"rows": {}}, data={"set_aside": 0.1})

@@ -24,10 +24,11 @@ from suwen.training.sweep import table_of
 
 SHIPPED = Path(__file__).parents[3] / "recipes"
 RECIPES = (
-    *("care", "care-mini", "care-mini-l3", "care-tiny", "care-ablations"),
+    *("care", "care-mini", "care-mini-l3", "care-nearer", "care-tiny", "care-ablations"),
     *("bmretriever", "bmretriever-mini", "bmretriever-light", "bmretriever-tiny"),
     *("cardioembed", "cardioembed-mini", "cardioembed-tiny"),
     *("sl-hyde", "sl-hyde-mini", "sl-hyde-tiny"),
+    *("reranker", "reranker-mini", "reranker-tiny"),
 )
 Raw = dict[str, Any]
 

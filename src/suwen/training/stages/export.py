@@ -17,6 +17,7 @@ from suwen.training.recipe.key_groups import Blend, ComeHalfway, Name, later
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
+from suwen.training.stages.freeze import FreezeStage
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -75,6 +76,11 @@ class ExportStage(Stage):
         for tier, name in self.tiers.items():
             yield from self._space_problems(recipe, tier, name)
             yield from self._blend_problems(recipe, tier, name)
+        if (self.blends or self.halfway is not None) and not _of_one_length(recipe, self.start):
+            yield (
+                f"stages.{self.name}: vectors of this space have no common length, so none are blended; remove "
+                f"`blends` and `halfway`"
+            )
         if self.halfway is not None and self.halfway.share is None:
             yield from self._share_problems(recipe, self.tiers[self.halfway.tier])
 
@@ -185,3 +191,13 @@ class ExportStage(Stage):
             scores = vectors_of_student(context, self.tiers[tier]).measure(context, pair.encoder(tier).encode_queries)
             metrics |= {f"{tier}.blend.{task}": value for task, value in scores.items()}
         return metrics
+
+
+def _of_one_length(recipe: Recipe, name: str) -> bool:
+    """Whether the vectors of a stage's space have length one."""
+    stage = recipe.stage(name)
+    while getattr(stage, "similarity", None) is None and getattr(stage, "start", None) is not None:
+        stage = recipe.stage(stage.start)
+    if isinstance(stage, FreezeStage) and stage.pair is not None:
+        return load_manifest(stage.pair_folder).space.normalise
+    return getattr(stage, "similarity", "cosine") == "cosine"
