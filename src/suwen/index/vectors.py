@@ -177,7 +177,7 @@ class VectorFiles:
             if len(positions) * self.dimension > SCORED_BYTES:
                 positions = self._scan(query, self._candidates(k), outside, len(positions))
         else:
-            alive = self.count - (int(dead.sum()) if dead is not None else 0)
+            alive = self.count - (int(np.count_nonzero(dead)) if dead is not None else 0)
             positions = self._scan(query, self._candidates(k), dead, alive)
         return self._rescore(query, positions, k)
 
