@@ -16,19 +16,19 @@ rows = json.loads((folder / "index_scale.json").read_text(encoding="utf-8"))["sc
 sizes = [row["passages"] for row in rows]
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
 
-left.loglog(sizes, [row["peer_cpu_ms"] for row in rows], "s--", label="sentence-transformers + faiss exact")
-left.loglog(sizes, [row["ours_cpu_ms"] for row in rows], "o-", label="suwen, encode + search")
-left.loglog(sizes, [row["ours_encode_ms"] for row in rows], "^:", label="suwen, encode alone")
-left.set(title="One query, one thread", xlabel="passages of 768 dimensions", ylabel="CPU ms")
+for tier, peer, ours in (("l6", "s--C0", "o-C0"), ("static", "s--C1", "o-C1")):
+    label = f"sentence-transformers + faiss exact, {tier}"
+    left.loglog(sizes, [row[tier]["peer_cpu_ms"] for row in rows], peer, label=label)
+    left.loglog(sizes, [row[tier]["ours_cpu_ms"] for row in rows], ours, label=f"suwen, encode + search, {tier}")
+left.set(title="One query, one thread", xlabel="passages of 512 dimensions", ylabel="CPU ms")
 
-middle.loglog(sizes, [size * 768 * 4 / 2**20 for size in sizes], "s--", label="fp32 matrix")
+middle.loglog(sizes, [row["matrix_mb"] for row in rows], "s--", label="fp32 matrix")
 middle.loglog(sizes, [row["disk_mb"] for row in rows], "^:", label="suwen on disk, all files")
 middle.loglog(sizes, [row["anonymous_mb"] for row in rows], "o-", label="suwen, anonymous memory")
 middle.set(title="Memory and disk", xlabel="passages", ylabel="MiB")
 
 right.loglog(sizes, [row["build_cpu"] for row in rows], "o-", label="build, without encoding")
-right.loglog(sizes, [row["open_s"] for row in rows], "^:", label="open and first lexical search")
-right.set(title="Building and opening", xlabel="passages", ylabel="seconds")
+right.set(title="Building", xlabel="passages", ylabel="CPU seconds")
 
 for axes in (left, middle, right):
     axes.grid(which="both", alpha=0.2)

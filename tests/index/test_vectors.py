@@ -93,6 +93,20 @@ def test_of_many_copies_no_more_than_as_many_again_are_rescored() -> None:
     assert module._nearest(np.array([4, 4, 2, *[4] * 20], np.int32), 3).tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("order", ["mixed", "ascending", "descending", "every 64th far", "all but every 64th far"])
+@pytest.mark.parametrize("wanted", [1, 50, 700, 4999])
+def test_the_nearest_are_those_of_a_plain_sort_whatever_a_sample_says(order: str, wanted: int) -> None:
+    distances = np.random.default_rng(6).binomial(64, 0.4, 5000).astype(np.int32)
+    if order.endswith("cending"):
+        distances = np.sort(distances)[:: 1 if order == "ascending" else -1].copy()
+    far = {"every 64th far": np.arange(5000) % 64 == 0, "all but every 64th far": np.arange(5000) % 64 != 0}
+    distances[far.get(order, np.zeros(5000, bool))] += 64
+    last = np.sort(distances)[wanted - 1]
+    nearer, alike = np.flatnonzero(distances < last), np.flatnonzero(distances == last)
+    plain = sorted([*nearer, *alike[: 2 * wanted - len(nearer)]])
+    assert module._nearest(distances, wanted).tolist() == plain
+
+
 @pytest.mark.parametrize("share", [0.001, 0.05, 0.9])
 def test_recall_under_a_filter(
     held: tuple[VectorFiles, np.ndarray], share: float, monkeypatch: pytest.MonkeyPatch

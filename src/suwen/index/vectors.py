@@ -43,8 +43,8 @@ RESCORED_AT = 40_000
 SCORED_BYTES = 2 * RESCORED_BYTES
 #: Records that are worth a thread of their own: starting one takes as long as scanning a few thousand.
 SLICE = 2_000_000
-#: Distances counted at once.
-_COUNTED = 1 << 18
+#: Of so many distances one is looked at to guess how far the candidates reach.
+_SAMPLED = 64
 #: Filters whose places in the files are kept at hand.
 _PLACED = 8
 
@@ -177,7 +177,7 @@ class VectorFiles:
             if len(positions) * self.dimension > SCORED_BYTES:
                 positions = self._scan(query, self._candidates(k), outside, len(positions))
         else:
-            alive = self.count - (int(dead.sum()) if dead is not None else 0)
+            alive = self.count - (int(np.count_nonzero(dead)) if dead is not None else 0)
             positions = self._scan(query, self._candidates(k), dead, alive)
         return self._rescore(query, positions, k)
 
@@ -269,14 +269,26 @@ def _nearest(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.in
     By counting: unlike that of faiss' own search, its cost does not grow with the number wanted. No more than that of
     those alike: a collection of copies would all be rescored.
     """
-    counts = np.zeros(int(distances.max()) + 1, dtype=np.int64)
-    for start in range(0, len(distances), _COUNTED):  # in parts, as each is copied to 64 bits
-        counts += np.bincount(distances[start : start + _COUNTED], minlength=len(counts))
+    near = _near(distances, wanted)
+    found = distances[near]
+    counts = np.bincount(found)
     last = int(np.searchsorted(np.cumsum(counts), wanted))
     if counts[: last + 1].sum() <= 2 * wanted:
-        return np.asarray(np.flatnonzero(distances <= last), dtype=np.int64)
-    nearer, alike = np.flatnonzero(distances < last), np.flatnonzero(distances == last)
+        return np.asarray(near[found <= last], dtype=np.int64)
+    nearer, alike = near[found < last], near[found == last]
     return np.asarray(np.sort(np.concatenate([nearer, alike[: 2 * wanted - len(nearer)]])), dtype=np.int64)
+
+
+def _near(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.int64]:
+    """Positions of at least the ``wanted`` smallest distances, ascending.
+
+    A sample tells about how far they reach: counting them all took half as long as the scan. Where it is wrong, all.
+    """
+    share = wanted / _SAMPLED
+    counts = np.cumsum(np.bincount(distances[::_SAMPLED]))
+    reach = int(np.searchsorted(counts, share + 4 * math.sqrt(share) + 4))
+    near = np.flatnonzero(distances <= reach)
+    return near if len(near) >= wanted else np.arange(len(distances))
 
 
 def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
