@@ -277,12 +277,13 @@ class ClusterEngine(Engine):
                 self._remove_doomed()
 
     def _tell(self, meta: Meta, new: _New) -> None:
-        """Give new rows to a searcher outside; those of a call that failed are taken back, now or later."""
+        """Give new rows to a searcher outside; those of a call that failed are taken back, now or by the next write."""
         try:
             with self._truth.reading() as connection:
                 self._searcher.insert(connection, meta, meta.generation, new.rows, new.vectors, new.cut)
-        except IndexProblem:
-            self._remove_doomed()
+        except IndexProblem as problem:
+            if not isinstance(problem, Unreachable):
+                self._remove_doomed()
             raise
 
     def _store(self, connection: Connection, meta: Meta, new: _New, settings: Mapping[str, str | int]) -> bool:
@@ -333,7 +334,6 @@ class ClusterEngine(Engine):
         with self._truth.writing() as (connection, meta):
             upkeep.rebuild(connection, meta, self._searcher, progress)
         with self._truth.writing() as (connection, meta):
-            self._searcher.switched(meta)
             upkeep.sweep(connection, meta, self._searcher)
 
     def backup(self, target: Path) -> Path:

@@ -63,7 +63,7 @@ class Searcher(Protocol):
         """The generations of which there is anything."""
 
     def switched(self, meta: Meta) -> None:
-        """Called after a commit that made another generation the one in use."""
+        """Called before older generations are dropped, and more than once: which generation is in use."""
 
     def close(self) -> None:
         """Let go of connections of its own."""

@@ -42,7 +42,8 @@ def rebuild(connection: Connection, meta: Meta, searcher: Searcher, progress: Pr
 
 
 def sweep(connection: Connection, meta: Meta, searcher: Searcher) -> None:
-    """Drop older generations; one that a reader still looks at stays until the next time."""
+    """Name the generation in use, and drop older ones; one that a reader still looks at stays until the next time."""
+    searcher.switched(meta)
     for generation in sorted(words.generations(connection) - {meta.generation}):
         with contextlib.suppress(psycopg.errors.LockNotAvailable), connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '500ms'")
