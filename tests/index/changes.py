@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
+import os
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +105,35 @@ class Steps:
 def is_after(turn: int) -> bool:
     """Whether to strike after the step's answer, and not before its question."""
     return bool(turn // 4 % 2)
+
+
+def killed(address: str, turn: int, step: int) -> bool:
+    """Let another process make a change and kill it at a step; whether it acknowledged the change first.
+
+    It is forked from one that has all modules and no connections: gRPC does not live through a fork of those.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["changes"])
+    told, tell = context.Pipe(duplex=False)
+    child = context.Process(target=_die, args=(address, turn, step, tell))
+    with pytest.MonkeyPatch.context() as patch:
+        # What it is forked from finds modules by this alone.
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        child.start()
+    tell.close()
+    child.join()
+    acknowledged = told.poll() and child.exitcode == 0
+    told.close()
+    return bool(acknowledged)
+
+
+def _die(address: str, turn: int, step: int, tell: Any) -> None:
+    """Make a change, and end at a step of it."""
+    engine = ClusterEngine.open(address, write=True)
+    at_step(step, is_after(turn), lambda: os.kill(os.getpid(), signal.SIGKILL), pytest.MonkeyPatch())
+    work(engine, turn)
+    tell.send(True)
+    os._exit(0)
 
 
 def check(address: str, before: Contents, after: Contents | None) -> ClusterEngine:

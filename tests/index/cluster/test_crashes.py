@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-
 import numpy as np
 import pytest
-from changes import DIMENSION, Steps, at_step, check, contents, expected, is_after, searched, work
+from changes import DIMENSION, Steps, at_step, check, contents, expected, is_after, killed, searched, work
 from naive import encoded, unit
 from pymilvus import MilvusClient
 
@@ -18,34 +13,6 @@ from postgres_server import new_address, server
 from suwen.index.cluster.engine import ClusterEngine
 from suwen.index.cluster.place import Place
 from suwen.index.engine import DamagedIndex, IndexProblem
-
-
-def die(address: str, turn: int, step: int) -> None:
-    """Make a change, and end at a step of it."""
-    engine = ClusterEngine.open(address, write=True)
-    at_step(step, is_after(turn), lambda: os.kill(os.getpid(), signal.SIGKILL), pytest.MonkeyPatch())
-    work(engine, turn)
-
-
-def killed(address: str, turn: int, step: int) -> bool:
-    """Let another process make a change and kill it at a step; whether it acknowledged the change first."""
-    if "milvus=" in address:
-        # gRPC does not live through a fork: a channel made in the child of one that has others waits for ever.
-        command = [sys.executable, __file__, address, str(turn), str(step)]
-        found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        return subprocess.run(command, stdout=subprocess.PIPE, env=found, check=False).stdout.endswith(b"!")
-    told, tell = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            die(address, turn, step)
-            os.write(tell, b"!")
-        finally:
-            os._exit(0)
-    os.close(tell)
-    os.waitpid(child, 0)
-    acknowledged = os.read(told, 1) == b"!"
-    os.close(told)
-    return acknowledged
 
 
 def test_a_killed_writer_leaves_all_of_a_change_or_none(points: int, address: str) -> None:
@@ -168,13 +135,7 @@ def address(request: pytest.FixtureRequest) -> str:
     return new_address() if request.param == "pgvector" else milvus_server.new_address()
 
 
-@pytest.fixture(params=[16, pytest.param(180, marks=pytest.mark.long)])
+@pytest.fixture(params=[16, pytest.param(220, marks=pytest.mark.long)])
 def points(request: pytest.FixtureRequest) -> int:
     """How many crash points are tried."""
     return int(request.param)
-
-
-if __name__ == "__main__":
-    die(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
-    os.write(1, b"!")
-    os._exit(0)

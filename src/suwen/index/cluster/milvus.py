@@ -195,7 +195,7 @@ class Milvus:
 
     def is_whole(self, connection: Connection, meta: Meta) -> bool:
         """See :class:`Searcher`."""
-        return self._count(meta) == meta.passages
+        return self._count(meta) == meta.vectors
 
     def _count(self, meta: Meta) -> int:
         given = {"filter": "", "output_fields": ["count(*)"], "timeout": _PATIENCE, "consistency_level": "Strong"}
@@ -247,7 +247,7 @@ class Milvus:
             query = "SELECT EXISTS(SELECT 1 FROM passages WHERE row = ANY(%s))"
             if (connection.execute(query, (unknown.tolist(),)).fetchone() or (False,))[0]:
                 raise DamagedIndex(words.GONE)
-        if len(hits) < asked and (among is None or len(hits) < len(among)) and self._count(meta) < meta.passages:
+        if len(hits) < asked and (among is None or len(hits) < len(among)) and self._count(meta) < meta.vectors:
             raise DamagedIndex(LACKING)
 
     def _hits(self, meta: Meta, field: str, query: Any, count: int, among: Rows | None, every: bool) -> Rows:
@@ -255,7 +255,7 @@ class Milvus:
         if every and among is None:
             ends = range(1, meta.last_row + 1, MOST)
             return self._merged(meta, field, query, count, [f"row >= {at} and row < {at + MOST}" for at in ends])
-        listed = among is not None and (every or (len(among) <= LISTED and len(among) * _SPARSE < meta.passages))
+        listed = among is not None and (every or (len(among) <= LISTED and len(among) * _SPARSE < meta.vectors))
         if not listed:
             asked = min(MOST, count if among is None else _SPARSE * count)
             found = self._merged(meta, field, query, asked, [""])

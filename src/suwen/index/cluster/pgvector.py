@@ -9,8 +9,8 @@ import psycopg
 
 from suwen.index.cluster import words
 from suwen.index.cluster.cut import Cut
-from suwen.index.cluster.stored import copy, rows_of
 from suwen.index.cluster.truth import Connection, Meta
+from suwen.index.cluster.wire import copy, rows_of
 from suwen.index.engine import Alternatives, IndexProblem, Ranking, Rows, Vectors
 from suwen.index.vectors import among as is_among
 
@@ -68,7 +68,7 @@ class PgVector:
 
     def ready(self, connection: Connection, meta: Meta) -> None:
         """See :class:`Searcher`."""
-        if meta.passages > EXACT_LIMIT:
+        if meta.vectors > EXACT_LIMIT:
             name = self.table(meta.generation)
             query = f"CREATE INDEX IF NOT EXISTS {name}_graph ON {name} USING hnsw (vector halfvec_ip_ops)"
             connection.execute(query.encode())
@@ -77,7 +77,7 @@ class PgVector:
         self, connection: Connection, meta: Meta, query: Vectors, count: int, among: Rows | None, every: bool = False
     ) -> Rows:
         """See :class:`Searcher`."""
-        every = every or (meta.passages if among is None else len(among)) <= EXACT_LIMIT
+        every = every or (meta.vectors if among is None else len(among)) <= EXACT_LIMIT
         if not every:
             connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
             connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(120, 2 * count))}".encode())

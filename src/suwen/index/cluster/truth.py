@@ -48,11 +48,17 @@ class Meta(NamedTuple):
     generation: int
     last_row: int
     passages: int
+    questions: int
     searched: int
     words: int
     bigrams: int
     mean_words: float
     mean_bigrams: float
+
+    @property
+    def vectors(self) -> int:
+        """How many rows a searcher has: those of passages, and those of questions."""
+        return self.passages + self.questions
 
 
 def read_meta(connection: Connection, lock: str = "") -> Meta:
