@@ -1,6 +1,6 @@
 """What encoding costs by workers on Ray beside plain processes: CPU of all processes, with 1, 2 and 4 workers.
 
-    python benchmarks/encode_workers.py [--texts 400] [--out docs/performance]
+    python benchmarks/encode_workers.py [--texts 400] [--out docs/data/encode-workers.json]
 
 A 6 x 384 BERT with random weights encodes sentences of the sample, into shards of 50. Everything that a run starts is
 counted: Ray's own processes, and each worker's loading of torch and the model. Ray runs on this machine, where it can
@@ -74,7 +74,7 @@ def spent(command: list[str]) -> dict[str, float]:
                 continue
             seen[one.pid], held = times.user + times.system, held + memory.uss
         most = max(most, held)
-        time.sleep(0.1)
+        time.sleep(0.25)
     if process.returncode:
         raise SystemExit(f"{command} failed")
     return {"cpu_s": sum(seen.values()), "wall_s": time.monotonic() - began, "own_memory_mb": most / 2**20}
@@ -83,7 +83,7 @@ def spent(command: list[str]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--texts", type=int, default=400)
-    parser.add_argument("--out", type=Path, default=Path("docs/performance"))
+    parser.add_argument("--out", type=Path, default=Path("docs/data/encode-workers.json"))
     parser.add_argument("--encode", nargs=4, metavar=("MODEL", "OUT", "KIND", "WORKERS"), help="one run, for itself")
     parser.add_argument("--model", type=Path, help="only make the model in this folder")
     options = parser.parse_args()
@@ -105,11 +105,11 @@ def main() -> None:
                 row[kind] = spent([sys.executable, __file__, "--texts", str(options.texts), "--encode", *given])
             row["ray_cpu_over_processes"] = row["ray"]["cpu_s"] / row["processes"]["cpu_s"]
             files = [(work / f"{kind}-{workers}" / "vectors.npy").read_bytes() for kind in ("processes", "ray")]
-            row["same bytes"] = files[0] == files[1]
+            row["same_bytes"] = files[0] == files[1]
             rows.append(row)
             print(json.dumps(row), flush=True)
     report = {"texts": options.texts, "runs": rows}
-    (options.out / "encode_workers.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
