@@ -148,9 +148,9 @@ def document(connection: Connection, id_: str) -> StoredDocument | None:
         return None
     of = "SELECT row FROM passages WHERE document = %s ORDER BY ordinal"
     rows = rows_of(connection.execute(of, (record[0],)))
-    number, title, metadata, digest, *came = record
-    asked = questions.of_document(connection, number)
-    return StoredDocument(id_, title, json.loads(metadata), digest, fetch(connection, rows.tolist()), *came, asked)
+    number, title, metadata, digest, origin, arrived = record
+    passages, asked = fetch(connection, rows.tolist()), questions.of_document(connection, number)
+    return StoredDocument(id_, title, json.loads(metadata), digest, passages, origin, arrived, asked)
 
 
 def known(connection: Connection, ids: Sequence[str]) -> dict[str, Known]:
