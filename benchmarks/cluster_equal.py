@@ -1,8 +1,9 @@
 """Whether the cluster engine answers as the embedded one does: the same collections, copied, and the same queries.
 
 Needs the servers of ``tools/postgres.py`` and ``tools/milvus.py``. Documents are encoded by the tier ``static``, which
-is enough to compare engines. Prints for each collection and searcher which share of queries has the same ten hits in
-dense and in hybrid search, in the same order but for ties, and which the same verdict; ``--out`` keeps it in a file.
+is enough to compare engines. Every engine gets a copy, so that passages have the same order in all of them: it decides
+where scores tie. Prints for each collection and searcher which share of queries has the same ten hits in dense and in
+hybrid search, in the same order but for ties, and which the same verdict; ``--out`` keeps it in a file.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def main() -> None:
         print(f"{'collection':24}{'searcher':>10}{'passages':>10}{'queries':>9}{'dense':>8}{'hybrid':>8}{'verdict':>9}")
         for number, collection in enumerate(given.collections):
             with tempfile.TemporaryDirectory() as folder:
-                embedded = Path(folder) / "index"
-                queries = build(embedded, collection)
+                embedded = Path(folder) / "copy"
+                queries = build(Path(folder) / "index", collection)
+                copy_index(Path(folder) / "index", embedded)
                 queries = queries[:: max(1, len(queries) // given.queries)][: given.queries]
                 for name, options in (("pgvector", ""), ("milvus", f"&milvus={searcher.address}")):
                     address = f"{database.address}?index={name}{number}{options}"
@@ -83,12 +85,12 @@ def main() -> None:
                     found.append({"collection": Path(collection).name, "searcher": name, **one})
                     told = f"{one['passages']:10}{one['queries']:9}{one['dense']:8.3f}{one['hybrid']:8.3f}"
                     print(f"{Path(collection).name:24}{name:>10}{told}{one['verdict']:9.3f}", flush=True)
+                    if given.out:
+                        report = {"tier": TIER, "k": K, "milvus-lite": given.version, "runs": found}
+                        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     finally:
         searcher.close()
         database.close()
-    if given.out:
-        report = {"tier": TIER, "k": K, "milvus-lite": given.version, "runs": found}
-        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
