@@ -1,13 +1,15 @@
 """Whether the cluster engine answers as the embedded one does: the same collections, copied, and the same queries.
 
 Needs the servers of ``tools/postgres.py`` and ``tools/milvus.py``. Documents are encoded by the tier ``static``, which
-is enough to compare engines. Prints for each collection and searcher how many queries have the same ten hits in dense
-and in hybrid search, in the same order or but for the order of ties, and how many have the same verdict.
+is enough to compare engines. Every engine gets a copy, so that passages have the same order in all of them: it decides
+where scores tie. Prints for each collection and searcher which share of queries has the same ten hits in dense and in
+hybrid search, in the same order but for ties, and which the same verdict; ``--out`` keeps it in a file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -47,7 +49,7 @@ def same(ours: Results, theirs: Results) -> bool:
     return {id_ for id_, score in mine if score > last} == {id_ for id_, score in other if score > last}
 
 
-def compared(embedded: Path, address: str, queries: list[str]) -> list[float]:
+def compared(embedded: Path, address: str, queries: list[str]) -> dict[str, float]:
     """The shares of queries with the same dense hits, the same hybrid ones, and the same verdict."""
     counts = np.zeros(3)
     with Index.open(embedded) as reference, Index.open(address) as index:
@@ -55,7 +57,8 @@ def compared(embedded: Path, address: str, queries: list[str]) -> list[float]:
             dense = [one.search(query, K, mode="dense", tier=TIER) for one in (index, reference)]
             hybrid = [one.search(query, K, tier=TIER) for one in (index, reference)]
             counts += [same(*dense), same(*hybrid), hybrid[0].relevant == hybrid[1].relevant]
-    return (counts / len(queries)).tolist()
+        shares = dict(zip(("dense", "hybrid", "verdict"), (counts / len(queries)).tolist(), strict=True))
+        return {"passages": reference.engine.stats().passages, "queries": len(queries), **shares}
 
 
 def main() -> None:
@@ -63,21 +66,28 @@ def main() -> None:
     parser.add_argument("collections", nargs="*", default=["sample"], help="folders, or sample")
     parser.add_argument("--queries", type=int, default=200, help="of each collection at most, drawn evenly")
     parser.add_argument("--version", choices=milvus.VERSIONS, default=milvus.VERSIONS[0], help="of milvus-lite")
+    parser.add_argument("--out", type=Path, help="a file for the numbers, as JSON")
     given = parser.parse_args()
     database, searcher = postgres.Server(), milvus.Server(given.version)
+    found = []
     try:
-        print(f"{'collection':24}{'searcher':>10}{'queries':>9}{'dense':>8}{'hybrid':>8}{'verdict':>9}", flush=True)
+        print(f"{'collection':24}{'searcher':>10}{'passages':>10}{'queries':>9}{'dense':>8}{'hybrid':>8}{'verdict':>9}")
         for number, collection in enumerate(given.collections):
             with tempfile.TemporaryDirectory() as folder:
-                embedded = Path(folder) / "index"
-                queries = build(embedded, collection)
+                embedded = Path(folder) / "copy"
+                queries = build(Path(folder) / "index", collection)
+                copy_index(Path(folder) / "index", embedded)
                 queries = queries[:: max(1, len(queries) // given.queries)][: given.queries]
                 for name, options in (("pgvector", ""), ("milvus", f"&milvus={searcher.address}")):
                     address = f"{database.address}?index={name}{number}{options}"
                     copy_index(embedded, address)
-                    shares = compared(embedded, address, queries)
-                    told = "".join(f"{share:8.3f}" for share in shares)
-                    print(f"{Path(collection).name:24}{name:>10}{len(queries):9}{told}", flush=True)
+                    one = compared(embedded, address, queries)
+                    found.append({"collection": Path(collection).name, "searcher": name, **one})
+                    told = f"{one['passages']:10}{one['queries']:9}{one['dense']:8.3f}{one['hybrid']:8.3f}"
+                    print(f"{Path(collection).name:24}{name:>10}{told}{one['verdict']:9.3f}", flush=True)
+                    if given.out:
+                        report = {"tier": TIER, "k": K, "milvus-lite": given.version, "runs": found}
+                        given.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     finally:
         searcher.close()
         database.close()

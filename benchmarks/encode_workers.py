@@ -1,8 +1,8 @@
 """What encoding costs by workers on Ray beside plain processes: CPU of all processes, with 1, 2 and 4 workers.
 
-    python benchmarks/encode_workers.py [--texts 400] [--out docs/performance]
+    python benchmarks/encode_workers.py [--texts 400] [--out docs/data/encode-workers.json]
 
-A 6 x 384 BERT with random weights encodes sentences of the sample, into shards of 50. Everything that a run starts is
+A 6 x 384 BERT with random weights encodes sentences of the sample, into shards of 25. Everything that a run starts is
 counted: Ray's own processes, and each worker's loading of torch and the model. Ray runs on this machine, where it can
 only cost. Each run is a process of its own; its children's CPU time is read while they live. Run it in a network of
 its own (`unshare -n sh -c 'ip link set lo up; python …'`) where others share the machine: Ray listens on every address.
@@ -11,17 +11,53 @@ its own (`unshare -n sh -c 'ip link set lo up; python …'`) where others share 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 WORKERS = (1, 2, 4)
+PORT = 26379
+#: Where they are not named, a node waits 15 seconds for its agents to tell them, and ends: too short on a busy machine.
+NAMED = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port", "runtime-env-agent-port")
+
+
+@contextlib.contextmanager
+def cluster(workers: int) -> Iterator[str]:
+    """A Ray cluster of this machine alone, for one run; its address."""
+    with tempfile.TemporaryDirectory(prefix="rt", dir="/tmp") as temporary:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--num-cpus={workers}"]
+        command += [f"--port={PORT}", "--node-ip-address=127.0.0.1", "--include-dashboard=false"]
+        command += ["--object-store-memory=80000000", "--disable-usage-stats", f"--temp-dir={temporary}"]
+        command += [f"--{name}={PORT + 1 + at}" for at, name in enumerate(NAMED)]
+        given = {**os.environ, "RAY_raylet_start_wait_time_s": "600"}
+        node = psutil.Popen(command, env=given, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            while not (Path(temporary) / "ray_current_cluster").exists() or not answers():
+                if node.poll() is not None:
+                    raise SystemExit("the Ray node ended before it began")
+                time.sleep(0.2)
+            yield f"127.0.0.1:{PORT}"
+        finally:
+            for one in [*node.children(recursive=True), node]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            node.wait()
+
+
+def answers() -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), 1):
+        return True
+    return False
 
 
 def make_model(folder: Path) -> None:
@@ -53,12 +89,15 @@ def encode(model: Path, out: Path, kind: str, workers: int, texts: int) -> None:
 
     sentences = [part for one in read_documents(sample_path()) for part in one.text.split("。") if part]
     rows = [(str(number), "。".join(sentences[number % 500 : number % 500 + 3])) for number in range(texts)]
-    crew = None
-    if kind == "ray":
-        from suwen.encoders.ray_crew import RayCrew
+    encoder = DocumentEncoder.load(model, device="cpu")
+    if kind == "processes":
+        encode_to_folder(rows, encoder, out, shard_size=25, workers=workers)
+        return
+    from suwen.encoders.ray_crew import RayCrew
 
-        crew = RayCrew(workers, gpus=0)
-    encode_to_folder(rows, DocumentEncoder.load(model, device="cpu"), out, shard_size=50, workers=workers, crew=crew)
+    with cluster(workers) as address:
+        crew = RayCrew(workers, address=address, gpus=0)
+        encode_to_folder(rows, encoder, out, shard_size=25, workers=workers, crew=crew)
 
 
 def spent(command: list[str]) -> dict[str, float]:
@@ -74,7 +113,7 @@ def spent(command: list[str]) -> dict[str, float]:
                 continue
             seen[one.pid], held = times.user + times.system, held + memory.uss
         most = max(most, held)
-        time.sleep(0.1)
+        time.sleep(0.25)
     if process.returncode:
         raise SystemExit(f"{command} failed")
     return {"cpu_s": sum(seen.values()), "wall_s": time.monotonic() - began, "own_memory_mb": most / 2**20}
@@ -83,7 +122,7 @@ def spent(command: list[str]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--texts", type=int, default=400)
-    parser.add_argument("--out", type=Path, default=Path("docs/performance"))
+    parser.add_argument("--out", type=Path, default=Path("docs/data/encode-workers.json"))
     parser.add_argument("--encode", nargs=4, metavar=("MODEL", "OUT", "KIND", "WORKERS"), help="one run, for itself")
     parser.add_argument("--model", type=Path, help="only make the model in this folder")
     options = parser.parse_args()
@@ -105,11 +144,11 @@ def main() -> None:
                 row[kind] = spent([sys.executable, __file__, "--texts", str(options.texts), "--encode", *given])
             row["ray_cpu_over_processes"] = row["ray"]["cpu_s"] / row["processes"]["cpu_s"]
             files = [(work / f"{kind}-{workers}" / "vectors.npy").read_bytes() for kind in ("processes", "ray")]
-            row["same bytes"] = files[0] == files[1]
+            row["same_bytes"] = files[0] == files[1]
             rows.append(row)
             print(json.dumps(row), flush=True)
-    report = {"texts": options.texts, "runs": rows}
-    (options.out / "encode_workers.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+            report = {"texts": options.texts, "runs": rows}
+            options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from naive import SPACE
 
-from postgres_server import new_address
 from suwen.corpora.records import Document, Passage
 from suwen.encoders.static import unit
 from suwen.index import snapshot, vectors
-from suwen.index.cluster.engine import ClusterEngine
 from suwen.index.copying import copy_index
 from suwen.index.embedded import EmbeddedEngine
-from suwen.index.engine import EncodedDocument, IndexProblem, Question, Reencoded
+from suwen.index.engine import EncodedDocument, Engine, IndexProblem, Question, Reencoded
 
 DIMENSION = 16
 
@@ -44,7 +42,7 @@ def best_by_hand(documents: list[EncodedDocument], query: np.ndarray) -> dict[st
     return found
 
 
-def check(engine: EmbeddedEngine, documents: list[EncodedDocument], where: dict[str, int] | None = None) -> None:
+def check(engine: Engine, documents: list[EncodedDocument], where: dict[str, int] | None = None) -> None:
     """Searches give every passage once, by its best vector."""
     for seed in range(5):
         query = unit(np.random.default_rng(1000 + seed).standard_normal((1, DIMENSION)))[0]
@@ -138,11 +136,4 @@ def test_questions_that_cannot_be_stored_are_refused(make: Callable[[], Embedded
     with pytest.raises(IndexProblem, match="of a passage it has not"):
         engine.add([one._replace(questions=[Question(7, "吗")], vectors=one.vectors[:3])])
     assert engine.stats().documents == 0
-    engine.close()
-
-
-def test_an_engine_that_cannot_hold_questions_says_so() -> None:
-    engine = ClusterEngine.create(new_address(), space=SPACE, dimension=DIMENSION)
-    with pytest.raises(IndexProblem, match="it lacks: questions"):
-        engine.add([document(0)])
     engine.close()

@@ -51,9 +51,14 @@ def kill_tree(process: psutil.Process) -> None:
             one.kill()
 
 
-def start_node(temporary: str, *options: str) -> subprocess.Popen[bytes]:
+#: Where they are not named, a node waits 15 seconds for its agents to tell them, and ends: too short on a busy machine.
+NAMED = ("dashboard-agent-grpc-port", "dashboard-agent-listen-port", "metrics-export-port", "runtime-env-agent-port")
+
+
+def start_node(temporary: str, number: int, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", *options]
     command += [f"--node-ip-address={HOST}", "--object-store-memory=80000000", "--disable-usage-stats"]
+    command += [f"--{name}={PORT + 10 * number + at}" for at, name in enumerate(NAMED)]
     # A busy machine takes longer than Ray is willing to wait.
     patient = {**os.environ, "RAY_raylet_start_wait_time_s": "600"}
     with Path(temporary, "log").open("ab") as log:
@@ -66,10 +71,10 @@ def two_nodes() -> Iterator[list[subprocess.Popen[bytes]]]:
     temporary, nodes = tempfile.mkdtemp(prefix="rt", dir="/tmp"), []
     try:
         nodes.append(
-            start_node(temporary, "--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={temporary}")
+            start_node(temporary, 1, "--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={temporary}")
         )
         wait_for(nodes, answers)
-        nodes.append(start_node(temporary, f"--address={HOST}:{PORT}"))
+        nodes.append(start_node(temporary, 2, f"--address={HOST}:{PORT}"))
         yield nodes
     except NodeEnded as problem:
         raise SystemExit(Path(temporary, "log").read_text()) from problem

@@ -149,7 +149,7 @@ def test_the_graph_finds_what_exact_search_finds(engine: ClusterEngine, monkeypa
         engine.add(batch)
     engine.delete([f"d{number}" for number in range(0, 200, 5)])
     with Place(f"{server().address}?index={engine.place.schema}").connect() as connection:
-        assert connection.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'near_%graph'").fetchone() != (
+        assert connection.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'near_%graph%'").fetchone() != (
             0,
         )
     assert measure_recall(engine, 30).recall > 0.95

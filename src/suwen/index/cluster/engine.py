@@ -8,18 +8,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psycopg
-from psycopg.types.json import Jsonb
 
-from suwen.index.cluster import stored, upkeep, words
-from suwen.index.cluster.cut import Cut
+from suwen.index.cluster import batch, stored, upkeep, words
+from suwen.index.cluster.batch import New
 from suwen.index.cluster.pgvector import PgVector
 from suwen.index.cluster.place import Place, Unreachable
-from suwen.index.cluster.schema import FORMAT, TRUTH
 from suwen.index.cluster.searcher import Searcher
 from suwen.index.cluster.snapshot import AdmittedRows, ClusterSnapshot
 from suwen.index.cluster.truth import Connection, Meta, Truth, exists, read_meta
+from suwen.index.cluster.wire import CHUNK
 from suwen.index.engine import (
     Abilities,
     Backlog,
@@ -37,7 +35,6 @@ from suwen.index.engine import (
     Vectors,
     Waiting,
     check_documents,
-    need,
 )
 
 log = logging.getLogger("suwen.index")
@@ -46,7 +43,7 @@ log = logging.getLogger("suwen.index")
 class ClusterEngine(Engine):
     """An index in a database. What each method promises is said by the contract."""
 
-    abilities = Abilities(consistent=True, exact=True, upkeep=True)
+    abilities = Abilities(consistent=True, exact=True, upkeep=True, questions=True)
 
     def __init__(self, place: Place) -> None:
         self.place, self.address = place, place.shown
@@ -199,7 +196,7 @@ class ClusterEngine(Engine):
             meta = read_meta(connection)
             moment = meta.epoch, meta.sequence
             if self._counted is None or self._counted[0] != moment:
-                self._counted = moment, _count(connection, meta)
+                self._counted = moment, batch.count(connection, meta)
             return self._counted[1]
 
     # -- what others derive -------------------------------------------------------------------------------------
@@ -227,8 +224,6 @@ class ClusterEngine(Engine):
 
     def add(self, documents: Sequence[EncodedDocument], settings: Mapping[str, str | int] | None = None) -> None:
         check_documents(documents, self.dimension)
-        if any(one.questions for one in documents):
-            need(self, "questions")
         if documents or settings:
             self._put(lambda _: documents, settings or {})
 
@@ -246,16 +241,17 @@ class ClusterEngine(Engine):
 
     def delete(self, ids: Sequence[str]) -> int:
         with self._truth.writing() as (connection, meta):
-            count, gone = stored.remove(connection, ids)
-            connection.execute("UPDATE meta SET passages = passages - %s", (len(gone),))
-            doomed = self._forget(connection, meta, gone, 0)
+            gone = stored.remove(connection, ids)
+            query = "UPDATE meta SET passages = passages - %s, questions = questions - %s"
+            connection.execute(query, (len(gone.passages), len(gone.questions)))
+            doomed = self._forget(connection, meta, gone.rows, 0)
         if doomed:
             self._remove_doomed()
-        return count
+        return gone.documents
 
     def remember(self, **settings: str | int) -> None:
         with self._truth.writing() as (connection, _):
-            _remember(connection, settings)
+            batch.remember(connection, settings)
 
     def _put(
         self, choose: Callable[[Connection], Sequence[EncodedDocument]], settings: Mapping[str, str | int]
@@ -263,12 +259,12 @@ class ClusterEngine(Engine):
         """Store what is chosen at the moment of the write. A searcher outside hears of it before it is committed."""
         with self._truth.alone():
             with self._truth.writing() as (connection, meta):
-                new = _New(choose(connection), meta.last_row + 1)
-                if self._searcher.outside and len(new.rows):
-                    meta = upkeep.reserve(connection, meta, len(new.rows), new.cut)
+                new = New(choose(connection), meta.last_row + 1)
+                if self._searcher.outside and new.count:
+                    meta = upkeep.reserve(connection, meta, new)
                 else:
                     doomed = self._store(connection, meta, new, settings)
-            if self._searcher.outside and len(new.rows):
+            if self._searcher.outside and new.count:
                 self._tell(meta, new)
                 # Nobody has written since: other threads wait, and another process would have shut this one out.
                 with self._truth.writing() as (connection, meta):
@@ -276,30 +272,31 @@ class ClusterEngine(Engine):
             if doomed:
                 self._remove_doomed()
 
-    def _tell(self, meta: Meta, new: _New) -> None:
-        """Give new rows to a searcher outside; those of a call that failed are taken back, now or later."""
+    def _tell(self, meta: Meta, new: New) -> None:
+        """Give new rows to a searcher outside; those of a call that failed are taken back, now or by the next write."""
         try:
             with self._truth.reading() as connection:
-                self._searcher.insert(connection, meta, meta.generation, new.rows, new.vectors, new.cut)
-        except IndexProblem:
-            self._remove_doomed()
+                new.tell(connection, meta, self._searcher)
+        except IndexProblem as problem:
+            if not isinstance(problem, Unreachable):
+                self._remove_doomed()
             raise
 
-    def _store(self, connection: Connection, meta: Meta, new: _New, settings: Mapping[str, str | int]) -> bool:
+    def _store(self, connection: Connection, meta: Meta, new: New, settings: Mapping[str, str | int]) -> bool:
         """Write new documents in one transaction; whether a searcher outside has rows to forget."""
-        _remember(connection, settings)
+        batch.remember(connection, settings)
         if not new.documents:
             return False
-        gone = stored.put(connection, new.documents, int(new.first))
+        gone = stored.put(connection, new.documents, new.first)
         if not self._searcher.outside:
-            self._searcher.insert(connection, meta, meta.generation, new.rows, new.vectors, new.cut)
-        words.add(connection, meta.generation, new.rows, new.cut, self._searcher.outside)
-        count = len(new.rows)
+            new.tell(connection, meta, self._searcher)
+        words.add(connection, meta.generation, new.rows[: new.passages], new.cut, self._searcher.outside)
+        passages, asked = new.passages - len(gone.passages), new.count - new.passages - len(gone.questions)
         query = """UPDATE meta SET last_row = greatest(last_row, %s), passages = passages + %s,
-                   searched = searched + %s, words = words + %s, bigrams = bigrams + %s"""
-        connection.execute(query, (new.first + count - 1, count - len(gone), count, *new.cut.totals))
+                   questions = questions + %s, searched = searched + %s, words = words + %s, bigrams = bigrams + %s"""
+        connection.execute(query, (new.first + new.count - 1, passages, asked, new.passages, *new.cut.totals))
         self._searcher.ready(connection, read_meta(connection))
-        return self._forget(connection, meta, gone, new.first)
+        return self._forget(connection, meta, gone.rows, new.first)
 
     def _forget(self, connection: Connection, meta: Meta, gone: Rows, first: int) -> bool:
         """Have the searcher forget rows: at once, or after the commit, which is said."""
@@ -324,7 +321,7 @@ class ClusterEngine(Engine):
             meta = read_meta(connection)
             (gone,) = connection.execute("SELECT EXISTS(SELECT 1 FROM gone)").fetchone() or (False,)
             blocks = words.blocks(connection, meta.generation)
-        if not gone and blocks <= 1 + meta.passages // stored.CHUNK:
+        if not gone and blocks <= 1 + meta.passages // CHUNK:
             return False
         self.rebuild(progress)
         return True
@@ -333,7 +330,6 @@ class ClusterEngine(Engine):
         with self._truth.writing() as (connection, meta):
             upkeep.rebuild(connection, meta, self._searcher, progress)
         with self._truth.writing() as (connection, meta):
-            self._searcher.switched(meta)
             upkeep.sweep(connection, meta, self._searcher)
 
     def backup(self, target: Path) -> Path:
@@ -353,45 +349,3 @@ def searcher_of(place: Place) -> Searcher:
     except ImportError as problem:
         raise IndexProblem(f"?milvus= in an address needs more ({problem}): pip install 'suwen[milvus]'") from problem
     return Milvus(place.milvus, place.schema)
-
-
-class _New:
-    """Documents to be stored, with the rows their passages get, their vectors and their terms."""
-
-    def __init__(self, documents: Sequence[EncodedDocument], first: int) -> None:
-        self.documents, self.first = documents, first
-        texts = [passage.content for one in documents for passage in one.passages]
-        self.rows = np.arange(first, first + len(texts), dtype=np.int64)
-        self.vectors = np.concatenate(
-            [one.vectors.astype(np.float16) for one in documents] or [np.empty((0, 0), np.float16)]
-        )
-        self.cut = Cut(texts)
-
-
-def _remember(connection: Connection, settings: Mapping[str, str | int]) -> None:
-    query = "INSERT INTO settings VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-    for key, value in settings.items():
-        connection.execute(query, (key, Jsonb(value)))
-
-
-def _count(connection: Connection, meta: Meta) -> Stats:
-    (documents,) = connection.execute("SELECT count(*) FROM documents").fetchone() or (0,)
-    (gone,) = connection.execute("SELECT count(*) FROM gone").fetchone() or (0,)
-    by = "SELECT encoder, count(*) FROM passages GROUP BY encoder ORDER BY encoder"
-    encoders = dict(connection.execute(by).fetchall())
-    query = """SELECT coalesce(sum(pg_total_relation_size(oid)) FILTER (WHERE relname = ANY(%s)), 0)::bigint,
-                      coalesce(sum(pg_total_relation_size(oid)) FILTER (WHERE relname <> ALL(%s)), 0)::bigint
-               FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"""
-    truth, derived = connection.execute(query, (list(TRUTH), list(TRUTH))).fetchone() or (0, 0)
-    return Stats(
-        documents=documents,
-        passages=meta.passages,
-        deleted=gone,
-        dimension=meta.dimension,
-        space=meta.space,
-        encoders=encoders,
-        fields=stored.fields(connection),
-        bytes_truth=truth,
-        bytes_derived=derived,
-        format=FORMAT,
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from suwen.index.cluster.stored import fields, number, rows_of
+from suwen.index.cluster.stored import fields
 from suwen.index.cluster.truth import Connection
+from suwen.index.cluster.wire import number, rows_of
 from suwen.index.engine import Rows
 from suwen.index.filters import (
     AnyOf,

@@ -8,6 +8,7 @@ strong consistency. Where it answers less than there is, or not at all, the call
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -37,10 +38,19 @@ COMPARED = 1_000
 _SPARSE = 16
 #: Rows sent at once: Milvus takes 64 MB a call.
 _BATCH = 2_000
-#: Seconds that a connection, a search and a write may take.
+#: Seconds that a connection, a question and a long one may take.
 _GREETING, _PATIENCE, _LONG = 5.0, 10.0, 120.0
-#: A server that comes back is found again at once: no attempt waits for what other clients of the process have seen.
-_CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 1000}
+#: A write goes out once: asked again after its answer was lost, Milvus would hold its rows twice. So no time is given
+#: with it, within which its client would try again, but by the channel, to all that have no limit of their own.
+_ONCE = {"retry_times": 0, "timeout": None}
+#: A server that comes back is found again at once: no attempt waits for what other clients of the process have seen. A
+#: connection that answers no ping (the client sends them every 10 seconds, and waits for 5) is given up.
+_CHANNEL = {
+    "grpc.use_local_subchannel_pool": 1,
+    "grpc.max_reconnect_backoff_ms": 1000,
+    "grpc.min_reconnect_backoff_ms": int(1000 * _GREETING),
+    "grpc.service_config": json.dumps({"methodConfig": [{"name": [{}], "timeout": f"{_LONG:.0f}s"}]}),
+}
 LACKING = (
     "the searcher lacks rows of the index: open it for writing, which brings the searcher up to date, or run 'suwen "
     "rebuild'; neither needs an encoder"
@@ -80,7 +90,7 @@ class Milvus:
     def _call(self, method: str, *given: Any, missing: Any = None, **named: Any) -> Any:
         """Ask something; what goes wrong is told in words. ``missing`` answers for a collection that is not there."""
         try:
-            return getattr(self._connected(), method)(*given, **named)
+            return getattr(self._connected(), method)(*given, **{"timeout": _PATIENCE} | named)
         except (MilvusException, grpc.RpcError) as problem:
             said = " ".join(str(problem).split())[:300]
             if isinstance(problem, MilvusException) and problem.code == 100:
@@ -162,13 +172,13 @@ class Milvus:
         for start in range(0, len(numbers), _BATCH):
             part = range(start, min(start + _BATCH, len(numbers)))
             records = [{"row": numbers[place], "dense": dense[place], "words": next(sparse)} for place in part]
-            self._call("insert", name, records, timeout=_LONG)
+            self._call("insert", name, records, **_ONCE)
 
     def remove(self, connection: Connection, meta: Meta, rows: Rows) -> None:
         """See :class:`Searcher`."""
         for part in _parts(rows):
-            named = {"filter": f"row in {part.tolist()}", "timeout": _LONG}
-            self._call("delete", self._named(meta, meta.generation), missing=(), **named)
+            named = {"filter": f"row in {part.tolist()}", "missing": ()}
+            self._call("delete", self._named(meta, meta.generation), **named, **_ONCE)
 
     def ready(self, connection: Connection, meta: Meta) -> None:
         """See :class:`Searcher`. Milvus makes its indexes by itself."""
@@ -185,7 +195,7 @@ class Milvus:
 
     def is_whole(self, connection: Connection, meta: Meta) -> bool:
         """See :class:`Searcher`."""
-        return self._count(meta) == meta.passages
+        return self._count(meta) == meta.vectors
 
     def _count(self, meta: Meta) -> int:
         given = {"filter": "", "output_fields": ["count(*)"], "timeout": _PATIENCE, "consistency_level": "Strong"}
@@ -237,7 +247,7 @@ class Milvus:
             query = "SELECT EXISTS(SELECT 1 FROM passages WHERE row = ANY(%s))"
             if (connection.execute(query, (unknown.tolist(),)).fetchone() or (False,))[0]:
                 raise DamagedIndex(words.GONE)
-        if len(hits) < asked and (among is None or len(hits) < len(among)) and self._count(meta) < meta.passages:
+        if len(hits) < asked and (among is None or len(hits) < len(among)) and self._count(meta) < meta.vectors:
             raise DamagedIndex(LACKING)
 
     def _hits(self, meta: Meta, field: str, query: Any, count: int, among: Rows | None, every: bool) -> Rows:
@@ -245,7 +255,7 @@ class Milvus:
         if every and among is None:
             ends = range(1, meta.last_row + 1, MOST)
             return self._merged(meta, field, query, count, [f"row >= {at} and row < {at + MOST}" for at in ends])
-        listed = among is not None and (every or (len(among) <= LISTED and len(among) * _SPARSE < meta.passages))
+        listed = among is not None and (every or (len(among) <= LISTED and len(among) * _SPARSE < meta.vectors))
         if not listed:
             asked = min(MOST, count if among is None else _SPARSE * count)
             found = self._merged(meta, field, query, asked, [""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -10,11 +11,13 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
+from suwen.index.cluster.patience import PatientConnection, know_session
 from suwen.index.engine import DiskFull, IndexProblem
 
 #: One database may hold several indexes, each in a schema: ``postgresql://host/db?index=NAME``.
 DEFAULT_SCHEMA = "suwen"
-#: A stalled network ends a call instead of holding it for ever; what the address says goes first.
+#: A stalled network ends a call instead of holding it for ever; what the address says goes first. A server that says
+#: nothing for as long as a connection may take is asked about over another one (:mod:`suwen.index.cluster.patience`).
 _PATIENCE = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -56,14 +59,21 @@ class Place:
         except psycopg.ProgrammingError as problem:
             raise IndexProblem(f"{self.shown} is no address of a database ({problem}): write {EXAMPLE}") from problem
 
-    def connect(self) -> psycopg.Connection[Any]:
+    def connect(self) -> PatientConnection:
         """A connection that sees the index's tables first, and begins no transaction of its own."""
         try:
-            # Statements prepared before an index is made keep the plan without it.
-            connection = psycopg.connect(**self._settings, autocommit=True, prepare_threshold=None)
-            connection.execute(f'SET search_path = "{self.schema}", public')
+            connection = self._connect()
+            know_session(connection, f'"{self.schema}", public')
+            connection.ask = self._connect
         except (psycopg.Error, UnicodeError) as problem:
             raise self.complaint(problem) from problem
+        return connection
+
+    def _connect(self) -> PatientConnection:
+        # Statements prepared before an index is made keep the plan without it.
+        connection = PatientConnection.connect(**self._settings, autocommit=True, prepare_threshold=None)
+        seconds = float(self._settings["connect_timeout"])
+        connection.patience = seconds if seconds > 0 else math.inf
         return connection
 
     def complaint(self, problem: Exception) -> IndexProblem:

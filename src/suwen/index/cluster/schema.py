@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-#: Of the tables below; an index of another version is refused.
-FORMAT = 1
+#: Of the tables below (1 had no questions); an index of another version is refused.
+FORMAT = 2
 
 #: ``meta`` is one row: what the index is, and where it stands. ``searched``, ``words`` and ``bigrams`` are what BM25
 #: counts, deleted passages among them until a rebuild, as the embedded engine counts them. An attribute is a text or a
@@ -15,8 +15,8 @@ CREATE TABLE meta(
   one boolean PRIMARY KEY DEFAULT true CHECK (one), format int NOT NULL, uuid text NOT NULL, space text NOT NULL,
   dimension int NOT NULL, similarity text NOT NULL, searcher text NOT NULL, epoch bigint NOT NULL DEFAULT 0,
   sequence bigint NOT NULL DEFAULT 0, generation bigint NOT NULL DEFAULT 1, last_row bigint NOT NULL DEFAULT 0,
-  passages bigint NOT NULL DEFAULT 0, searched bigint NOT NULL DEFAULT 0, words bigint NOT NULL DEFAULT 0,
-  bigrams bigint NOT NULL DEFAULT 0, mean_words double precision NOT NULL DEFAULT 1,
+  passages bigint NOT NULL DEFAULT 0, questions bigint NOT NULL DEFAULT 0, searched bigint NOT NULL DEFAULT 0,
+  words bigint NOT NULL DEFAULT 0, bigrams bigint NOT NULL DEFAULT 0, mean_words double precision NOT NULL DEFAULT 1,
   mean_bigrams double precision NOT NULL DEFAULT 1);
 CREATE TABLE settings(key text PRIMARY KEY, value jsonb NOT NULL);
 CREATE TABLE blobs(name text PRIMARY KEY, version bigint NOT NULL, data bytea NOT NULL);
@@ -31,6 +31,10 @@ CREATE INDEX passages_by_encoder ON passages(encoder, row);
 CREATE INDEX documents_by_encoder ON passages(encoder, row) WHERE ordinal = 0;
 CREATE TABLE vectors(row bigint PRIMARY KEY, vector bytea NOT NULL, checksum bigint NOT NULL);
 ALTER TABLE vectors ALTER vector SET STORAGE EXTERNAL;
+CREATE TABLE questions(
+  row bigint PRIMARY KEY, passage bigint NOT NULL, text text NOT NULL, vector bytea NOT NULL, checksum bigint NOT NULL);
+CREATE INDEX questions_by_passage ON questions(passage);
+ALTER TABLE questions ALTER vector SET STORAGE EXTERNAL;
 CREATE TABLE attributes(
   document bigint NOT NULL, key text COLLATE "C" NOT NULL, text text COLLATE "C", number numeric,
   spelled numeric);
@@ -43,4 +47,4 @@ CREATE TABLE doomed(first bigint NOT NULL, last bigint NOT NULL, by xid NOT NULL
 """
 
 #: The truth; all other tables are derived from these.
-TRUTH = ("meta", "settings", "blobs", "documents", "passages", "vectors", "attributes", "gone", "doomed")
+TRUTH = ("meta", "settings", "blobs", "documents", "passages", "vectors", "questions", "attributes", "gone", "doomed")

@@ -1,9 +1,10 @@
 """What searches for a cluster index: the protocol, which pgvector inside the same PostgreSQL and Milvus fill.
 
-A searcher is derived and disposable. It proposes rows; the truth decides which of them are there, and their scores. One
-that is ``outside`` keeps its rows in another system, which has no part in the truth's transactions: it is told of new
-rows before they are committed, and of those that are gone after that. What a crash leaves is known to the truth, and is
-swept at the next chance. A row's number is never given to another row. Qdrant would be another file with these methods.
+A searcher is derived and disposable. It proposes rows, of passages and of questions; the truth decides which of them
+are there, and their scores. One that is ``outside`` keeps its rows in another system, which has no part in the truth's
+transactions: it is told of new rows before they are committed, and of those that are gone after that. What a crash
+leaves is known to the truth, and is swept at the next chance. A row's number is never given to another row. Qdrant
+would be another file with these methods.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Searcher(Protocol):
         """Every row it holds, ascending."""
 
     def is_whole(self, connection: Connection, meta: Meta) -> bool:
-        """Whether it holds as many rows as there are passages: quick, and no more than a hint that all is well."""
+        """Whether it holds as many rows as there are vectors: quick, and no more than a hint that all is well."""
 
     def drop(self, connection: Connection, meta: Meta, generation: int) -> None:
         """Forget a generation; it may not be there."""
@@ -63,7 +64,7 @@ class Searcher(Protocol):
         """The generations of which there is anything."""
 
     def switched(self, meta: Meta) -> None:
-        """Called after a commit that made another generation the one in use."""
+        """Called before older generations are dropped, and more than once: which generation is in use."""
 
     def close(self) -> None:
         """Let go of connections of its own."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from suwen.index.cluster import stored, words
+from suwen.index.cluster import questions, stored, words
 from suwen.index.cluster.filters_pg import admitted
 from suwen.index.cluster.searcher import Searcher
 from suwen.index.cluster.truth import Connection, Meta
+from suwen.index.cluster.wire import rows_of
 from suwen.index.engine import (
     Alternatives,
     DamagedIndex,
@@ -23,7 +24,7 @@ from suwen.index.engine import (
     Vectors,
 )
 from suwen.index.filters import Where
-from suwen.index.vectors import among, best, products
+from suwen.index.vectors import among, best, folded, products
 
 #: Hits beyond k whose true vectors are looked up, so that the order and the scores are those of exact search.
 _MARGIN = 32
@@ -59,22 +60,22 @@ class ClusterSnapshot(Snapshot):
         parts = []
         # Each encoder's apart where their scores are mapped, so that none crowd the others out.
         for encoder in self.encoders if scales else [None]:
-            rows = self._nearest(query, k + _MARGIN, allowed, encoder)
-            scores = products(stored.vectors_of(self._connection, rows, self._meta.dimension), query)
+            rows, vectors = self._vectors(self._nearest(query, k + _MARGIN, allowed, encoder))
+            scores = products(vectors, query)
             scale = (scales or {}).get(encoder or "")
             parts.append(Ranking(rows, scores if scale is None else scale.slope * scores + scale.offset))
         if not parts:
             return Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
         scores = np.concatenate([part.scores for part in parts])
-        return best(np.concatenate([part.rows for part in parts]), self._rounded(scores), k)
+        return self._best(np.concatenate([part.rows for part in parts]), self._rounded(scores), k)
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
-        for rows, found in stored.all_vectors(self._connection, self._meta.dimension):
+        for rows, found in self._all_vectors():
             for number, vector in enumerate(np.asarray(vectors, dtype=np.float32)):
                 # As a search computes them: of sums of large products the last digits depend on the way they are added.
                 scores, old = self._rounded(products(found, vector)), kept[number]
-                kept[number] = best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
+                kept[number] = self._best(np.concatenate([old.rows, rows]), np.concatenate([old.scores, scores]), k)
             if progress:
                 progress(int(rows[-1]), self._meta.last_row)
         return kept
@@ -114,8 +115,28 @@ class ClusterSnapshot(Snapshot):
         query = f"""SELECT DISTINCT row FROM unnest(%(starts)s::bigint[]) AS least, LATERAL (
                       SELECT row FROM passages WHERE {clause} AND row >= least ORDER BY row LIMIT 1) AS step
                     ORDER BY row"""
-        rows = stored.rows_of(self._connection.execute(query.encode(), given | {"starts": starts}))
+        rows = rows_of(self._connection.execute(query.encode(), given | {"starts": starts}))
         return rows, stored.vectors_of(self._connection, rows, self._meta.dimension)
+
+    def _vectors(self, rows: Rows) -> tuple[Rows, Vectors]:
+        """All vectors of these passages, with the row of each."""
+        own = stored.vectors_of(self._connection, rows, self._meta.dimension)
+        if not self._meta.questions:
+            return rows, own
+        owners, asked = questions.vectors_of(self._connection, rows, self._meta.dimension)
+        return np.concatenate([rows, owners]), np.concatenate([own, asked])
+
+    def _all_vectors(self) -> Iterator[tuple[Rows, Vectors]]:
+        """Every vector with its passage's row, a chunk at a time."""
+        yield from stored.all_vectors(self._connection, self._meta.dimension)
+        for _, rows, vectors in questions.every(self._connection, self._meta.dimension):
+            yield rows, vectors
+
+    def _best(self, rows: Rows, scores: Vectors, k: int) -> Ranking:
+        """The best passages, each by the best of its vectors."""
+        if self._meta.questions:
+            rows, scores = folded(rows, scores)
+        return best(rows, scores, k)
 
     def _rounded(self, scores: Vectors) -> Vectors:
         """Scores by which equal vectors tie, whatever stood beside them; ties go by row. Products may all be tiny."""
@@ -140,14 +161,17 @@ class ClusterSnapshot(Snapshot):
             count = min(count, len(allowed))
         else:
             count = min(count, self._meta.passages) if encoder is None else self.count(encoder, count)
+        allowed = self._with_questions(allowed)
         # Where the searcher's own way gives too little, every row is compared before it is said to lack some.
         for every in (False, True) if count else ():
             if every and encoder is not None and allowed is None:
-                allowed = self._of(encoder)
+                allowed = self._with_questions(self._of(encoder))
             asked = count
             while True:
                 found = self._searcher.nearest(self._connection, self._meta, query, asked, allowed, every)
-                alive = found[among(found, self._alive(found, encoder))]
+                alive = self._alive(
+                    questions.owners(self._connection, found) if self._meta.questions else found, encoder
+                )
                 if len(alive) >= count:
                     return alive
                 if len(found) < asked:
@@ -160,10 +184,15 @@ class ClusterSnapshot(Snapshot):
             )
         return np.empty(0, np.int64)
 
+    def _with_questions(self, rows: Rows | None) -> Rows | None:
+        if rows is None or not self._meta.questions:
+            return rows
+        return questions.with_questions(self._connection, rows)
+
     def _of(self, encoder: str) -> Rows:
         query = "SELECT row FROM passages WHERE encoder = %s ORDER BY row"
-        return stored.rows_of(self._connection.execute(query, (encoder,)))
+        return rows_of(self._connection.execute(query, (encoder,)))
 
     def _alive(self, rows: Rows, encoder: str | None = None) -> Rows:
         query = "SELECT row FROM passages WHERE row = ANY(%s) AND (%s::text IS NULL OR encoder = %s) ORDER BY row"
-        return stored.rows_of(self._connection.execute(query, (rows.tolist(), encoder, encoder)))
+        return rows_of(self._connection.execute(query, (rows.tolist(), encoder, encoder)))

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from suwen.corpora.records import Document, Metadata, Passage
 from suwen.index import reencoded
+from suwen.index.cluster import questions
 from suwen.index.cluster.truth import Connection
+from suwen.index.cluster.wire import CHUNK, askable, clean, copy, number, rows_of
 from suwen.index.engine import (
     Backlog,
     DamagedIndex,
@@ -31,18 +33,28 @@ from suwen.index.engine import (
 from suwen.index.filters import number_of
 from suwen.index.stored_vectors import decode_vectors, encode_vectors
 
-#: Vectors read at a time: bounds the memory of a rebuild, whatever the size of the index.
-CHUNK = 4096
+
+class Gone(NamedTuple):
+    """What was removed: how many documents, and the rows of their passages and questions."""
+
+    documents: int
+    passages: Rows
+    questions: Rows
+
+    @property
+    def rows(self) -> Rows:
+        """All rows that a searcher is to forget."""
+        return np.concatenate([self.passages, self.questions])
 
 
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
-def put(connection: Connection, documents: Sequence[EncodedDocument], first: int) -> Rows:
-    """Insert or replace documents; their passages get the rows from ``first`` on, in order. The rows that are gone."""
+def put(connection: Connection, documents: Sequence[EncodedDocument], first: int) -> Gone:
+    """Insert or replace documents; passages get the rows from ``first`` on, then questions. What is gone."""
     for encoded in documents:
         _check_text(encoded)
-    gone = remove(connection, [encoded.document.id for encoded in documents])[1]
+    gone = remove(connection, [encoded.document.id for encoded in documents])
     numbers = _put_documents(connection, documents)
     attributes = (
         (n, *one) for n, e in zip(numbers, documents, strict=True) for one in _attributes(e.document.metadata)
@@ -54,9 +66,10 @@ def put(connection: Connection, documents: Sequence[EncodedDocument], first: int
         for row, (n, encoded, one) in enumerate(parts, start=first)
     )
     copy(connection, 'passages(row, document, ordinal, start, "end", text, encoder)', passages)
-    blobs = (blob for encoded in documents for blob in encode_vectors(encoded.vectors))
+    blobs = (blob for encoded in documents for blob in encode_vectors(encoded.vectors[: len(encoded.passages)]))
     records = ((row, blob, zlib.crc32(blob)) for row, blob in enumerate(blobs, start=first))
     copy(connection, "vectors", records, ("int8", "bytea", "int8"))
+    questions.put(connection, documents, first)
     return gone
 
 
@@ -76,36 +89,18 @@ def _put_documents(connection: Connection, documents: Sequence[EncodedDocument])
     return numbers
 
 
-def remove(connection: Connection, ids: Sequence[str]) -> tuple[int, Rows]:
-    """Delete documents with their passages: how many were there, and the rows that are gone."""
+def remove(connection: Connection, ids: Sequence[str]) -> Gone:
+    """Delete documents with their passages and questions."""
     query = "DELETE FROM documents WHERE id = ANY(%s) RETURNING number"
     numbers = [number for (number,) in connection.execute(query, (askable(ids),))]
     if not numbers:
-        return 0, np.empty(0, np.int64)
+        return Gone(0, np.empty(0, np.int64), np.empty(0, np.int64))
     query = "DELETE FROM passages WHERE document = ANY(%s) RETURNING row"
     gone = rows_of(connection.execute(query, (numbers,)))
     connection.execute("DELETE FROM attributes WHERE document = ANY(%s)", (numbers,))
     connection.execute("DELETE FROM vectors WHERE row = ANY(%s)", (gone.tolist(),))
     copy(connection, "gone", ((row,) for row in gone.tolist()))
-    return len(numbers), gone
-
-
-def copy(
-    connection: Connection, into: str, records: Iterable[tuple[Any, ...]], binary: Sequence[str] | None = None
-) -> None:
-    """Write records to a table, with the types of its columns where they go as bytes."""
-    form = " (FORMAT BINARY)" if binary else ""
-    with connection.cursor() as cursor, cursor.copy(f"COPY {into} FROM STDIN{form}".encode()) as stream:
-        if binary:
-            stream.set_types(binary)
-        for record in records:
-            stream.write_row(record)
-
-
-def copy_bytes(connection: Connection, into: str, records: Iterable[bytes]) -> None:
-    """Write records that are already as COPY's binary form has them, some ten times cheaper than one by one."""
-    with connection.cursor() as cursor, cursor.copy(f"COPY {into} FROM STDIN (FORMAT BINARY)".encode()) as stream:
-        stream.write(b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"".join(records) + b"\xff\xff")
+    return Gone(len(numbers), gone, questions.remove(connection, gone))
 
 
 def _check_text(encoded: EncodedDocument) -> None:
@@ -126,21 +121,6 @@ def _attributes(metadata: Metadata) -> Iterator[tuple[str, str | None, Decimal |
                 yield clean(key), clean(value), None, None if spelled is None else number(spelled)
             elif value is not None and math.isfinite(value):
                 yield clean(key), None, number(value), None
-
-
-def number(value: float) -> Decimal:
-    """A number as attributes hold it: floats by their shortest spelling, so that 0.1 equals 0.1."""
-    return Decimal(int(value)) if isinstance(value, int) else Decimal(repr(value))
-
-
-def clean(text: str) -> str:
-    """A text as PostgreSQL can hold it."""
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
-
-
-def askable(texts: Iterable[str]) -> list[str]:
-    """Of these texts those that PostgreSQL could hold: no other can be stored."""
-    return [text for text in texts if clean(text) == text]
 
 
 # -- reading ----------------------------------------------------------------------------------------------------
@@ -168,8 +148,9 @@ def document(connection: Connection, id_: str) -> StoredDocument | None:
         return None
     of = "SELECT row FROM passages WHERE document = %s ORDER BY ordinal"
     rows = rows_of(connection.execute(of, (record[0],)))
-    _, title, metadata, digest, *came = record
-    return StoredDocument(id_, title, json.loads(metadata), digest, fetch(connection, rows.tolist()), *came)
+    number, title, metadata, digest, origin, arrived = record
+    passages, asked = fetch(connection, rows.tolist()), questions.of_document(connection, number)
+    return StoredDocument(id_, title, json.loads(metadata), digest, passages, origin, arrived, asked)
 
 
 def known(connection: Connection, ids: Sequence[str]) -> dict[str, Known]:
@@ -186,12 +167,13 @@ def ids(connection: Connection, after: str, limit: int, origin: str | None) -> l
 
 
 def vectors_by_content(connection: Connection, id_: str, encoder: str, dimension: int) -> dict[str, Vectors]:
-    """What one encoder made of a document's passages."""
+    """What one encoder made of a document's passages and of the questions they answer."""
     query = """SELECT row FROM passages
                WHERE encoder = %s AND document = (SELECT number FROM documents WHERE id = ANY(%s)) ORDER BY row"""
     rows = rows_of(connection.execute(query, (encoder, askable([id_]))))
     vectors = vectors_of(connection, rows, dimension)
-    return {item.passage.content: vectors[i] for i, item in enumerate(fetch(connection, rows.tolist()))}
+    made = {item.passage.content: vectors[i] for i, item in enumerate(fetch(connection, rows.tolist()))}
+    return questions.vectors_by_text(connection, rows, dimension) | made
 
 
 def vectors_of(connection: Connection, rows: Rows, dimension: int) -> Vectors:
@@ -219,11 +201,6 @@ def contents_of(connection: Connection, rows: Rows) -> list[str]:
     query = """SELECT CASE WHEN title = '' THEN text ELSE title || E'\\n' || text END
                FROM passages JOIN documents ON number = document WHERE row = ANY(%s) ORDER BY row"""
     return [text for (text,) in connection.execute(query, (rows.tolist(),))]
-
-
-def rows_of(cursor: Iterable[tuple[Any, ...]]) -> Rows:
-    """The rows that a query selects, as it selects them."""
-    return np.fromiter((record[0] for record in cursor), dtype=np.int64)
 
 
 def encoders(connection: Connection) -> list[str]:
@@ -266,6 +243,7 @@ def waiting(connection: Connection, encoder: str, limit: int, skip: Collection[s
         query = """SELECT CASE WHEN title = '' THEN text ELSE title || E'\\n' || text END FROM passages
                    JOIN documents ON number = document WHERE document = %s ORDER BY ordinal"""
         texts = [text for (text,) in connection.execute(query, (document_number,))]
+        texts += [asked.text for asked in questions.of_document(connection, document_number)]
         found.append(Waiting(id_, digest, by, arrived, texts))
     return found
 
@@ -290,4 +268,5 @@ def _as_taken_in(connection: Connection, id_: str) -> EncodedDocument | None:
     passages = [item.passage for item in stored.passages]
     encoder = stored.passages[0].encoder if stored.passages else ""
     itself = Document(stored.id, "", stored.title, stored.metadata)
-    return EncodedDocument(itself, passages, np.empty((0, 0), np.float32), encoder, stored.digest, stored.origin)
+    made = np.empty((0, 0), np.float32)
+    return EncodedDocument(itself, passages, made, encoder, stored.digest, stored.origin, questions=stored.questions)

@@ -3,11 +3,15 @@
 Two things keep writers apart. An advisory lock of the server says at once that somebody writes; and since a lock is
 one server's, and ends with a connection, every write transaction compares the epoch that its writer began: a writer
 that was cut off, or that comes back from an old primary, finds that another has begun since and is refused.
+
+A commit whose answer did not come is never guessed at. The session that made it is ended, its lock is taken again, and
+the number of writes, which each one counts up, says whether it was stored.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import uuid
@@ -19,9 +23,12 @@ import psycopg
 from psycopg import errors
 from psycopg.rows import class_row
 
+from suwen.index.cluster.patience import PatientConnection, Session, end_session
 from suwen.index.cluster.place import Place, Unreachable
 from suwen.index.cluster.schema import FORMAT, TABLES
 from suwen.index.engine import IndexLocked, IndexProblem, NotAnIndex, Similarity
+
+log = logging.getLogger("suwen.index")
 
 Connection = psycopg.Connection[Any]
 
@@ -41,11 +48,17 @@ class Meta(NamedTuple):
     generation: int
     last_row: int
     passages: int
+    questions: int
     searched: int
     words: int
     bigrams: int
     mean_words: float
     mean_bigrams: float
+
+    @property
+    def vectors(self) -> int:
+        """How many rows a searcher has: those of passages, and those of questions."""
+        return self.passages + self.questions
 
 
 def read_meta(connection: Connection, lock: str = "") -> Meta:
@@ -59,7 +72,7 @@ def read_meta(connection: Connection, lock: str = "") -> Meta:
 class _Own:
     """A thread's connection, closed when the thread is gone."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: PatientConnection) -> None:
         self.connection = connection
 
     def __del__(self) -> None:
@@ -76,6 +89,8 @@ class Truth:
         self._guard, self._mutex = threading.Lock(), threading.RLock()
         self._writer: _Own | None = None
         self._epoch: int | None = None
+        self._session: Session | None = None
+        self._unsettled: int | None = None
         self._closed = False
         self.check()
 
@@ -188,9 +203,7 @@ class Truth:
                 connection.execute("BEGIN")
                 meta = read_meta(connection, "FOR UPDATE")
                 if meta.epoch != self._epoch:
-                    raise IndexLocked(
-                        f"{self.place.shown} has another writer since: this one is shut out; open it again"
-                    )
+                    raise self._shut_out()
                 yield connection, meta
                 connection.execute("UPDATE meta SET sequence = sequence + 1")
                 committing = True
@@ -198,24 +211,64 @@ class Truth:
             except BaseException as problem:
                 with contextlib.suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
-                if committing and isinstance(problem, psycopg.OperationalError):
-                    raise Unreachable(
-                        f"{self.place.shown} was lost during the commit: the call is stored whole or not at all. Do it "
-                        "again once the server is back; adding twice is harmless"
-                    ) from problem
-                raise
+                if not (committing and connection.closed and isinstance(problem, psycopg.OperationalError)):
+                    raise
+                self._settle(meta.sequence, problem)
+
+    def _shut_out(self) -> IndexLocked:
+        return IndexLocked(f"{self.place.shown} has another writer since: this one is shut out; open it again")
+
+    # -- connections that broke, and what became of their commits -----------------------------------------------
 
     def _writers(self) -> Connection:
         """The writer's connection; where it broke, a new one that holds the lock again."""
-        if self._writer is None or self._writer.connection.closed:
-            return self._locked(wait=0.0)
-        with contextlib.suppress(psycopg.OperationalError, psycopg.InterfaceError):
-            self._writer.connection.execute("SELECT 1")
-            return self._writer.connection
-        return self._locked(wait=2.0)
+        connection = self._still_open() or self._locked(wait=2.0)
+        if self._unsettled is not None:
+            told = "was stored" if self._was_stored(connection) else "was not stored"
+            log.warning("%s: the call whose commit was lost %s", self.place.shown, told)
+        return connection
+
+    def _still_open(self) -> Connection | None:
+        if self._writer is not None and not self._writer.connection.closed:
+            with contextlib.suppress(psycopg.OperationalError, psycopg.InterfaceError):
+                self._writer.connection.execute("SELECT 1")
+                return self._writer.connection
+        return None
+
+    def _settle(self, before: int, problem: psycopg.OperationalError) -> None:
+        """Find out what became of a commit that was lost; one that was stored is as good as any other."""
+        self._unsettled = before
+        try:
+            stored = self._was_stored(self._locked(wait=2.0))
+        except (psycopg.Error, IndexProblem) as second:
+            said = " ".join(str(second).split())
+            raise Unreachable(
+                f"{self.place.shown} was lost during the commit: the call is stored whole or not at all. The next "
+                f"write finds out and logs which, once the server answers; doing this one again is harmless ({said})"
+            ) from problem
+        if not stored:
+            raise Unreachable(
+                f"{self.place.shown} was lost during the commit: nothing of this call was stored. Do it again"
+            ) from problem
+        log.warning("%s was lost during a commit, which was stored all the same", self.place.shown)
+
+    def _was_stored(self, connection: Connection) -> bool:
+        """Whether the lost commit was stored. Its session is over: this connection has the lock that it held.
+
+        The row is written once more, so that a standby that confirms this write has the other one too.
+        """
+        query = "UPDATE meta SET epoch = epoch RETURNING epoch, sequence"
+        epoch, sequence = connection.execute(query).fetchone() or (None, None)
+        if epoch != self._epoch:
+            raise self._shut_out()
+        before, self._unsettled = self._unsettled, None
+        return sequence != before
 
     def _locked(self, wait: float) -> Connection:
         own = self._connect()
+        if self._session is not None:
+            # A proxy may keep alive what this side gave up, and the lock with it.
+            end_session(own.connection, self._session)
         until = time.monotonic() + wait
         query = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
         while not own.connection.execute(query, (f"suwen {self.place.schema}",)).fetchone()[0]:  # type: ignore[index]
@@ -223,7 +276,7 @@ class Truth:
                 own.connection.close()
                 raise IndexLocked(f"{self.place.shown} is being written by another process: wait, or write through it")
             time.sleep(0.1)
-        self._writer = own
+        self._writer, self._session = own, own.connection.session
         return own.connection
 
     # -- connections --------------------------------------------------------------------------------------------

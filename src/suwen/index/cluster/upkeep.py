@@ -8,10 +8,12 @@ import zlib
 import numpy as np
 import psycopg
 
-from suwen.index.cluster import stored, words
+from suwen.index.cluster import questions, stored, words
+from suwen.index.cluster.batch import New
 from suwen.index.cluster.cut import Cut, terms_in
 from suwen.index.cluster.searcher import Searcher
 from suwen.index.cluster.truth import Connection, Meta, read_meta
+from suwen.index.cluster.wire import CHUNK, rows_of
 from suwen.index.engine import DamagedIndex, Progress, Rows
 
 
@@ -33,6 +35,8 @@ def rebuild(connection: Connection, meta: Meta, searcher: Searcher, progress: Pr
         done += len(rows)
         if progress:
             progress(done, meta.passages)
+    for rows, _, vectors in questions.every(connection, meta.dimension):
+        searcher.insert(connection, meta, generation, rows, vectors, Cut([""] * len(rows)))
     connection.execute("DELETE FROM gone")
     connection.execute("DELETE FROM doomed")
     query = """UPDATE meta SET generation = %s, searcher = %s, searched = %s, words = %s, bigrams = %s,
@@ -42,7 +46,8 @@ def rebuild(connection: Connection, meta: Meta, searcher: Searcher, progress: Pr
 
 
 def sweep(connection: Connection, meta: Meta, searcher: Searcher) -> None:
-    """Drop older generations; one that a reader still looks at stays until the next time."""
+    """Name the generation in use, and drop older ones; one that a reader still looks at stays until the next time."""
+    searcher.switched(meta)
     for generation in sorted(words.generations(connection) - {meta.generation}):
         with contextlib.suppress(psycopg.errors.LockNotAvailable), connection.transaction():
             connection.execute("SET LOCAL lock_timeout = '500ms'")
@@ -58,14 +63,14 @@ def with_means(meta: Meta, texts: int, totals: tuple[int, int]) -> Meta:
     return meta._replace(mean_words=totals[0] / texts or 1.0, mean_bigrams=totals[1] / texts or 1.0)
 
 
-def reserve(connection: Connection, meta: Meta, count: int, cut: Cut) -> Meta:
+def reserve(connection: Connection, meta: Meta, new: New) -> Meta:
     """Give out rows for a write that a searcher outside will hear of first; until it commits they are doomed."""
-    if not meta.searched and count:
-        meta = with_means(meta, count, cut.totals)
+    if not meta.searched and new.passages:
+        meta = with_means(meta, new.passages, new.cut.totals)
     query = "UPDATE meta SET last_row = last_row + %s, mean_words = %s, mean_bigrams = %s"
-    connection.execute(query, (count, meta.mean_words, meta.mean_bigrams))
+    connection.execute(query, (new.count, meta.mean_words, meta.mean_bigrams))
     query = "INSERT INTO doomed(first, last) VALUES (%s, %s)"
-    connection.execute(query, (meta.last_row + 1, meta.last_row + count))
+    connection.execute(query, (new.first, meta.last_row + new.count))
     return meta
 
 
@@ -92,15 +97,22 @@ def mend(connection: Connection, meta: Meta, searcher: Searcher) -> str:
     (doomed,) = connection.execute("SELECT coalesce(sum(last - first + 1), 0) FROM doomed").fetchone() or (0,)
     if not doomed and searcher.is_whole(connection, meta):
         return ""
-    there = stored.rows_of(connection.execute("SELECT row FROM passages ORDER BY row"))
+    there, asked = _passages(connection), questions.rows(connection)
     held = searcher.rows(connection, meta)
-    foreign, lacking = np.setdiff1d(held, there), np.setdiff1d(there, held)
+    foreign, lacking = np.setdiff1d(held, np.concatenate([there, asked])), np.setdiff1d(there, held)
     if len(foreign) and not (doomed and searcher.outside):
         searcher.remove(connection, meta, foreign)
-    for start in range(0, len(lacking), stored.CHUNK):
-        part = lacking[start : start + stored.CHUNK]
+    for start in range(0, len(lacking), CHUNK):
+        part = lacking[start : start + CHUNK]
         vectors, cut = stored.vectors_of(connection, part, meta.dimension), Cut(stored.contents_of(connection, part))
         searcher.insert(connection, meta, meta.generation, part, vectors, cut)
+    if len(unasked := np.setdiff1d(asked, held)):
+        for rows, _, vectors in questions.every(connection, meta.dimension):
+            lost = np.isin(rows, unasked)
+            if lost.any():
+                cut = Cut([""] * int(lost.sum()))
+                searcher.insert(connection, meta, meta.generation, rows[lost], vectors[lost], cut)
+        lacking = np.concatenate([lacking, unasked])
     if not len(lacking) and (not len(foreign) or doomed):
         return ""
     return f"the searcher lacked {len(lacking)} rows and had {len(foreign)} too many"
@@ -117,10 +129,11 @@ def is_lost(connection: Connection, meta: Meta, searcher: Searcher) -> bool:
 
 def verify(connection: Connection, meta: Meta, searcher: Searcher, progress: Progress | None) -> list[str]:
     """Every problem of the truth and of what is derived from it, in words with the fix."""
-    problems = _check_vectors(connection, meta, progress)
-    there = stored.rows_of(connection.execute("SELECT row FROM passages ORDER BY row"))
-    if len(there) != meta.passages:
-        problems.append(f"{len(there)} passages are there and {meta.passages} are counted: restore a backup")
+    problems = _check_vectors(connection, meta, progress) + questions.problems(connection, meta.dimension)
+    there, asked = _passages(connection), questions.rows(connection)
+    for found, counted, what in ((there, meta.passages, "passages"), (asked, meta.questions, "questions")):
+        if len(found) != counted:
+            problems.append(f"{len(found)} {what} are there and {counted} are counted: restore a backup")
     try:
         with connection.transaction():
             held = searcher.rows(connection, meta)
@@ -129,18 +142,23 @@ def verify(connection: Connection, meta: Meta, searcher: Searcher, progress: Pro
         return [*problems, f"the searcher is gone ({' '.join(str(problem).split())}): run 'suwen rebuild'"]
     doomed = [np.arange(one, last + 1) for one, last in connection.execute("SELECT first, last FROM doomed")]
     held = np.setdiff1d(held, np.concatenate([np.empty(0, np.int64), *doomed]))
-    if len(lacking := np.setdiff1d(there, held)):
+    every = np.concatenate([there, asked])
+    if len(lacking := np.setdiff1d(every, held)):
         problems.append(f"the searcher lacks {len(lacking)} rows, the first is {lacking[0]}: run 'suwen rebuild'")
-    if len(foreign := np.setdiff1d(held, there)):
+    if len(foreign := np.setdiff1d(held, every)):
         problems.append(f"the searcher has {len(foreign)} rows that are not in the truth: run 'suwen rebuild'")
     return problems + _check_words(connection, there, searched)
+
+
+def _passages(connection: Connection) -> Rows:
+    return rows_of(connection.execute("SELECT row FROM passages ORDER BY row"))
 
 
 def _check_vectors(connection: Connection, meta: Meta, progress: Progress | None) -> list[str]:
     query = """SELECT row, vector, checksum FROM passages LEFT JOIN vectors USING (row)
                WHERE row > %s ORDER BY row LIMIT %s"""
     problems, after, done = [], 0, 0
-    while records := connection.cursor(binary=True).execute(query, (after, stored.CHUNK)).fetchall():
+    while records := connection.cursor(binary=True).execute(query, (after, CHUNK)).fetchall():
         for row, vector, checksum in records:
             if vector is None or zlib.crc32(vector) != checksum or len(vector) != 2 * meta.dimension:
                 problems.append(f"the vector of row {row} is missing or damaged: add its document again")

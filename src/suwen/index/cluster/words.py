@@ -14,8 +14,8 @@ from itertools import chain
 import numpy as np
 
 from suwen.index.cluster.cut import Cut, Found, key, key_of, number_of
-from suwen.index.cluster.stored import copy_bytes
 from suwen.index.cluster.truth import Connection, Meta
+from suwen.index.cluster.wire import copy_bytes
 from suwen.index.engine import Alternatives, DamagedIndex, Ranking, Rows
 from suwen.index.lexical_terms import Wanting, terms_of
 
