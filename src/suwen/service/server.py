@@ -16,7 +16,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
-from suwen.service.app import create_app
+from suwen.service.app import create_app, entrance
 from suwen.service.connections import Crowd, PatientProtocol
 from suwen.service.holder import Holder
 from suwen.service.indexes import Indexes
@@ -43,7 +43,7 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
     settings = _guarded(settings)
     indexes = Indexes(Holder(settings))
     holder = indexes.first
-    server = make_server(create_app(indexes), holder)
+    server = make_server(entrance(create_app(indexes)), holder)
     named = [indexes.find(name).holder for name in sorted(indexes.named)]
     with ExitStack() as open_ones:
         opened = open_ones.enter_context(_bound(settings))
@@ -77,6 +77,7 @@ def make_server(app: ASGIApp, holder: Holder) -> Server:
     sys.setswitchinterval(_SWITCH)
     config = uvicorn.Config(
         app,
+        interface="asgi3",
         http=patience,
         ws="none",
         lifespan="on",
