@@ -247,9 +247,12 @@ class Holder:
         """
         self.check_writable()
         future = self._submit(self._writer.submit, work, "write", "write")
+        done = asyncio.wrap_future(future)
+        # What becomes of it is nobody's business once its caller was told that it took too long.
+        done.add_done_callback(lambda one: one.cancelled() or one.exception())
         try:
             async with self.within_time("it is still being done; sending it again does no harm"):
-                return await asyncio.shield(asyncio.wrap_future(future))
+                return await asyncio.shield(done)
         except asyncio.CancelledError:
             if not self.ending:
                 raise

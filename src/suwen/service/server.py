@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType
 
 import uvicorn
@@ -65,6 +65,17 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
     for one in named:
         if one.failure is not None:
             raise one.failure
+    if server.told and holder.closed and not settings.traces:
+        # All is stored and closed. What Python tidies up at its end takes seconds on a busy machine, which are not
+        # left: nobody would see to the end of that. Spans are sent there.
+        _end()
+
+
+def _end() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def make_server(app: ASGIApp, holder: Holder) -> Server:
@@ -134,12 +145,15 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._holder = holder
         self.ended = threading.Event()
+        #: Whether a signal said to stop.
+        self.told = False
         #: Called when a signal says to stop, in its handler.
         self.on_exit: list[Callable[[], None]] = []
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; a second interrupt does not wait for what is under way."""
         if not self.should_exit:
+            self.told = True
             self._holder.end()
             for end in self.on_exit:
                 end()
@@ -158,6 +172,4 @@ class Server(uvicorn.Server):
         """
         if not self.ended.wait(self._holder.seconds_left()):
             log.error("what was under way did not end in time, and is left: what was acknowledged is stored")
-            for handler in log.handlers:
-                handler.flush()
-            os._exit(0)
+            _end()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 #: Seconds that one piece of work may take before another thread goes on with the rest: several times what it takes.
-_LONG = 0.05
+_LONG = 0.1
 #: Pieces after which a thread lets those in that wait for one with longer work.
 _STRETCH = 16
 
