@@ -138,7 +138,7 @@ def test_a_write_that_takes_too_long_is_done_all_the_same(folder: Path) -> None:
     assert done == ["slow", "queued"]
 
 
-def test_a_write_that_nobody_waits_for_fails_without_a_word(folder: Path) -> None:
+def test_a_write_that_nobody_waits_for_fails_with_one_line(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     go, said = threading.Event(), list[dict[str, Any]]()
 
     def write(_: Index) -> None:
@@ -157,6 +157,8 @@ def test_a_write_that_nobody_waits_for_fails_without_a_word(folder: Path) -> Non
 
     run(Holder(ServeSettings(index=folder, seconds=0.05)), work)
     assert said == []
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "answered with a timeout has failed" in line.getMessage() and "ZeroDivisionError" in str(line.exc_info)
 
 
 def test_a_stop_finishes_what_was_accepted(folder: Path) -> None:

@@ -118,7 +118,7 @@ def create_app(served: Holder | Indexes) -> FastAPI:
 
 
 def entrance(app: FastAPI) -> ASGIApp:
-    """The application without what FastAPI and Starlette do around it: a tenth of what they cost a request.
+    """The application without what FastAPI and Starlette do around it, a twentieth of the loop's part of a search.
 
     Faults are the envelope's to tell, and spans are told by our own: see :mod:`.trace_context`.
     """

@@ -248,8 +248,6 @@ class Holder:
         self.check_writable()
         future = self._submit(self._writer.submit, work, "write", "write")
         done = asyncio.wrap_future(future)
-        # What becomes of it is nobody's business once its caller was told that it took too long.
-        done.add_done_callback(lambda one: one.cancelled() or one.exception())
         try:
             async with self.within_time("it is still being done; sending it again does no harm"):
                 return await asyncio.shield(done)
@@ -258,6 +256,9 @@ class Holder:
                 raise
             # The time of a stop is up, and this was not begun, or does not end.
             raise stopping() if future.cancel() else stopping(begun=True) from None
+        finally:
+            if not done.done():
+                done.add_done_callback(_tell_of_left)
 
     def check_writable(self) -> None:
         """Raise the problem of a server that only reads."""
@@ -358,3 +359,10 @@ class Holder:
             "oldest_seconds": round(waited, 3),
             **self.workers(),
         }
+
+
+def _tell_of_left(done: asyncio.Future[Any]) -> None:
+    """Tell the log of a write that failed when its caller had been told already that it took too long."""
+    problem = None if done.cancelled() else done.exception()
+    if problem is not None and not (isinstance(problem, Problem) and problem.code == "stopping"):
+        log.error("a write that was answered with a timeout has failed: %s", problem, exc_info=problem)
