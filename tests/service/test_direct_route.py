@@ -104,7 +104,7 @@ def test_a_body_of_another_kind_is_refused(both: tuple[TestClient, TestClient]) 
 
 def test_what_is_not_json_is_said_to_be_none() -> None:
     with pytest.raises(Problem, match="is not JSON") as caught:
-        read_body(Asked, "application/json", b'{"query": ')
+        read_body(Asked, b"application/json", b'{"query": ')
     assert caught.value.code == "invalid_json"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -135,6 +136,29 @@ def test_a_write_that_takes_too_long_is_done_all_the_same(folder: Path) -> None:
 
     run(Holder(ServeSettings(index=folder, seconds=0.05)), work)
     assert done == ["slow", "queued"]
+
+
+def test_a_write_that_nobody_waits_for_fails_with_one_line(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    go, said = threading.Event(), list[dict[str, Any]]()
+
+    def write(_: Index) -> None:
+        go.wait(60)
+        raise ZeroDivisionError
+
+    async def work(holder: Holder) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        with pytest.raises(Problem, match="still being done"):
+            await holder.write(write)
+        go.set()
+        while holder.places["write"].taken:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    run(Holder(ServeSettings(index=folder, seconds=0.05)), work)
+    assert said == []
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert "answered with a timeout has failed" in line.getMessage() and "ZeroDivisionError" in str(line.exc_info)
 
 
 def test_a_stop_finishes_what_was_accepted(folder: Path) -> None:

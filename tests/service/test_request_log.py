@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Iterator
 
 import pytest
 
-from suwen.service.request_log import POLICY, JsonLines
+from suwen.service.request_log import POLICY, JsonLines, ToStderr
 
 
 @pytest.fixture
@@ -84,3 +85,22 @@ def test_a_fault_is_logged_and_not_told(served, lines) -> None:
     assert "ZeroDivision" not in reply.text and "Traceback" not in reply.text
     assert any("ZeroDivisionError" in str(line.get("trace")) for line in lines)
     assert [line["request_id"] for line in lines] == [error["request_id"]] * 2
+
+
+def test_a_request_is_told_as_any_other_line_is() -> None:
+    handler, line = ToStderr(), {"request_id": "a1", "route": "/search", "status": 200, "key": None}
+    handler.setStream(stream := io.StringIO())
+    record = logging.makeLogRecord({"msg": "request", "levelno": logging.INFO, "levelname": "INFO", "line": line})
+    handler.handle(record)
+    handler.tell("request", line)
+    theirs, ours = (list(json.loads(one).items()) for one in stream.getvalue().splitlines())
+    assert ours[1:] == theirs[1:]
+    assert ours[0][0] == theirs[0][0] == "time"
+    assert [len(one[0][1]) for one in (ours, theirs)] == [len("2026-01-31T12:00:00.000Z")] * 2
+
+
+def test_a_log_that_cannot_be_written_stops_nobody() -> None:
+    handler = ToStderr()
+    handler.setStream(stream := io.StringIO())
+    stream.close()
+    handler.tell("request", {"status": 200})

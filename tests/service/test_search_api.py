@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from suwen.corpora.records import Document
 from suwen.encoders.importing import import_model
 from suwen.retrieve.retriever import Index
-from suwen.service.answers import SearchAnswer
-from suwen.service.search_api import json_answer
+from suwen.service.answers import SearchAnswer, json_answer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 from server import Server

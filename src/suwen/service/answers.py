@@ -19,12 +19,16 @@ _STATE = "`encoded` by the document encoder, or `fresh`: encoded by a tier, sear
 
 def json_answer(content: Any) -> Response:
     """A response of JSON, arrays and all, written by orjson and validated by nobody: it is our own."""
+    return Response(written(content), media_type="application/json")
+
+
+def written(content: Any) -> bytes:
+    """An answer as JSON."""
     try:
-        body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:
         # Metadata may hold integers over 64 bits, which orjson does not write.
-        body = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
-    return Response(body, media_type="application/json")
+        return json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
 
 
 def answered(model: type[BaseModel], said: str, example: Any) -> dict[int | str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from suwen import __version__
 from suwen.errors import SuwenError
@@ -114,6 +115,20 @@ def create_app(served: Holder | Indexes) -> FastAPI:
     app.add_middleware(Packing)
     app.add_middleware(Envelope, shared=indexes.shared)
     return app
+
+
+def entrance(app: FastAPI) -> ASGIApp:
+    """The application without what FastAPI and Starlette do around it, a twentieth of the loop's part of a search.
+
+    Faults are the envelope's to tell, and spans are told by our own: see :mod:`.trace_context`.
+    """
+    layers: ASGIApp = app.build_middleware_stack().app  # type: ignore[attr-defined]
+
+    def enter(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        scope["app"] = app
+        return layers(scope, receive, send)
+
+    return enter
 
 
 def _openapi(app: FastAPI, holder: Holder) -> Callable[[], dict[str, Any]]:

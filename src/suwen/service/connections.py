@@ -67,7 +67,7 @@ class PatientProtocol(HttpToolsProtocol):
     crowd = Crowd(1000, 500)
     _reading: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
-    _in_head, _head = True, 0
+    _in_head, _head, _begun = True, 0, False
     _open: tuple[RequestResponseCycle, ...] = ()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -105,11 +105,14 @@ class PatientProtocol(HttpToolsProtocol):
                 self._hang_up()
                 return
         super().data_received(data)
+        # Not with its first byte: nearly every head comes whole, and needs no clock.
+        if self._begun and self._reading is None:
+            self._wait()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_head = True
-        self._wait()
+        self._in_head = self._begun = True
+        self._enough()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self.headers) >= _MOST_HEADERS:
@@ -118,7 +121,7 @@ class PatientProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head = self._begun = False
         self._enough()
         self._open = tuple(cycle for cycle in self._open if not cycle.response_complete)
         if len(self._open) >= _MOST_AHEAD:

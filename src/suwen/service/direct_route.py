@@ -24,6 +24,7 @@ from suwen.service.json_bounds import parsed
 Endpoint = Callable[[BaseModel, Request], Awaitable[Response]]
 Check = Callable[[Request], Awaitable[None]]
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Direct = Callable[[Request, bytes], Coroutine[Any, Any, Response]]
 #: Up to this many bytes a body is read where it is: the way to another thread and back takes longer.
 _ON_THE_SPOT = 32 * 1024
 
@@ -35,8 +36,8 @@ class DirectRoute(APIRoute):
     take the request and give nothing back. Others keep FastAPI's own way. Use it as ``APIRouter(route_class=…)``.
     """
 
-    #: How a request is answered without FastAPI's part; None where it is needed.
-    direct: Handler | None = None
+    #: How a request whose body is there is answered without FastAPI's part; None where it is needed.
+    direct: Direct | None = None
 
     def get_route_handler(self) -> Handler:
         """How a request of this route is answered."""
@@ -47,15 +48,18 @@ class DirectRoute(APIRoute):
         endpoint = cast(Endpoint, self.endpoint)
         checks = [cast(Check, dependency.dependency) for dependency in self.dependencies]
 
-        async def handle(request: Request) -> Response:
+        async def direct(request: Request, body: bytes) -> Response:
             for check in checks:
                 await check(request)
-            kind, body = request.headers.get("content-type"), await request.body()
+            kind = header(request.scope["headers"], b"content-type")
             if len(body) <= _ON_THE_SPOT:
                 return await endpoint(read_body(model, kind, body), request)
             return await endpoint(await asyncio.to_thread(read_body, model, kind, body), request)
 
-        self.direct = handle
+        async def handle(request: Request) -> Response:
+            return await direct(request, await request.body())
+
+        self.direct = direct
         return handle
 
 
@@ -65,7 +69,15 @@ def direct_handlers(routes: Iterable[BaseRoute]) -> dict[tuple[str, str], Direct
     return {(method, one.path): one for one in found if not one.param_convertors for method in one.methods or ()}
 
 
-def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseModel:
+def header(headers: Iterable[tuple[bytes, bytes]], wanted: bytes) -> bytes | None:
+    """The first header of a name."""
+    for name, value in headers:
+        if name == wanted:
+            return value
+    return None
+
+
+def read_body(model: type[BaseModel], kind: bytes | None, body: bytes) -> BaseModel:
     """The body as its model.
 
     Args:
@@ -79,7 +91,7 @@ def read_body(model: type[BaseModel], kind: str | None, body: bytes) -> BaseMode
     """
     if not body:
         raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}])
-    value = parsed(body) if kind is not None and "json" in kind.lower() else None
+    value = parsed(body) if kind is not None and b"json" in kind.lower() else None
     if not isinstance(value, dict):
         problem = {"type": "model_attributes_type", "loc": ("body",), "msg": "Input should be JSON", "input": None}
         raise RequestValidationError([problem])

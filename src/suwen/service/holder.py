@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -25,6 +25,9 @@ from suwen.service.writer import InSteps, Writer, stopping
 
 log = logging.getLogger("suwen.service")
 T = TypeVar("T")
+#: Seconds between two looks at whether all that was under way has ended.
+_LOOK = 0.01
+_LATE = "ask for less, or try again later"
 #: Passages up to which a search computes for less than it calls.
 _SMALL = 100_000
 
@@ -62,7 +65,8 @@ class Holder:
         #: Requests under way that were sent to this index: it is closed when there are none.
         self.visitors = 0
         self._index: Index | None = None
-        self._under_way: set[Future[Any]] = set()
+        #: What is being done for this index, in whatever thread.
+        self._under_way: set[object] = set()
         self._writer = Writer()
         self.shared.on_late.append(self._writer.give_up.set)
         self.metrics.ready.labels(self.name).set(0)
@@ -156,7 +160,8 @@ class Holder:
         self._writer.pool.shutdown(wait=True)
         if not self.first:
             # The readers are the server's, and go on for others.
-            wait(list(self._under_way))
+            while self._under_way:
+                time.sleep(_LOOK)
         self.shared.on_late.remove(self._writer.give_up.set)
         if self.first:
             self.shared.close()
@@ -196,29 +201,42 @@ class Holder:
             kind: What it is, for the metrics.
             place: Whose places it takes one of.
             taken: Whether the caller has that place already, and may take as long as it needs.
-            short: Whether it takes a few milliseconds, most of them in the interpreter: see :meth:`Shared.in_turn`.
+            short: Whether it takes a few milliseconds, most of them in the interpreter: see :class:`Turns`.
 
         Raises:
             Shed: The server has as much work as it takes.
             Problem: It took too long, or there is no index to read.
         """
+        if short:
+            return await self._in_turn(work, kind)
         if taken:
             index = self.index
             future = self.shared.readers.submit(lambda: self.noting(work, index))
             self._under_way.add(future)
             future.add_done_callback(self._under_way.discard)
             return await asyncio.wrap_future(future)
-        future = self._submit(self.shared.readers.submit, self._in_turn(work) if short else work, kind, place)
+        future = self._submit(self.shared.readers.submit, work, kind, place)
         # Work that has not begun when the time is up never begins.
-        async with self.within_time("ask for less, or try again later"):
+        async with self.within_time(_LATE):
             return await asyncio.wrap_future(future)
 
-    def _in_turn(self, work: Callable[[Index], T]) -> Callable[[Index], T]:
-        def in_turn(index: Index) -> T:
-            with self.shared.in_turn():
-                return work(index)
+    async def _in_turn(self, work: Callable[[Index], T], kind: str) -> T:
+        index, places = self.index, self.places["read"]
+        asker, asked = places.take(), time.perf_counter()
 
-        return in_turn
+        def piece() -> T:
+            self.metrics.waited(kind, time.perf_counter() - asked)
+            return self.noting(work, index)
+
+        def over() -> None:
+            self._under_way.discard(over)
+            places.give(asker)
+
+        self._under_way.add(over)
+        try:
+            return await self.shared.turns.do(piece, self.settings.seconds, over)
+        except TimeoutError:
+            raise self.shared.late(_LATE) from None
 
     async def write(self, work: Callable[[Index], T]) -> T:
         """Change the index, one at a time in the writer's thread; what was accepted is done, whoever has left.
@@ -229,14 +247,18 @@ class Holder:
         """
         self.check_writable()
         future = self._submit(self._writer.submit, work, "write", "write")
+        done = asyncio.wrap_future(future)
         try:
             async with self.within_time("it is still being done; sending it again does no harm"):
-                return await asyncio.shield(asyncio.wrap_future(future))
+                return await asyncio.shield(done)
         except asyncio.CancelledError:
             if not self.ending:
                 raise
             # The time of a stop is up, and this was not begun, or does not end.
             raise stopping() if future.cancel() else stopping(begun=True) from None
+        finally:
+            if not done.done():
+                done.add_done_callback(_tell_of_left)
 
     def check_writable(self) -> None:
         """Raise the problem of a server that only reads."""
@@ -337,3 +359,10 @@ class Holder:
             "oldest_seconds": round(waited, 3),
             **self.workers(),
         }
+
+
+def _tell_of_left(done: asyncio.Future[Any]) -> None:
+    """Tell the log of a write that failed when its caller had been told already that it took too long."""
+    problem = None if done.cancelled() else done.exception()
+    if problem is not None and not (isinstance(problem, Problem) and problem.code == "stopping"):
+        log.error("a write that was answered with a timeout has failed: %s", problem, exc_info=problem)

@@ -55,7 +55,7 @@ def _document(line: bytes, bounds: Bounds, longest: int) -> Document:
     if not clearly_within(line, bounds):
         Count(bounds).take(line)
     try:
-        posted = read_body(Posted, "application/json", line)
+        posted = read_body(Posted, b"application/json", line)
     except RequestValidationError as error:
         raise invalid_request(error.errors()[0]) from None
     assert isinstance(posted, Posted)

@@ -32,14 +32,14 @@ class Places:
     Args:
         size: How many there are.
         share: Tells the most that one key may have: the others find a place whatever it does.
-        gauge: Told how many are taken.
+        gauge: Asks how many are taken.
     """
 
     def __init__(self, size: int, share: Callable[[], int], gauge: Gauge) -> None:
         self.size, self.share, self.taken = size, share, 0
         self._lock = threading.Lock()
         self._of: Counter[str] = Counter()
-        self._gauge = gauge
+        gauge.set_function(lambda: self.taken)
 
     def check(self) -> None:
         """Raise :class:`Shed` when the next request of the one who asks would be turned away."""
@@ -56,7 +56,6 @@ class Places:
             self.check()
             self.taken += 1
             self._of[asker] += 1
-            self._gauge.set(self.taken)
         return asker
 
     def give(self, asker: str) -> None:
@@ -66,4 +65,3 @@ class Places:
             self._of[asker] -= 1
             if not self._of[asker]:
                 del self._of[asker]
-            self._gauge.set(self.taken)

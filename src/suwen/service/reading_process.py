@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 
-from suwen.service.app import create_app
+from suwen.service.app import create_app, entrance
 from suwen.service.followed_indexes import FollowedIndexes, for_reading
 from suwen.service.holder import Holder
 from suwen.service.request_log import log_to_stderr
@@ -32,7 +32,7 @@ def main() -> int:
     if holder.failure is not None:
         return 1
     indexes = FollowedIndexes(holder, settings.folder)
-    server = make_server(ToWriter(create_app(indexes), indexes, Address(*told["writer"])), holder)
+    server = make_server(ToWriter(entrance(create_app(indexes)), indexes, Address(*told["writer"])), holder)
 
     def end_with_the_writer() -> None:
         sys.stdin.read()

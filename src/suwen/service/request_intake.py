@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suwen.errors import SuwenError
-from suwen.service.direct_route import DirectRoute
+from suwen.service.direct_route import DirectRoute, header
 from suwen.service.holder import Holder
 from suwen.service.indexes import Indexes
 from suwen.service.json_bounds import Bounds, Count, clearly_within
@@ -111,7 +112,7 @@ class Intake:
             self._find_key(scope)
             holder = self._send_to(scope)
             holder.visitors += 1
-            sort = _sort(scope)
+            sort = _sort(scope["path"])
             self._admit(scope, sort)
             if scope["method"] not in _BODIES or sort.body == "streamed":
                 await self._app(scope, receive, send)
@@ -119,7 +120,7 @@ class Intake:
             body = _Body((sort.place, ""), (sort.place, ASKER.get() or "nobody"))
             try:
                 if await self._read(scope, receive, body, self._bounds[sort.body]):
-                    await self._answer(scope, _replayed(body.joined(), receive), send)
+                    await self._answer(scope, body.joined(), receive, send)
             finally:
                 self._let_go(body)
         except Problem as problem:
@@ -129,16 +130,16 @@ class Intake:
             if holder is not None:
                 holder.visitors -= 1
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Have a request answered, without the router where its address alone says by what."""
         route = self._direct.get((scope["method"], scope["path"]))
         if route is None or route.direct is None:
-            await self._app(scope, receive, send)
+            await self._app(scope, _replayed(body, receive), send)
             return
         scope["route"], scope["path_params"] = route, {}
         request = Request(scope, receive, send)
         try:
-            response = await route.direct(request)
+            response = await route.direct(request, body)
         except ERRORS as error:
             response = await self._tell(request, error)
         await response(scope, receive, send)
@@ -181,10 +182,10 @@ class Intake:
         if self._shared.keys.needed:
             # Each route says which role it needs; nobody gets to send a body who may not, nor a long one in vain.
             allowed(scope["suwen.key"], sort.role)
-        if (_header(headers, b"content-encoding") or b"identity").lower() != b"identity":
+        if (header(headers, b"content-encoding") or b"identity").lower() != b"identity":
             raise Problem("packed_body", "the body is packed: send it as it is, without Content-Encoding")
         if sort.body != "streamed":
-            self._check_room(sort, _header(headers, b"content-length"))
+            self._check_room(sort, header(headers, b"content-length"))
 
     def _check_room(self, sort: Sort, length: bytes | None) -> None:
         """Whether there is a place for it, and for its body."""
@@ -201,7 +202,7 @@ class Intake:
         hosts = self._shared.settings.hosts
         if not hosts:
             return
-        asked = (_header(headers, b"host") or b"").decode("latin-1").lower()
+        asked = (header(headers, b"host") or b"").decode("latin-1").lower()
         name = asked[1:].partition("]")[0] if asked.startswith("[") else asked.partition(":")[0]
         if name not in hosts:
             raise Problem(
@@ -225,7 +226,7 @@ class Intake:
                 raise _too_large(bounds.bytes)
             if count is None and not more and clearly_within(part, bounds):
                 return True
-            if b"json" in (_header(scope["headers"], b"content-type") or b"").lower():
+            if b"json" in (header(scope["headers"], b"content-type") or b"").lower():
                 count = count or Count(bounds)
                 count.take(part)
             if not more:
@@ -296,13 +297,9 @@ def addressed(path: str) -> tuple[str, str]:
     return DEFAULT, path
 
 
-def _sort(scope: Scope) -> Sort:
-    path = scope["path"]
+@lru_cache(256)
+def _sort(path: str) -> Sort:
     return next((sort for end, sort in _SORTS.items() if path.endswith(end)), _SHORT)
-
-
-def _header(headers: Any, wanted: bytes) -> bytes | None:
-    return next((value for name, value in headers if name == wanted), None)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
-import secrets
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any, TextIO
 
 import orjson
 from starlette.requests import Request
@@ -112,7 +114,11 @@ class Envelope:
             **where,
             **noted,
         }
-        log.info("request", extra={"line": line})
+        above = log.parent
+        if not log.handlers and above is not None and [type(one) for one in above.handlers] == [ToStderr]:
+            above.handlers[0].tell("request", line)
+        else:
+            log.info("request", extra={"line": line})
 
 
 def _route(scope: Scope) -> str:
@@ -123,7 +129,7 @@ def _id_of(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value.decode())
-    return secrets.token_hex(8)
+    return f"{random.getrandbits(64):016x}"
 
 
 def _with_headers(sent: Iterable[tuple[bytes, bytes]], id_: str) -> list[tuple[bytes, bytes]]:
@@ -139,8 +145,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
-        written = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line: dict[str, Any] = {"time": f"{written}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
+        line: dict[str, Any] = {"time": _time(record.created), "level": record.levelname.lower()}
         line |= {"event": record.getMessage(), **getattr(record, "line", {"logger": record.name})}
         if hasattr(record, "request_id"):
             line["request_id"] = record.request_id
@@ -149,13 +154,39 @@ class JsonLines(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
+class ToStderr(logging.StreamHandler[TextIO]):
+    """Writes log records as lines of JSON."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(JsonLines())
+
+    def tell(self, event: str, line: dict[str, Any]) -> None:
+        """Write what ``log.info`` would, without a record: making one costs more than writing it."""
+        whole = {"time": _time(time.time()), "level": "info", "event": event, **line}
+        with self.lock or nullcontext():
+            try:
+                self.stream.write(orjson.dumps(whole, default=str).decode() + "\n")
+                self.stream.flush()
+            except (OSError, ValueError):
+                pass  # As for any other line: a log that cannot be written stops nobody.
+
+
+def _time(moment: float) -> str:
+    return f"{_second(int(moment))}.{int(moment % 1 * 1000):03d}Z"
+
+
+@lru_cache(1)
+def _second(moment: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
+
+
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the logs of the service, the index and uvicorn to standard error, a line of JSON each."""
     # No line tells where in the code it was written, or in which thread: finding out costs as much as writing it.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler = ToStderr()
     for name, least in (("suwen", level), ("uvicorn.error", max(level, logging.WARNING))):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

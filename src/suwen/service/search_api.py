@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import ConfigDict, Field
@@ -15,7 +15,7 @@ from suwen.errors import SuwenError
 from suwen.retrieve.ranking import DEEPEST, Mode
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.rewriting import Rewriter, Rewritten
-from suwen.service.answers import SEARCHED, SearchAnswer, answered, json_answer
+from suwen.service.answers import SEARCHED, SearchAnswer, answered, written
 from suwen.service.direct_route import DirectRoute
 from suwen.service.filter_checks import Filter
 from suwen.service.holder import Holder
@@ -134,14 +134,15 @@ def routes() -> APIRouter:
         if asked.hyde is not None and asked.mode != "lexical":
             # Here and not with the readers: a search that waits for a model keeps none of them from others.
             beside = await rewriter(holder.shared).write(asked.query, asked.hyde.n, asked.hyde.budget_ms)
-        answer = await holder.read(
-            lambda index: _search(index, asked, beside), "search", short=_is_short(holder, asked)
+        told = {"index": holder.name, "request_id": request_id(request)}
+        body, noted, timings = await holder.read(
+            lambda index: _search(index, asked, beside, told), "search", short=_is_short(holder, asked)
         )
-        holder.metrics.searched(answer["mode"], answer["tier"], answer["timings"])
-        note(request, hits=len(answer["hits"]), mode=answer["mode"], tier=answer["tier"], relevant=answer["relevant"])
+        holder.metrics.searched(noted["mode"], noted["tier"], timings)
+        note(request, **noted)
         if holder.settings.log_queries:
             note(request, query=asked.query)
-        return json_answer({**answer, "index": holder.name, "request_id": request_id(request)})
+        return Response(body, media_type="application/json")
 
     return router
 
@@ -178,7 +179,21 @@ def _is_short(holder: Holder, asked: Search) -> bool:
     return by_table and holder.small and asked.offset + asked.k <= _SHORT
 
 
-def _search(index: Index, asked: Search, beside: Rewritten | None) -> dict[str, Any]:
+class _Found(NamedTuple):
+    """An answer, written where it was found: its hits are at hand there, and the loop has others to see to.
+
+    Attributes:
+        body: As JSON.
+        noted: For the log.
+        timings: For the metrics.
+    """
+
+    body: bytes
+    noted: dict[str, Any]
+    timings: dict[str, float]
+
+
+def _search(index: Index, asked: Search, beside: Rewritten | None, told: dict[str, str]) -> _Found:
     results = index.search(
         asked.query,
         asked.k,
@@ -200,4 +215,5 @@ def _search(index: Index, asked: Search, beside: Rewritten | None) -> dict[str, 
     )
     # vars() and not asdict(): orjson writes what is inside as it is, and copying ten hits costs more than finding them.
     hits = [{**vars(hit), "state": state(index.pair, hit.encoder)} for hit in results.hits]
-    return {**vars(results), "hits": hits}
+    noted = {"hits": len(hits), "mode": results.mode, "tier": results.tier, "relevant": results.relevant}
+    return _Found(written({**vars(results), "hits": hits, **told}), noted, results.timings)

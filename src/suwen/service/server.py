@@ -10,13 +10,13 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from suwen.service.app import create_app
+from suwen.service.app import create_app, entrance
 from suwen.service.connections import Crowd, PatientProtocol
 from suwen.service.holder import Holder
 from suwen.service.indexes import Indexes
@@ -43,7 +43,7 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
     settings = _guarded(settings)
     indexes = Indexes(Holder(settings))
     holder = indexes.first
-    server = make_server(create_app(indexes), holder)
+    server = make_server(entrance(create_app(indexes)), holder)
     named = [indexes.find(name).holder for name in sorted(indexes.named)]
     with ExitStack() as open_ones:
         opened = open_ones.enter_context(_bound(settings))
@@ -65,6 +65,17 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
     for one in named:
         if one.failure is not None:
             raise one.failure
+    if server.told and holder.closed and not settings.traces:
+        # All is stored and closed. What Python tidies up at its end takes seconds on a busy machine, which are not
+        # left: nobody would see to the end of that. Spans are sent there.
+        _end()
+
+
+def _end() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def make_server(app: ASGIApp, holder: Holder) -> Server:
@@ -77,6 +88,7 @@ def make_server(app: ASGIApp, holder: Holder) -> Server:
     sys.setswitchinterval(_SWITCH)
     config = uvicorn.Config(
         app,
+        interface="asgi3",
         http=patience,
         ws="none",
         lifespan="on",
@@ -133,12 +145,15 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._holder = holder
         self.ended = threading.Event()
+        #: Whether a signal said to stop.
+        self.told = False
         #: Called when a signal says to stop, in its handler.
         self.on_exit: list[Callable[[], None]] = []
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop; a second interrupt does not wait for what is under way."""
         if not self.should_exit:
+            self.told = True
             self._holder.end()
             for end in self.on_exit:
                 end()
@@ -157,6 +172,4 @@ class Server(uvicorn.Server):
         """
         if not self.ended.wait(self._holder.seconds_left()):
             log.error("what was under way did not end in time, and is left: what was acknowledged is stored")
-            for handler in log.handlers:
-                handler.flush()
-            os._exit(0)
+            _end()

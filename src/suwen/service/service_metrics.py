@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -54,6 +55,11 @@ class Metrics:
         self._waited = histogram("suwen_queue_seconds", "Time accepted work waited for a thread.", "kind")
         self.queue = gauge("suwen_queue_length", "Accepted requests, in work or waiting.", "kind")
         self.ready = gauge("suwen_ready", "1 once the index is open.", "index")
+        # Each finds its numbers by a key of its own once: looking for them by labels costs as much as counting does.
+        self._answered = cache(lambda *of: (self._requests.labels(*of), self._request.labels(of[1])))
+        self._encode_of, self._search_of, self._waited_of = map(
+            cache, (self._encode.labels, self._search.labels, self._waited.labels)
+        )
         self._index = {
             "documents": gauge("suwen_index_documents", "Documents in the index.", "index"),
             "passages": gauge("suwen_index_passages", "Passages in the index.", "index"),
@@ -73,8 +79,9 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._request.labels(route).observe(seconds)
+        requests, took = self._answered(method, route, str(status))
+        requests.inc()
+        took.observe(seconds)
 
     def failed(self, code: str) -> None:
         """Count an error by its code."""
@@ -82,17 +89,17 @@ class Metrics:
 
     def waited(self, kind: str, seconds: float) -> None:
         """Note how long accepted work waited for a thread."""
-        self._waited.labels(kind).observe(seconds)
+        self._waited_of(kind).observe(seconds)
 
     def searched(self, mode: str, tier: str | None, timings: Mapping[str, float]) -> None:
         """Note the two halves of a search, given in milliseconds."""
         if tier is not None:
             self.encoded(tier, timings["encode"] / 1000)
-        self._search.labels(mode).observe(timings["search"] / 1000)
+        self._search_of(mode).observe(timings["search"] / 1000)
 
     def encoded(self, tier: str, seconds: float) -> None:
         """Note the time an encoder took."""
-        self._encode.labels(tier).observe(seconds)
+        self._encode_of(tier).observe(seconds)
 
     def measured(self, name: str, index: Mapping[str, Any], freshness: Mapping[str, Any]) -> None:
         """Take over the state of an index, as ``/info`` tells it."""

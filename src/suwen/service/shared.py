@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +17,10 @@ from suwen.service.places import Kind, Places
 from suwen.service.problems import Problem
 from suwen.service.serve_settings import ServeSettings
 from suwen.service.service_metrics import Metrics
+from suwen.service.turns import Turns
 
 #: Seconds that work in the background waits for searches, and between two looks at whether there are any.
 _GIVE_WAY, _LOOK = 0.05, 0.002
-#: Seconds that short work waits for its turn: several times what it takes.
-_TURN = 0.05
 
 
 class Shared:
@@ -37,7 +36,7 @@ class Shared:
         self.metrics = Metrics()
         self.places = self._make_places()
         self.readers = ThreadPoolExecutor(settings.threads, "suwen-read")
-        self._turn = threading.Lock()
+        self.turns = Turns(self.readers)
         # Half of what searches: encoding is pure CPU, and a search must find a core that is not busy with it.
         self.encoders = ThreadPoolExecutor(max(1, settings.threads // 2), "suwen-encode")
         #: Held for each step in which documents are encoded: one at a time in all.
@@ -112,19 +111,6 @@ class Shared:
         while self.places["read"].taken and time.perf_counter() < until:
             time.sleep(_LOOK)
 
-    @contextmanager
-    def in_turn(self) -> Iterator[None]:
-        """Do short work, one thread at a time: all of it runs in the interpreter, for which two would only wait.
-
-        Whoever takes long keeps nobody: after a moment the others go on beside it.
-        """
-        taken = self._turn.acquire(timeout=_TURN)
-        try:
-            yield
-        finally:
-            if taken:
-                self._turn.release()
-
     @asynccontextmanager
     async def within_time(self, fix: str) -> AsyncIterator[None]:
         """End the block with the problem ``timeout`` when it takes longer than a request may."""
@@ -132,8 +118,12 @@ class Shared:
             async with asyncio.timeout(self.settings.seconds):
                 yield
         except TimeoutError:
-            raise Problem(
-                "timeout",
-                f"the request took longer than {self.settings.seconds:g} seconds: {fix}",
-                headers={"Retry-After": "1"},
-            ) from None
+            raise self.late(fix) from None
+
+    def late(self, fix: str) -> Problem:
+        """The problem of a request that took longer than one may."""
+        return Problem(
+            "timeout",
+            f"the request took longer than {self.settings.seconds:g} seconds: {fix}",
+            headers={"Retry-After": "1"},
+        )
