@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from operator import ne
 from typing import NamedTuple
 
 from suwen.index.engine import Engine, Snapshot
@@ -86,13 +87,21 @@ class Wordings:
 def _mentions(text: str, own: Synonyms) -> list[Mention]:
     """What either list knows; where both do, the index's own."""
     first = own.mentions(text)
+    if not first:
+        return shipped().mentions(text)
     taken = {place for mention in first for place in range(mention.start, mention.end)}
     rest = [one for one in shipped().mentions(text) if not taken & set(range(one.start, one.end))]
     return first + rest
 
 
 def _is_there(name: str, snapshot: Snapshot) -> bool:
-    return all(snapshot.vocabulary(bigrams(name) or ["\0"]))
+    return all(snapshot.vocabulary(_pairs(name)))
+
+
+@lru_cache(maxsize=4096)
+def _pairs(name: str) -> tuple[str, ...]:
+    """A name's terms: the lists have so many names and no more."""
+    return tuple(bigrams(name)) or ("\0",)
 
 
 def _same_script(one: str, other: str) -> bool:
@@ -113,7 +122,7 @@ def corrections(text: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     found = {}
     for match in _LATIN.finditer(folded):
         word = match[0]
-        if len(word) >= _SHORTEST and not _known(word, own) and (right := _nearest(word, snapshot)):
+        if len(word) >= _SHORTEST and (right := _nearest(word, snapshot, own)):
             found[word] = right
     for run in _HAN_RUN.finditer(folded):
         found |= _slips(run[0], snapshot, own)
@@ -124,9 +133,9 @@ def _known(word: str, own: Synonyms) -> bool:
     return bool(own.mentions(word) or shipped().mentions(word))
 
 
-def _nearest(word: str, snapshot: Snapshot) -> str | None:
+def _nearest(word: str, snapshot: Snapshot, own: Synonyms) -> str | None:
     """The word of the index that differs least, the more frequent of two; words keep their first two letters."""
-    if any(snapshot.vocabulary(bigrams(word))):
+    if any(snapshot.vocabulary(bigrams(word))) or _known(word, own):
         return None
     reach = 2 if len(word) >= _LONG else 1
     near = ((distance(word, term, reach), -count, term) for term, count in snapshot.terms(word[:2]) if term.isalpha())
@@ -158,22 +167,22 @@ def distance(one: str, other: str, most: int) -> int:
 
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
-    there = snapshot.vocabulary(bigrams(run)) if len(run) > 1 else []
+    there = snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])
     found: dict[str, str] = {}
     # Where passages have every pair of its characters, no stretch of it is a slip: most runs are told apart by this.
-    if all(snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])):
+    if all(there):
         return found
     taken: set[int] = set()
-    for length in reversed(_HAN_LENGTHS) if not all(there) else ():
+    for length in reversed(_HAN_LENGTHS):
         for start in range(len(run) - length + 1):
-            typed, places = run[start : start + length], range(start, start + length)
             # The pairs first: of most stretches some passage has every one; and by far most others are near to no name.
-            if all(there[start : start + length - 1]) or taken & set(places):
+            if all(there[start : start + length - 1]) or (taken and not taken.isdisjoint(range(start, start + length))):
                 continue
-            names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
-            if names and not _known(typed, own) and (right := _meant(typed, names, snapshot)):
+            typed = run[start : start + length]
+            # What costs most comes last.
+            if (names := _alike(typed)) and (right := _meant(typed, names, snapshot)) and not _known(typed, own):
                 found[typed] = right
-                taken.update(places)
+                taken.update(range(start, start + length))
     return found
 
 
@@ -188,16 +197,21 @@ def _meant(typed: str, names: set[str], snapshot: Snapshot) -> str | None:
     return only if only is not None and _is_there(only, snapshot) else None
 
 
-def _masks(name: str) -> list[str]:
-    return [f"{name[:place]}*{name[place + 1 :]}" for place in range(len(name))]
+def _alike(typed: str) -> set[str]:
+    """The known names that differ in one character at the most."""
+    near = [names for part, known in _by_part()[len(typed)] if (names := known.get(typed[part]))]
+    return {name for names in near for name in names if sum(map(ne, typed, name)) <= 1} if near else set()
 
 
 @cache
-def _by_mask() -> dict[str, set[str]]:
-    """Known Chinese names by what is left of them without one character."""
-    found = defaultdict(set)
+def _by_part() -> dict[int, list[tuple[slice, dict[str, list[str]]]]]:
+    """Known Chinese names by their length and by parts, one of which stays when a character is changed."""
+    # Halves; of three characters two, so that few names share a part.
+    halves = {length: (slice(length // 2), slice(length // 2, length)) for length in _HAN_LENGTHS}
+    parts = halves | {3: (slice(2), slice(1, 3), slice(0, 3, 2))}
+    found = {length: [(part, defaultdict(list)) for part in parts[length]] for length in _HAN_LENGTHS}
     for name in {*shipped().names(), *medical_words()}:
         if len(name) in _HAN_LENGTHS and _HAN_RUN.fullmatch(name):
-            for mask in _masks(name):
-                found[mask].add(name)
-    return dict(found)
+            for part, known in found[len(name)]:
+                known[name[part]].append(name)
+    return {length: [(part, dict(known)) for part, known in parted] for length, parted in found.items()}

@@ -49,13 +49,12 @@ class Synonyms:
         for number, group in enumerate(groups):
             for name, context in group:
                 self._senses.setdefault(fold(name), []).append(_Sense(number, tuple(map(fold, context))))
-        self._lengths: dict[str, list[int]] = {}
+        # How long the names are that begin with two characters, the longest first.
+        lengths: dict[str, set[int]] = {}
         for name in self._senses:
-            lengths = self._lengths.setdefault(name[0], [])
-            if len(name) not in lengths:
-                lengths.append(len(name))
-        for lengths in self._lengths.values():
-            lengths.sort(reverse=True)
+            lengths.setdefault(name[:2], set()).add(len(name))
+        self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
+        self._starts = (2, 1) if any(len(start) == 1 for start in lengths) else (2,)
 
     @classmethod
     def parse(cls, text: str, where: str = "synonyms") -> Synonyms:
@@ -93,10 +92,11 @@ class Synonyms:
         return found
 
     def _at(self, folded: str, place: int) -> str | None:
-        for length in self._lengths.get(folded[place], ()):
-            name = folded[place : place + length]
-            if name in self._senses and len(name) == length and _stands_alone(folded, place, place + length):
-                return name
+        for size in self._starts:
+            for length in self._lengths.get(folded[place : place + size], ()):
+                name = folded[place : place + length]
+                if name in self._senses and len(name) == length and _stands_alone(folded, place, place + length):
+                    return name
         return None
 
 
