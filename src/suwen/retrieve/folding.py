@@ -48,7 +48,7 @@ class Content:
     @cached_property
     def digits(self) -> bytes:
         """The digits in it, which are soon had: where these differ, nothing else is looked at."""
-        return bytes(sorted(self._raw.encode(errors="ignore").translate(None, _NO_DIGITS)))
+        return bytes(sorted(self._raw.encode("ascii", "ignore").translate(None, _NO_DIGITS)))
 
     @cached_property
     def text(self) -> str:

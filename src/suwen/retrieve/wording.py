@@ -31,6 +31,11 @@ _LONG = 8
 #: Names and phrases of Chinese that a slip is looked up among: shorter ones lie too close to others.
 _HAN_LENGTHS = range(3, 8)
 _HAN_RUN = re.compile("[\u4e00-\u9fff]+")
+#: A name that no more passages have than this is rare: so many are kept among the first hits.
+_FEW = 3
+#: Digits alone that are no more than these are a count, an age, a year; with letters they are a code or a value.
+_NUMBER = 5
+_CODE = re.compile("[a-z0-9]")
 _LATIN = re.compile(r"(?<![a-z0-9])[a-z]+(?![a-z0-9])")
 
 
@@ -43,6 +48,8 @@ class Wording(NamedTuple):
     meant: str
     #: Names in the text, and what is searched for beside each.
     also: Mapping[str, Sequence[str]]
+    #: Drugs, diseases, codes, genes and values in the text, folded, that a few passages have and no more.
+    rare: tuple[str, ...] = ()
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -66,15 +73,15 @@ class Wordings:
         for typed, right in wrong.items():
             text = re.sub(re.escape(typed), right, text, flags=re.IGNORECASE)
         also: dict[str, tuple[str, ...]] = {right: (right,) for right in wrong.values()}
-        meant = text
-        for mention in _mentions(text, own):
+        meant, mentions = text, _mentions(text, own)
+        for mention in mentions:
             there = tuple(name for name in mention.names if _is_there(name, snapshot))
             if there:
                 also[mention.text] = (*also.get(mention.text, ()), *there)
             usual = next((name for name in mention.names if _same_script(name, mention.text)), None)
             if usual and fold(usual) in _usual_names() and not _is_there(mention.text, snapshot):
                 meant = meant.replace(mention.text, usual)
-        return Wording(text, meant, also)
+        return Wording(text, meant, also, _rare(text, mentions, snapshot))
 
     def _own_list(self) -> Synonyms:
         version = self._engine.blob_version(FILE)
@@ -92,6 +99,21 @@ def _mentions(text: str, own: Synonyms) -> list[Mention]:
     taken = {place for mention in first for place in range(mention.start, mention.end)}
     rest = [one for one in shipped().mentions(text) if not taken & set(range(one.start, one.end))]
     return first + rest
+
+
+def _rare(text: str, mentions: Sequence[Mention], snapshot: Snapshot) -> tuple[str, ...]:
+    """Of the names, codes and values in a text those that a few passages have."""
+    codes = [term for term in bigrams(text) if _is_code(term, not text.isascii())] if _CODE.search(fold(text)) else []
+    names = dict.fromkeys((*codes, *(fold(mention.text) for mention in mentions)))
+    return tuple(name for name in names if 0 < min(snapshot.vocabulary(_pairs(name))) <= _FEW)
+
+
+def _is_code(term: str, chinese: bool) -> bool:
+    """Whether a term names one thing by letters and digits, or by Latin letters in a Chinese text."""
+    if not term.isascii() or len(term) < 2:
+        return False
+    letters, digits = any(map(str.isalpha, term)), any(map(str.isdigit, term))
+    return letters if chinese else digits and (letters or len(term) >= _NUMBER)
 
 
 def _is_there(name: str, snapshot: Snapshot) -> bool:
@@ -174,15 +196,16 @@ def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
         return found
     taken: set[int] = set()
     for length in reversed(_HAN_LENGTHS):
+        parts = _by_part()[length]
         for start in range(len(run) - length + 1):
-            # The pairs first: of most stretches some passage has every one; and by far most others are near to no name.
-            if all(there[start : start + length - 1]) or (taken and not taken.isdisjoint(range(start, start + length))):
+            typed, places = run[start : start + length], range(start, start + length)
+            # By far most stretches are near to no name, and of most others some passage has every pair; what costs
+            # most comes last.
+            if not (names := _alike(typed, parts)) or all(there[start : start + length - 1]):
                 continue
-            typed = run[start : start + length]
-            # What costs most comes last.
-            if (names := _alike(typed)) and (right := _meant(typed, names, snapshot)) and not _known(typed, own):
+            if taken.isdisjoint(places) and (right := _meant(typed, names, snapshot)) and not _known(typed, own):
                 found[typed] = right
-                taken.update(range(start, start + length))
+                taken.update(places)
     return found
 
 
@@ -197,14 +220,22 @@ def _meant(typed: str, names: set[str], snapshot: Snapshot) -> str | None:
     return only if only is not None and _is_there(only, snapshot) else None
 
 
-def _alike(typed: str) -> set[str]:
+_Parts = Sequence[tuple[slice, Mapping[str, Sequence[str]]]]
+
+
+def _alike(typed: str, parts: _Parts) -> set[str]:
     """The known names that differ in one character at the most."""
-    near = [names for part, known in _by_part()[len(typed)] if (names := known.get(typed[part]))]
-    return {name for names in near for name in names if sum(map(ne, typed, name)) <= 1} if near else set()
+    for part, known in parts:
+        if typed[part] in known:
+            break
+    else:
+        return set()
+    near = (name for part, known in parts for name in known.get(typed[part], ()))
+    return {name for name in near if sum(map(ne, typed, name)) <= 1}
 
 
 @cache
-def _by_part() -> dict[int, list[tuple[slice, dict[str, list[str]]]]]:
+def _by_part() -> dict[int, _Parts]:
     """Known Chinese names by their length and by parts, one of which stays when a character is changed."""
     # Halves; of three characters two, so that few names share a part.
     halves = {length: (slice(length // 2), slice(length // 2, length)) for length in _HAN_LENGTHS}

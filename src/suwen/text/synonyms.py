@@ -46,9 +46,12 @@ class Synonyms:
         #: The names of each group that stand for it wherever they stand.
         self.groups = [tuple(name for name, context in group if not context) for group in groups]
         self._senses: dict[str, list[_Sense]] = {}
+        # All names at once: folding them one by one took a third of the time that the list took to load.
+        names = [name for group in groups for name, _ in group]
+        folded = dict(zip(names, fold("\n".join(names)).split("\n"), strict=bool(names)))
         for number, group in enumerate(groups):
             for name, context in group:
-                self._senses.setdefault(fold(name), []).append(_Sense(number, tuple(map(fold, context))))
+                self._senses.setdefault(folded[name], []).append(_Sense(number, tuple(map(fold, context))))
         # How long the names are that begin with two characters, the longest first.
         lengths: dict[str, set[int]] = {}
         for name in self._senses:
@@ -116,15 +119,20 @@ def _joined(left: str, right: str) -> bool:
 
 
 def _group(line: str, where: str) -> list[tuple[str, tuple[str, ...]]]:
-    group = []
-    for part in filter(None, map(str.strip, _COMMA.split(line))):
-        match = _NAME.fullmatch(part)
-        if match is None:
-            raise BadSynonyms(f"{where}: {part!r} is no name: write a name, or a name and [words that decide it]")
-        group.append((match[1], tuple((match[2] or "").split())))
+    if "[" in line or "]" in line:
+        group = [_name(part, where) for part in filter(None, map(str.strip, _COMMA.split(line)))]
+    else:
+        group = [(part, ()) for part in map(str.strip, line.replace("，", ",").split(",")) if part]
     if len(group) < 2:
         raise BadSynonyms(f"{where}: a group needs two names or more, separated by commas")
     return group
+
+
+def _name(part: str, where: str) -> tuple[str, tuple[str, ...]]:
+    match = _NAME.fullmatch(part)
+    if match is None:
+        raise BadSynonyms(f"{where}: {part!r} is no name: write a name, or a name and [words that decide it]")
+    return match[1], tuple((match[2] or "").split())
 
 
 @cache
