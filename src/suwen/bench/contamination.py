@@ -13,13 +13,14 @@ from typing import Any, Literal, NamedTuple
 from suwen.bench.suite_tasks import Suite
 from suwen.bench.task_data import Data, Paired
 from suwen.bench.task_loading import Places, load_data
+from suwen.choices import LEAST_SHARED
 from suwen.corpora.files import CorpusError
 from suwen.corpora.tabular import format_of, records
 from suwen.curate.leakage import comparable
 from suwen.errors import SuwenError
 
-#: Characters of a gram, and the share of a query's grams that one training text must hold to be near it.
-SIZE, LEAST = 8, 0.8
+#: Characters of a gram.
+SIZE = 8
 #: What training rows call their texts: FlagEmbedding and CARE, AutoMIR, CardioEmbed, sentence pairs, plain text.
 FIELDS = (
     *(
@@ -146,7 +147,7 @@ def find_overlap(
     texts: Iterable[TrainingText],
     *,
     size: int = SIZE,
-    least: float = LEAST,
+    least: float = LEAST_SHARED,
     progress: Callable[[int, int], None] | None = None,
 ) -> Contamination:
     """Look for queries in training texts. Memory grows with the queries; the texts stream by.

@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from suwen.bench.retrieval_metrics import RANKING, MetricError, parse
+from suwen.bench.shipped import FOLDER as FOLDER
+from suwen.bench.shipped import suites as suites
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.errors import SuwenError
 
-FOLDER = Path(__file__).parent / "suites"
 #: The forms on disk in which a task's texts may come.
 LAYOUTS = {
     "beir": "corpus.jsonl, queries.jsonl, qrels/<split>.tsv",
@@ -195,11 +196,6 @@ class Suite(_Frozen):
         if name not in tasks:
             raise SuiteError(f"Suite {self.name} has no task {name!r}; choose one of: {', '.join(tasks)}.")
         return tasks[name]
-
-
-def suites() -> list[str]:
-    """The names of the shipped suites."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def load_suite(name_or_path: str | Path) -> Suite:

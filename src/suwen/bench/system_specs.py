@@ -13,21 +13,9 @@ from suwen.bench.hyde_system import HydeSettings, HydeSystem
 from suwen.bench.question_system import QuestionSystem
 from suwen.bench.ranking_systems import ANALYSERS, BM25, Hybrid, RunFile
 from suwen.bench.reranked import HITS, Reranked
+from suwen.bench.shipped import FORMS as FORMS
 from suwen.bench.systems import Prompting, System, SystemProblem, is_dense
 
-FORMS = {
-    "pair:PATH[#TIER]": "a suwen pair; #all is every tier, #document its document encoder on both sides, "
-    "#document-alone that encoder by itself where documents come half-way to a tier",
-    "st:PATH": "a sentence-transformers model, a folder or a hub id",
-    "st:QUERY+DOCUMENT": "two models of one space",
-    "bm25:words": "BM25 over dictionary words; bm25:bigrams over character pairs; bm25:lucene with Lucene's analysers",
-    "hybrid[:words|bigrams|lucene]:SYSTEM": "an encoder and BM25, fused by score",
-    "hyde:MODEL[,n=4,weight=2]:SYSTEM": "an encoder whose queries come with documents that a language model writes",
-    "questions:FILES:SYSTEM": "an encoder whose documents are found by their questions too: a file or a folder",
-    "openai:URL#MODEL": "an embedding endpoint that speaks OpenAI's protocol; the key is OPENAI_API_KEY",
-    "rerank:RERANKER[,hits=20]:SYSTEM": "a system whose first hits a reranker reads again; all of a query's candidates",
-    "run:PATH": "a TREC run file, or a folder of them named after the tasks",
-}
 _LABEL = re.compile(r"([\w.\- ]+)=((?:pair|st|bm25|hybrid|hyde|questions|openai|rerank|run):.*)", re.DOTALL)
 _RERANKED = re.compile(
     r"(?P<folder>.+?)(?:,hits=(?P<hits>[1-9]\d*))?:(?P<inner>(?:pair|st|bm25|hybrid|hyde|questions|openai|run):.*)",

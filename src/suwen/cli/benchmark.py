@@ -6,23 +6,23 @@ Those over results are in ``reporting``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suwen.bench import contamination as overlap
-from suwen.bench.evaluation_sets import BUILDERS, Wanted
-from suwen.bench.evaluation_sets import build as build_set
-from suwen.bench.suite_runner import SuiteRun, run_suite
-from suwen.bench.suite_tasks import Suite, Task, load_suite, scaffold_local
-from suwen.bench.suite_tasks import suites as shipped
-from suwen.bench.system_specs import FORMS
-from suwen.bench.task_loading import Places
+from suwen.bench.shipped import BUILT, FORMS
+from suwen.bench.shipped import suites as shipped
+from suwen.choices import LEAST_SHARED
 from suwen.cli import reporting
 from suwen.cli.options import Json
 from suwen.cli.output import FAILED, NEGATIVE, measuring, plural, print_json, print_table, say, show
-from suwen.corpora.collection import Collection
 from suwen.errors import SuwenError
+
+if TYPE_CHECKING:
+    from suwen.bench.contamination import Contamination
+    from suwen.bench.suite_runner import SuiteRun
+    from suwen.bench.suite_tasks import Suite, Task
+    from suwen.bench.task_loading import Places
 
 _SYSTEMS = "\n\n".join(f"`{form}`: {what}." for form, what in FORMS.items())
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help=f"One of {', '.join(shipped())}, or a suite file.")]
@@ -67,6 +67,8 @@ def run(
 
     Example: `suwen bench run cmirb --data data -s pair:default#all -s bm25:bigrams -s hybrid:pair:default`
     """
+    from suwen.bench.suite_runner import run_suite
+
     with measuring("loading") as progress:
         done = run_suite(
             suite,
@@ -110,7 +112,7 @@ def contamination(
     lenient: Lenient = False,
     least: Annotated[
         float, typer.Option("--least", min=0.01, max=1.0, help="Share of a query's 8-grams that makes a text near it.")
-    ] = overlap.LEAST,
+    ] = LEAST_SHARED,
     most: Annotated[int, typer.Option("--most", min=0, help="How many overlaps are printed.")] = 20,
     json: Json = False,
 ) -> None:
@@ -118,11 +120,15 @@ def contamination(
 
     Example: `suwen bench contamination train.jsonl --suite cmirb --data data`
     """
+    from suwen.bench.contamination import find_overlap, suite_queries, training_texts
+    from suwen.bench.suite_tasks import load_suite
+    from suwen.corpora.collection import Collection
+
     if (suite is None) == (collection is None):
         raise SuwenError("name what to look for: either --suite or --collection")
     queries = {query.id: query.text for query in Collection.open(collection).queries()} if collection else {}
     for one in shipped() if suite == "all" else [suite] if suite else []:
-        queries |= overlap.suite_queries(
+        queries |= suite_queries(
             load_suite(one),
             task,
             _places(data),
@@ -134,7 +140,7 @@ def contamination(
     if not queries:
         raise SuwenError("no queries to look for: none of the data are here; give --data")
     with measuring("training texts") as progress:
-        result = overlap.find_overlap(queries, overlap.training_texts(training), least=least, progress=progress)
+        result = find_overlap(queries, training_texts(training), least=least, progress=progress)
     about = {"queries": result.queries, "texts": result.texts, "overlaps": [o._asdict() for o in result.overlaps]}
     show(about, *_overlap_lines(result, most), json=json)
     if result.overlaps:
@@ -150,6 +156,8 @@ def suites(
 
     Example: `suwen bench suites cmedteb`
     """
+    from suwen.bench.suite_tasks import load_suite
+
     if suite is None:
         about = [_about(load_suite(name)) for name in shipped()]
         lines = (f"{one['name']:<14}{one['tasks']:>3} tasks  {one['title']} ({one['reference']})" for one in about)
@@ -176,6 +184,8 @@ def scaffold(
 
     Example: `suwen bench scaffold mine.toml my-collection` then `suwen bench run mine.toml -s bm25:words`
     """
+    from suwen.bench.suite_tasks import scaffold_local
+
     made = scaffold_local(file, collection)
     show(
         {"file": str(file), **_about(made)},
@@ -187,7 +197,7 @@ def scaffold(
 
 @bench_app.command()
 def build(
-    task: Annotated[str, typer.Argument(metavar="TASK", help=f"One of {', '.join(BUILDERS)}.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help=f"One of {', '.join(BUILT)}.")],
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE", help="Files of its source, or folders of them.")],
     to: Annotated[Path | None, typer.Option("--out", help="The collection to make [data/bmretriever/TASK].")] = None,
     abstracts: Annotated[
@@ -209,6 +219,9 @@ def build(
 
     Example: `suwen bench build MeSH desc2024.xml`, then `suwen bench run bmretriever --data data -s pair:default`
     """
+    from suwen.bench.evaluation_sets import Wanted
+    from suwen.bench.evaluation_sets import build as build_set
+
     folder = to or Path("data") / "bmretriever" / task
     wanted = Wanted(abstracts, test, group, queries, documents, encoding, seed)
     with measuring("read") as progress:
@@ -281,7 +294,7 @@ def _as_json(done: SuiteRun) -> dict[str, Any]:
     }
 
 
-def _overlap_lines(result: overlap.Contamination, most: int) -> list[str]:
+def _overlap_lines(result: Contamination, most: int) -> list[str]:
     exact, more = sum(one.kind == "exact" for one in result.overlaps), len(result.overlaps) - most
     return [
         f"{result.queries} queries against {result.texts} training texts: {exact} exact, "

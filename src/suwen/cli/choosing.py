@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from suwen.choices import SEEDS, Mode
 from suwen.cli.model_options import funnel_lines
 from suwen.cli.options import Json, Ocr, PairFolder, QueryTier
 from suwen.cli.output import say, show
 from suwen.cli.source_notes import SourceNotes
-from suwen.curate import card
-from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selected
-from suwen.curate.leakage import HeldOut
-from suwen.curate.mine import Window
-from suwen.curate.row_files import choose_diverse, mine_file, round_trip_file, sample_rows
-from suwen.curate.shelf_report import ShelfReport, shelf_report, shelf_sentences
-from suwen.encoders.pair import Pair
-from suwen.jury.jury_folder import JuryFolder
-from suwen.retrieve.ranking import Mode
-from suwen.retrieve.retriever import Index
+
+if TYPE_CHECKING:
+    from suwen.curate.diversify import Selected
+    from suwen.curate.shelf_report import ShelfReport
 
 IndexPath = Annotated[Path, typer.Argument(metavar="INDEX", help="An index of the passages.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of every draw.")]
@@ -48,6 +43,11 @@ def mine(
 
     Example: `suwen curate mine rows.jsonl my-index mined.jsonl.gz --count 15`
     """
+    from suwen.curate.leakage import HeldOut
+    from suwen.curate.mine import Window
+    from suwen.curate.row_files import mine_file
+    from suwen.retrieve.retriever import Index
+
     window = Window(first, last, margin or None, count)
     with Index.open(index) as opened:
         kept_out = HeldOut.read(held_out) if held_out else None
@@ -68,6 +68,9 @@ def round_trip(
 
     Example: `suwen curate round-trip synthetic.jsonl my-index kept.jsonl.gz`
     """
+    from suwen.curate.row_files import round_trip_file
+    from suwen.retrieve.retriever import Index
+
     with Index.open(index) as opened:
         counts = round_trip_file(source, opened, to, top=top, tier=tier, mode=mode)
     show_counts(counts, to, json)
@@ -84,6 +87,9 @@ def sample(
 
     Example: `suwen curate sample synthetic.jsonl check --size 200`
     """
+    from suwen.curate.row_files import sample_rows
+    from suwen.jury.jury_folder import JuryFolder
+
     show_counts({"rows_to_check": sample_rows(source, JuryFolder(work), size, seed=seed)}, work, json)
 
 
@@ -105,6 +111,10 @@ def diversify(
 
     Example: `suwen curate diversify my-collection documents.jsonl --kind documents --seeds 5000`
     """
+    from suwen.curate.diversify import DOCUMENTS, QUERIES, Diversity
+    from suwen.curate.row_files import choose_diverse
+    from suwen.encoders.pair import Pair
+
     usual = QUERIES if kind == "queries" else DOCUMENTS
     wanted = Diversity(k, usual.threshold if threshold is None else threshold, most)
     selected = choose_diverse(source, to, Pair.load(pair), wanted, tier=tier, kind=kind, seeds=seeds)
@@ -125,9 +135,12 @@ def statistics(
 
     Example: `suwen curate statistics my-collection rows.jsonl.gz --tokenizer cl100k_base`
     """
-    tokens = card.token_counter(tokenizer, pair)
-    lines = [card.statistics(source, tokens, split) for source in sources]
-    show([asdict(line) for line in lines], card.table(lines), json=json)
+    from suwen.curate.card import statistics as counted
+    from suwen.curate.card import table, token_counter
+
+    tokens = token_counter(tokenizer, pair)
+    lines = [counted(source, tokens, split) for source in sources]
+    show([asdict(line) for line in lines], table(lines), json=json)
 
 
 def shelf(
@@ -148,7 +161,10 @@ def shelf(
 
     Example: `suwen curate shelf books/ --near 0.8`
     """
-    tokens, notes = card.token_counter(tokenizer, pair), SourceNotes(False)
+    from suwen.curate.card import token_counter
+    from suwen.curate.shelf_report import shelf_report, shelf_sentences
+
+    tokens, notes = token_counter(tokenizer, pair), SourceNotes(False)
     made = shelf_report(shelf_sentences(books, notes.page, ocr=ocr), tokens, near)
     show({**made.as_dict(), **notes.counts()}, *_shelf_lines(made), json=json)
     notes.tell()

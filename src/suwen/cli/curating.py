@@ -11,27 +11,14 @@ from typing import Annotated, Literal
 
 import typer
 
+from suwen.choices import SEEDS
+from suwen.choices import Mode as SearchMode
 from suwen.cli.choosing import VERBS as CHOOSING
 from suwen.cli.choosing import HeldOutPath, IndexPath, Seed, Seeds, warn_seeds
 from suwen.cli.model_options import Session, asking, funnel_lines, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import NEGATIVE, counting, say, show
 from suwen.cli.row_making import VERBS as MAKING
-from suwen.corpora.collection import Collection
-from suwen.curate.anonymise import anonymise_file
-from suwen.curate.benchmark_assembly import Assembly
-from suwen.curate.benchmark_assembly import assemble as assembled
-from suwen.curate.card import table
-from suwen.curate.cmirb import CmirbSettings, build_cmirb, read_references
-from suwen.curate.diversify import SEEDS, Diversity
-from suwen.curate.leakage import HeldOut
-from suwen.curate.row_files import make_rows
-from suwen.curate.synonym_terms import Dictionary, read_synonyms
-from suwen.curate.synonyms import StsSettings, make_sts
-from suwen.curate.verify import Verification
-from suwen.jury.verdicts import read_verdicts
-from suwen.retrieve.ranking import Mode as SearchMode
-from suwen.retrieve.retriever import Index
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")
@@ -76,6 +63,12 @@ def assemble(
 
     Example: `suwen curate assemble my-collection work/verdicts.jsonl my-benchmark --train 0.5`
     """
+    from suwen.corpora.collection import Collection
+    from suwen.curate.benchmark_assembly import Assembly
+    from suwen.curate.benchmark_assembly import assemble as assembled
+    from suwen.curate.card import table
+    from suwen.jury.verdicts import read_verdicts
+
     settings = Assembly(
         name or to.resolve().name, train, positives, negatives, undecided, near, seed, language, licence
     )
@@ -102,6 +95,10 @@ def synonyms(
 
     Example: `suwen curate synonyms my-collection synonyms.tsv my-sts -m large --dry-run`
     """
+    from suwen.corpora.collection import Collection
+    from suwen.curate.synonym_terms import Dictionary, read_synonyms
+    from suwen.curate.synonyms import StsSettings, make_sts
+
     settings = StsSettings(train, positive_share, seed=seed)
     asked = Collection.open(queries).queries()
     entries = Dictionary(read_synonyms(dictionary))
@@ -137,6 +134,9 @@ def cmirb(
 
     Example: `suwen curate cmirb my-collection my-benchmark -m large --references answers.jsonl --dry-run`
     """
+    from suwen.corpora.collection import Collection
+    from suwen.curate.cmirb import CmirbSettings, build_cmirb, read_references
+
     settings = CmirbSettings(True, documents, candidates, best, similarity, quality)
     with asking(session, "requests", work / "replies.db") as asker, counting("indexing") as progress:
         funnel = build_cmirb(
@@ -181,6 +181,12 @@ def rows(
 
     Example: `suwen curate rows my-collection my-index rows.jsonl.gz -m large --held-out test.jsonl --dry-run`
     """
+    from suwen.curate.diversify import Diversity
+    from suwen.curate.leakage import HeldOut
+    from suwen.curate.row_files import make_rows
+    from suwen.curate.verify import Verification
+    from suwen.retrieve.retriever import Index
+
     settings = Verification(depth, batch, positives, negatives, prompt=prompt, type=kind, seed=seed)
     diversity = Diversity(threshold=threshold) if diversify else None
     kept_out = HeldOut.read(held_out) if held_out else None
@@ -208,6 +214,8 @@ def anonymise(
 
     Example: `suwen curate anonymise notes.jsonl masked.jsonl -m small --sheet check.csv --dry-run`
     """
+    from suwen.curate.anonymise import anonymise_file
+
     with asking(session, "documents") as asker:
         counts = anonymise_file(source, to, asker, sheet=sheet, share=share, seed=seed, skip_bad=skip_bad)
     show_outcome(asker, counts, json, out=to)

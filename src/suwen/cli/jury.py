@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,17 +17,15 @@ from suwen.cli.model_options import Spending, client, with_options
 from suwen.cli.options import Json
 from suwen.cli.output import NEGATIVE, counting, measuring, say, show
 from suwen.cli.reviewing import Work
-from suwen.corpora.collection import Collection
-from suwen.jury.audit import audit_folder, means
-from suwen.jury.consensus import Rule
-from suwen.jury.judge_batches import JudgingSettings
-from suwen.jury.judging import Judged, judge_folder
-from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.jury_report import plain, report_folder
-from suwen.jury.pooling import PoolReport, pool_collection
-from suwen.jury.review import decide_folder
-from suwen.jury.verdicts import Judge
-from suwen.llm.ledger import Plan
+
+if TYPE_CHECKING:
+    from suwen.corpora.collection import Collection
+    from suwen.jury.judge_batches import JudgingSettings
+    from suwen.jury.judging import Judged
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.pooling import PoolReport
+    from suwen.jury.verdicts import Judge
+    from suwen.llm.ledger import Plan
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="A collection: BEIR's folder, CMIRB's or MTEB's.")
@@ -95,6 +93,10 @@ def pool(
 
     Example: `suwen jury pool my-collection work --with lexical --with dense@other-index --run theirs=runs/theirs.trec`
     """
+    from suwen.corpora.collection import Collection
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.jury_report import plain
+
     folder, opened = JuryFolder(work), Collection.open(collection)
     pooled = _pool(
         folder,
@@ -120,6 +122,8 @@ def pool(
 
 
 def _pool(folder: JuryFolder, collection: Collection, retrievers: Sequence[str], **more: Any) -> PoolReport:
+    from suwen.jury.pooling import pool_collection
+
     with counting("indexing") as indexing, measuring("queries") as progress:
         return pool_collection(folder, collection, retrievers, indexing=indexing, progress=progress, **more)
 
@@ -144,6 +148,10 @@ def judge(
 
     Example: `suwen jury judge work -j large -j other -j third --again 0.1 --dry-run`
     """
+    from suwen.jury.judge_batches import JudgingSettings
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.verdicts import Judge
+
     settings, jury = JudgingSettings(batch, seed, again, reasons), [Judge.parse(text) for text in judges]
     done = _judge(JuryFolder(work), jury, session, settings, json, prompts=prompts, retry=retry)
     _show_judged(done, json)
@@ -160,6 +168,8 @@ def _judge(
     **more: Any,
 ) -> Judged:
     """What judging the pool came to; a dry run ends here, with what it would cost."""
+    from suwen.jury.judging import Judged, judge_folder
+
     with client(session, [one.model for one in jury], folder.replies, "batches") as llm:
         for row in llm.ledger():
             if row.unknown:
@@ -173,6 +183,8 @@ def _judge(
 
 
 def _show_plan(plan: Plan, json: bool) -> None:
+    from suwen.jury.jury_report import plain
+
     show(
         plain(plan) | {"calls": plan.calls, "tokens": plan.tokens, "cost": plan.cost},
         *(
@@ -186,6 +198,8 @@ def _show_plan(plan: Plan, json: bool) -> None:
 
 
 def _show_judged(done: Judged, json: bool) -> None:
+    from suwen.jury.jury_report import plain
+
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(done.kinds.items()))
     why = f" ({kinds}; when the cause is gone, --retry-abstained asks again)" if kinds else ""
     show(
@@ -218,6 +232,11 @@ def consensus(
 
     Example: `suwen jury consensus work --mode unanimous --worst A`
     """
+    from suwen.jury.consensus import Rule
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.jury_report import plain
+    from suwen.jury.review import decide_folder
+
     folder, rule = JuryFolder(work), Rule(mode, worst)
     done = decide_folder(folder, rule, jury, reviewed=reviewed, include=include, to=to)
     target = to or folder.verdicts
@@ -245,6 +264,10 @@ def report(
 
     Example: `suwen jury report work`
     """
+    from suwen.jury.consensus import Rule
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.jury_report import plain, report_folder
+
     folder = JuryFolder(work)
     measured = report_folder(folder, Rule(mode, worst), jury, title, include=include)
     pairs, kappa, alpha = measured.funnel, measured.agreement.sides, measured.agreement.alpha_grades
@@ -289,6 +312,13 @@ def audit(
 
     Example: `suwen jury audit CmedqaRetrieval work -j large --split dev --queries 200 --dry-run`
     """
+    from suwen.corpora.collection import Collection
+    from suwen.jury.audit import audit_folder, means
+    from suwen.jury.consensus import Rule
+    from suwen.jury.judge_batches import JudgingSettings
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.verdicts import Judge
+
     folder, opened, jury = JuryFolder(work), Collection.open(collection), [Judge.parse(text) for text in judges]
     qrels = opened.qrels(split)
     if not folder.pool.is_file():

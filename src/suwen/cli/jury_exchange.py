@@ -11,9 +11,6 @@ import typer
 from suwen.cli.options import Json
 from suwen.cli.output import out, print_json, print_table, show
 from suwen.cli.reviewing import Work
-from suwen.jury.annotators import import_votes, write_sheet
-from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.jury_report import plain
 
 
 def sheet(
@@ -25,6 +22,9 @@ def sheet(
 
     Example: `suwen jury sheet work for-wang.csv`
     """
+    from suwen.jury.annotators import write_sheet
+    from suwen.jury.jury_folder import JuryFolder
+
     pairs = write_sheet(JuryFolder(work), to)
     show({"pairs": pairs, "out": str(to)}, f"{pairs:,} pairs to grade; {to}", json=json)
 
@@ -39,6 +39,9 @@ def take(
 
     Example: `suwen jury import work for-wang.csv --annotator wang`
     """
+    from suwen.jury.annotators import import_votes
+    from suwen.jury.jury_folder import JuryFolder
+
     done = import_votes(JuryFolder(work), file, annotator)
     by = ", ".join(f"{count:,} new votes of {name}" for name, count in done.new.items()) or "no new vote"
     show({"new": done.new, "without_a_grade": done.empty}, f"{by}; {done.empty:,} rows without a grade yet", json=json)
@@ -56,6 +59,7 @@ def qrels(
     """
     from suwen.bench.system_ranking import jury_qrels
     from suwen.corpora.run_files import write_trec_qrels
+    from suwen.jury.jury_folder import JuryFolder
 
     count = write_trec_qrels(to, jury_qrels(JuryFolder(work), graded=graded, final=True))
     show({"judgements": count, "out": str(to)}, f"{count:,} judgements; {to}", json=json)
@@ -75,6 +79,8 @@ def systems(
     Example: `suwen jury systems work --run bm25.trec --run mine=runs/mine.trec --run theirs.json`
     """
     from suwen.bench.system_ranking import rank_folder
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.jury_report import plain
 
     found = rank_folder(JuryFolder(work), runs, metric, experts)
     if json:

@@ -9,7 +9,7 @@ import typer
 
 from suwen import __version__
 from suwen.cli.output import FAILED, INTERRUPTED, say
-from suwen.cli.verbs import Verbs
+from suwen.cli.verbs import Verbs, show_help
 from suwen.errors import Stopped, SuwenError
 
 app = typer.Typer(
@@ -36,13 +36,19 @@ def main(
     """Medical text retrieval, Chinese first: index documents, search them, look after the index."""
 
 
+def _helped(arguments: list[str]) -> bool:
+    asked = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--help" in asked and show_help(typer.main.get_command(app), asked)
+
+
 def run() -> None:
     """Entry point: exit code 0 done, 1 failed with a message, 2 wrong usage, 3 a negative answer, 130 interrupted."""
     if sys.argv[1:] == ["--version"]:  # before typer, which loads pydantic for the first option it meets
         sys.stdout.write(f"suwen {__version__}\n")
         return
     try:
-        app()
+        if not _helped(sys.argv[1:]):
+            app()
     except Stopped as problem:
         if str(problem):  # of several processes, one speaks
             say(str(problem))

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from suwen.cli.output import NEGATIVE, measuring, out, print_json, print_table, say
 from suwen.durable import FileLock, Locked
-from suwen.llm.asker import Asker, Unfinished
-from suwen.llm.client import LLM
-from suwen.llm.config import LLMError, load_config
-from suwen.llm.ledger import Budget, Progress
+
+if TYPE_CHECKING:
+    from suwen.llm.asker import Asker
+    from suwen.llm.client import LLM
+    from suwen.llm.ledger import Progress
 
 Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
 Models = Annotated[list[str], typer.Option("--model", "-m", help="A model, by its name in suwen.toml; give several.")]
@@ -87,6 +88,10 @@ def client(session: Spending, models: Sequence[str], replies: Path, what: str) -
 
     One process at a time spends on one file of replies: two at once would both pay for the same questions.
     """
+    from suwen.llm.client import LLM
+    from suwen.llm.config import load_config
+    from suwen.llm.ledger import Budget
+
     budget = Budget(session.calls, session.tokens, session.cost)
     with nullcontext() if session.dry_run else _alone(replies), measuring(what) as show:
 
@@ -101,6 +106,8 @@ def client(session: Spending, models: Sequence[str], replies: Path, what: str) -
 
 @contextmanager
 def _alone(replies: Path) -> Iterator[None]:
+    from suwen.llm.config import LLMError
+
     replies.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(replies.with_name(f".{replies.name}.lock"))
     try:
@@ -119,6 +126,8 @@ def _alone(replies: Path) -> Iterator[None]:
 @contextmanager
 def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> Iterator[Asker]:
     """Open the client for one model; where a run is stopped, that is said, exit 3."""
+    from suwen.llm.asker import Asker, Unfinished
+
     with client(session, [session.model], session.replies or replies, what) as llm:
         try:
             yield Asker(llm, session.model, session.language, dry_run=session.dry_run)
@@ -130,6 +139,8 @@ def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> I
 @contextmanager
 def asking_all(session: Sessions, what: str, replies: Path = Path("replies.db")) -> Iterator[list[Asker]]:
     """Open the client for several models, whose steps are told together; a run that was stopped says so, exit 3."""
+    from suwen.llm.asker import Asker, Unfinished
+
     with client(session, session.model, session.replies or replies, what) as llm:
         askers = [Asker(llm, model, dry_run=session.dry_run) for model in session.model]
         for other in askers[1:]:

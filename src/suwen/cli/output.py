@@ -7,13 +7,38 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Speaker:
+    """Where lines go. Its console is made when something is said: wrong arguments need none, and rich loads slowly."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        self._stderr = stderr
+
+    @cached_property
+    def console(self) -> Console:
+        """Rich's own, for bars."""
+        from rich.console import Console
+
+        return Console(stderr=self._stderr, highlight=False, markup=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody is watching."""
+        return self.console.is_terminal
+
+    def print(self, *things: Any, **how: Any) -> None:
+        """As rich prints."""
+        self.console.print(*things, **how)
+
 
 #: Results go to standard output, everything said on the way to standard error.
-out = Console(highlight=False, markup=False)
-err = Console(stderr=True, highlight=False, markup=False)
+out, err = Speaker(stderr=False), Speaker(stderr=True)
 
 #: Exit codes beside 0 (done) and 2 (wrong usage).
 FAILED, NEGATIVE, INTERRUPTED = 1, 3, 130
@@ -122,7 +147,7 @@ def counting(what: str, total: int = 0) -> Iterator[Callable[[int, int], None]]:
 
     known = (BarColumn(bar_width=20),) if total else ()
     columns = (SpinnerColumn(), TextColumn("{task.description}"), *known, TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    with Progress(*columns, console=err.console, transient=True, disable=not err.is_terminal) as progress:
         task, tell, began = progress.add_task(what, total=total or None), now_and_then(), time.monotonic()
 
         def report(documents: int, passages: int) -> None:
@@ -140,7 +165,7 @@ def measuring(what: str) -> Iterator[Callable[..., None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    with Progress(*columns, console=err.console, transient=True, disable=not err.is_terminal) as progress:
         task, tell = progress.add_task(what, total=None), now_and_then()
 
         def report(done: int, total: int, part: str = what) -> None:

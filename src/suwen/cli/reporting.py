@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from suwen.bench import comparison as comparing
-from suwen.bench.benchmark_report import column_scores, comparison_cells, write_report
-from suwen.bench.paired_statistics import rank_agreement
-from suwen.bench.result_files import read_results
-from suwen.bench.retrieval_metrics import definition
 from suwen.cli.options import Json
 from suwen.cli.output import out, print_json, print_table, say, show
+
+if TYPE_CHECKING:
+    from suwen.bench.comparison import TaskComparison
 
 Results = Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `suwen bench run --out` wrote.")]
 
@@ -34,9 +32,15 @@ def compare(
 
     Example: `suwen bench compare results --a pair:default --b bm25:words`
     """
-    compared = comparing.compare(read_results(results), a, b, metric=metric)
+    from suwen.bench.benchmark_report import comparison_cells
+    from suwen.bench.comparison import as_json
+    from suwen.bench.comparison import compare as compared_systems
+    from suwen.bench.result_files import read_results
+    from suwen.bench.retrieval_metrics import definition
+
+    compared = compared_systems(read_results(results), a, b, metric=metric)
     if json:
-        print_json(comparing.as_json(compared))
+        print_json(as_json(compared))
         return
     headings = ("task", "metric", "a", "b", "a - b [95%]", "p", "won / lost / tied")
     rows = [(task.task, *comparison_cells(task)) for task in compared.tasks]
@@ -52,7 +56,7 @@ def compare(
         say(f"not compared: {name}: {why}")
 
 
-def _show_queries(task: comparing.TaskComparison, most: int) -> None:
+def _show_queries(task: TaskComparison, most: int) -> None:
     for word, pairs in (("won", task.wins), ("lost", task.losses)):
         for pair in pairs[:most]:
             out.print(f"{task.task} {word} {100 * pair.difference:+.1f}  {pair.text}", markup=False, soft_wrap=True)
@@ -73,9 +77,13 @@ def ranks(
 
     Example: `suwen bench ranks care:11 --column "Avg CMed" --column "Avg New"`
     """
+    from suwen.bench.benchmark_report import column_scores
+    from suwen.bench.comparison import CompareError
+    from suwen.bench.paired_statistics import rank_agreement
+
     scores = column_scores(source)
     if unknown := [name for name in column or () if name not in scores]:
-        raise comparing.CompareError(f"no column {unknown[0]!r} in {source}; there are: {', '.join(scores) or 'none'}")
+        raise CompareError(f"no column {unknown[0]!r} in {source}; there are: {', '.join(scores) or 'none'}")
     found = list(rank_agreement({name: scores[name] for name in column or scores}))
     lines = [
         f"{one['first']} and {one['second']}: Spearman {one['spearman']:.3f} (p {one['spearman_p']:.3f}), "
@@ -97,6 +105,8 @@ def report(
 
     Example: `suwen bench report results --to report`
     """
+    from suwen.bench.benchmark_report import write_report
+
     made = write_report(results, to, curves=curves or [])
     show(
         {"page": str(made.page), "plots": [str(path) for path in made.plots], "notices": made.notices},

@@ -9,13 +9,6 @@ import typer
 
 from suwen.cli.options import Json
 from suwen.cli.output import out, print_json, print_table, say, show
-from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.jury_report import plain
-from suwen.jury.review import Reviews, import_labels, review_report, review_rows
-from suwen.jury.review_page import LOOPBACK, ReviewPage, guidelines_of
-from suwen.jury.review_page import serve as bound
-from suwen.jury.sampling import FALSE_NEGATIVE, read_sample, sample_folder
-from suwen.jury.verdicts import read_verdicts
 
 Work = Annotated[Path, typer.Argument(metavar="WORK", help="The folder of this jury's files.")]
 review_app = typer.Typer(
@@ -42,6 +35,9 @@ def sample(
 
     Example: `suwen jury review sample work --size 500`
     """
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.sampling import FALSE_NEGATIVE, sample_folder
+
     folder = JuryFolder(work)
     only = FALSE_NEGATIVE if lacking else ""
     drawn = sample_folder(folder, size, least=least, seed=seed, again=again, only=only)
@@ -73,6 +69,12 @@ def serve(
 
     Example: `suwen jury review serve work`
     """
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.review import Reviews
+    from suwen.jury.review_page import LOOPBACK, ReviewPage, guidelines_of
+    from suwen.jury.review_page import serve as bound
+    from suwen.jury.sampling import read_sample
+
     folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
@@ -103,6 +105,10 @@ def take(
 
     Example: `suwen jury review import work sample-li.csv --reviewer li`
     """
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.review import Reviews, import_labels
+    from suwen.jury.sampling import read_sample
+
     folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     with Reviews(folder.reviews) as reviews:
@@ -118,6 +124,12 @@ def agreement(work: Work, json: Json = False) -> None:
 
     Example: `suwen jury review agreement work`
     """
+    from suwen.jury.jury_folder import JuryFolder
+    from suwen.jury.jury_report import plain
+    from suwen.jury.review import Reviews, review_report, review_rows
+    from suwen.jury.sampling import read_sample
+    from suwen.jury.verdicts import read_verdicts
+
     folder = JuryFolder(work)
     drawn = read_sample(folder.sample)
     verdicts = read_verdicts(folder.verdicts) if folder.verdicts.is_file() else iter(())

@@ -12,25 +12,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from suwen.bench.published_tables import instructions
+from suwen.choices import LONGEST_TEXT, PAIR_SIZE, SHARES, WRITTEN_FOR
 from suwen.cli.choosing import HeldOutPath, Seed, show_counts
 from suwen.cli.model_options import Session, Sessions, asking, asking_all, show_outcome, with_options
 from suwen.cli.options import Json, PairFolder, QueryTier
 from suwen.cli.output import measuring, say
-from suwen.corpora.readers import read_documents
-from suwen.curate.convert import convert as converted
-from suwen.curate.hypothetical import CANDIDATES, plan_rewrites, write_rewrites
-from suwen.curate.leakage import HeldOut
-from suwen.curate.paraphrase import Paraphrasing, paraphrase_shelf, read_names
-from suwen.curate.questions import cut_as_indexed, plan_questions, write_questions
-from suwen.curate.screening import LONGEST, draw
-from suwen.curate.synthesise import PASSAGE_SIZE, passages, synthesise_rows
-from suwen.curate.text_pairs import SIZE, make_pairs, read_mix
-from suwen.curate.triplets import SHARES, read_shares
-from suwen.encoders.pair import Pair
 from suwen.errors import SuwenError
-from suwen.hyde.writing import Writer
-from suwen.llm.asker import Step
 
 Rows = Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="Draw so many at random [all].")]
@@ -49,7 +36,7 @@ def convert(
     ] = False,
     count: Count = None,
     held_out: HeldOutPath = None,
-    longest: Longest = LONGEST,
+    longest: Longest = LONGEST_TEXT,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -57,6 +44,10 @@ def convert(
 
     Example: `suwen curate convert mednli mli_train_v1.jsonl rows/mednli.jsonl.gz`
     """
+    from suwen.bench.published_tables import instructions
+    from suwen.curate.convert import convert as converted
+    from suwen.curate.leakage import HeldOut
+
     with measuring("rows") as progress:
         counts = converted(
             name,
@@ -79,9 +70,11 @@ def pairs(
     mix: Annotated[Path, typer.Argument(metavar="MIX", help="A mix of corpora (.toml), or one corpus.")],
     to: Rows,
     count: Annotated[int | None, typer.Option("--count", min=1, help="So many pairs [all there are].")] = None,
-    size: Annotated[int, typer.Option("--size", min=40, help="Characters of a passage of an untitled text.")] = SIZE,
+    size: Annotated[
+        int, typer.Option("--size", min=40, help="Characters of a passage of an untitled text.")
+    ] = PAIR_SIZE,
     held_out: HeldOutPath = None,
-    longest: Longest = LONGEST,
+    longest: Longest = LONGEST_TEXT,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -89,6 +82,9 @@ def pairs(
 
     Example: `suwen curate pairs mix.toml rows/pretraining.jsonl.gz --count 1000000`
     """
+    from suwen.curate.leakage import HeldOut
+    from suwen.curate.text_pairs import make_pairs, read_mix
+
     with measuring("rows") as progress:
         counts = make_pairs(
             read_mix(mix),
@@ -131,6 +127,9 @@ def synthesise(
 
     Example: `suwen curate synthesise rows.jsonl.gz --from pubmed.jsonl --dataset pubmed -m large --dry-run`
     """
+    from suwen.curate.leakage import HeldOut
+    from suwen.curate.synthesise import synthesise_rows
+
     if questions:
         _write_questions(to, session, source, questions, pair, size, seed, json)
         return
@@ -143,7 +142,7 @@ def synthesise(
             instruction=instruction,
             tasks=tasks,
             count=count,
-            size=size or PASSAGE_SIZE,
+            size=size or WRITTEN_FOR,
             seed=seed,
             held_out=HeldOut.read(held_out) if held_out else None,
         )
@@ -160,6 +159,12 @@ def _write_questions(
     seed: int,
     json: bool,
 ) -> None:
+    from suwen.corpora.readers import read_documents
+    from suwen.curate.questions import cut_as_indexed, plan_questions, write_questions
+    from suwen.encoders.pair import Pair
+    from suwen.hyde.writing import Writer
+    from suwen.llm.asker import Step
+
     if source is None:
         raise SuwenError("--questions are written for passages: name their source with --from")
     passages = cut_as_indexed(read_documents(source), Pair.load(pair).count_tokens, size)
@@ -189,7 +194,7 @@ def rewrites(
     ] = "document",
     domain: Annotated[str, typer.Option("--domain", help="What the texts are about [medicine].")] = "",
     count: Count = None,
-    size: PassageSize = PASSAGE_SIZE,
+    size: PassageSize = WRITTEN_FOR,
     held_out: HeldOutPath = None,
     seed: Seed = 0,
     json: Json = False,
@@ -198,6 +203,14 @@ def rewrites(
 
     Example: `suwen curate rewrites encyclopaedia.jsonl rewrites.jsonl.gz -m small --candidates 5 --count 10000`
     """
+    from suwen.curate.hypothetical import CANDIDATES, plan_rewrites, write_rewrites
+    from suwen.curate.leakage import HeldOut
+    from suwen.curate.screening import draw
+    from suwen.curate.synthesise import passages
+    from suwen.encoders.pair import Pair
+    from suwen.hyde.writing import Writer
+    from suwen.llm.asker import Step
+
     texts = passages(source, size)
     drawn = list(texts) if count is None else draw(texts, count, seed)
     with asking(session, "requests") as asker:
@@ -245,6 +258,10 @@ def paraphrase(
 
     Example: `suwen curate paraphrase books/ triplets -m large -m small --dry-run`
     """
+    from suwen.curate.leakage import HeldOut
+    from suwen.curate.paraphrase import Paraphrasing, paraphrase_shelf, read_names
+    from suwen.curate.triplets import read_shares
+
     settings = Paraphrasing(
         shares=read_shares(shares),
         way=way,

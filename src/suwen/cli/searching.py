@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -77,6 +78,8 @@ def search(
 
     Example: `suwen search my-index 肾结石怎么判断酸性还是碱性 -k 5 --where department=泌尿外科`
     """
+    # Before numpy is loaded: one query gains nothing from more threads, and starting them costs it CPU time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options: dict[str, Any] = {"mode": mode, "tier": tier, "instruction": instruction, "where": where or None}
     options |= {"offset": offset, "sort": sort, "facets": facet or (), "per_document": per_document}
     options |= {"explain": explain, "fold": not every, "synonyms": synonyms}

@@ -173,7 +173,7 @@ def shown_steps() -> Iterator[StageProgress]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    with Progress(*columns, console=err.console, transient=True, disable=not err.is_terminal) as progress:
         bar, log = progress.add_task("starting", total=None), now_and_then()
 
         def report(stage: str, done: int, total: int, values: Mapping[str, float]) -> None:

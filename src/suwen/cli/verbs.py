@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -151,3 +152,18 @@ class Verbs(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self._listing, self.rich_markup_mode = False, None
+
+
+def show_help(group: Any, arguments: Sequence[str]) -> bool:
+    """Show the help that arguments ask for, before they are parsed, which loads pydantic; whether they name a verb."""
+    command, context = group, group.context_class(group, info_name="suwen")
+    for word in arguments[: arguments.index("--help")]:
+        if not isinstance(command, TyperGroup):
+            break
+        if (command := command.get_command(context, word)) is None:
+            return False
+        context = command.context_class(command, info_name=word, parent=context)
+    # What rich shows it has printed by itself, and there is nothing left to say.
+    if plain := command.get_help(context):
+        typer.echo(plain)
+    return True

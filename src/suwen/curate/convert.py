@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from suwen.choices import LONGEST_TEXT
 from suwen.corpora.collection import Collection
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord
@@ -25,7 +26,7 @@ from suwen.corpora.training_rows import TrainingRow
 from suwen.corpora.xml_files import xml_elements
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
-from suwen.curate.screening import LONGEST, Screen
+from suwen.curate.screening import Screen
 from suwen.text.clean import clean
 
 SETS = Path(__file__).parent / "labelled_sets.toml"
@@ -78,7 +79,7 @@ def convert(
     seed: int = 0,
     split: str = "train",
     held_out: HeldOut | None = None,
-    longest: int = LONGEST,
+    longest: int = LONGEST_TEXT,
     evaluation_sets: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Counter[str]:

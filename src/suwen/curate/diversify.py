@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from suwen.choices import SEEDS as SEEDS
 from suwen.curate import CurateError
 
-#: The paper seeds its index with so many samples.
-SEEDS = 5000
 #: Turns texts into vectors, one row each; they are normalised here.
 Encode = Callable[[list[str]], npt.NDArray[Any]]
 _Vectors = npt.NDArray[np.float32]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from suwen.choices import SHARES
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.paraphrase_checks import refusal
@@ -19,7 +20,6 @@ from suwen.curate.screening import draw
 from suwen.curate.shelf_sentences import OnPage, ShelfSentence, once_each, read_shelf
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.triplets import (
-    SHARES,
     SIDES,
     Triplet,
     Way,

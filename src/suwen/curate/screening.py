@@ -14,14 +14,13 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
+from suwen.choices import LONGEST_TEXT as LONGEST
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.near_duplicates import shingles, similarity
 from suwen.text.split import sentences
 
-#: Characters of the longest text that is kept whole: in any language more than the 512 tokens a row is trained with.
-LONGEST = 4000
 #: What is counted of every kind of row: those written, and why others, or some of their texts, were not.
 COUNTED = (
     *("rows", "not_drawn", "repeated", "held_out", "without_text", "positive_is_the_query"),

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 
+from suwen.choices import WRITTEN_FOR
 from suwen.corpora.passages import split_document
 from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow
@@ -30,8 +31,6 @@ INSTRUCTIONS = {
     "pubmed": "Given a question, retrieve Pubmed passages that answer the question",
     "meadow": "Given a query on COVID-19, retrieve COVID-19 related articles that answer the query",
 }
-#: Estimated tokens of a passage that a query is written for.
-PASSAGE_SIZE = 400
 _AT_ONCE, _WINDOW = 20, 4096
 _COUNTED = ("passages", "tasks", "tasks_repeated", "unanswered", "copied_from_the_prompt")
 
@@ -45,7 +44,7 @@ def synthesise_rows(
     instruction: str = "",
     tasks: int = 0,
     count: int | None = None,
-    size: int = PASSAGE_SIZE,
+    size: int = WRITTEN_FOR,
     seed: int = 0,
     held_out: HeldOut | None = None,
 ) -> Counter[str]:
@@ -81,7 +80,7 @@ def synthesise_rows(
     return counts
 
 
-def passages(source: Path, size: int = PASSAGE_SIZE) -> Iterator[str]:
+def passages(source: Path, size: int = WRITTEN_FOR) -> Iterator[str]:
     """The documents of a source, longer ones cut into passages of so many estimated tokens."""
     for document in read_documents(source):
         for part in split_document(document, lambda texts: [estimate_tokens(text) for text in texts], size, 0):

@@ -16,18 +16,19 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from suwen.choices import LONGEST_TEXT, PAIR_SIZE
 from suwen.corpora.readers import read_documents
 from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
-from suwen.curate.screening import LONGEST, Screen
+from suwen.curate.screening import Screen
 from suwen.text.split import Span, sentences
 
 #: The paper's, for every pair (appendix B.1), in the form of the instructions of its tables: without a stop at the end.
 INSTRUCTION = "Given a query, retrieve passages that are relevant to the query"
-#: Characters of a drawn passage: at most, and at least.
-SIZE, SHORTEST = 1200, 40
+#: Characters of a drawn passage, at least.
+SHORTEST = 40
 
 
 class Corpus(BaseModel):
@@ -62,8 +63,8 @@ def make_pairs(
     to: Path,
     *,
     count: int | None = None,
-    size: int = SIZE,
-    longest: int = LONGEST,
+    size: int = PAIR_SIZE,
+    longest: int = LONGEST_TEXT,
     seed: int = 0,
     held_out: HeldOut | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -126,7 +127,7 @@ def mixed(corpora: Iterable[Corpus], dice: random.Random, counts: Counter[str]) 
 
 
 def pair_of(
-    document: Document, dice: random.Random, size: int = SIZE, *, crops: bool = False
+    document: Document, dice: random.Random, size: int = PAIR_SIZE, *, crops: bool = False
 ) -> tuple[str, str] | None:
     """The query and the positive of a document; None where it is too short.
 
@@ -140,7 +141,7 @@ def pair_of(
     return (document.title, text) if len(text) >= SHORTEST else None
 
 
-def two_passages(text: str, dice: random.Random, size: int = SIZE) -> tuple[str, str] | None:
+def two_passages(text: str, dice: random.Random, size: int = PAIR_SIZE) -> tuple[str, str] | None:
     """Two passages of a text that share nothing, in either order, of whole sentences or else words; None if too short.
 
     >>> text = "Gout is an arthritis that often begins at night. It comes from crystals of uric acid in the joint."

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from suwen.choices import SHARES
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
@@ -20,9 +21,8 @@ from suwen.curate.mine import Found, Search, Window, mine_negatives
 from suwen.curate.near_duplicates import Near, groups, shingles, similarity
 from suwen.curate.shelf_sentences import ShelfSentence
 
-#: Sides by name, and the paper's shares: 106,386, 12,516 and 6,259 triplets.
+#: Sides by name.
 SIDES = ("train", "validation", "test")
-SHARES = (0.85, 0.10, 0.05)
 #: How a negative is found: far away in the corpus (the paper), by its length (the published code), or by a search.
 Way = Literal["far", "length", "mined"]
 #: Sentences of one book that are this near to each other are not far.

@@ -82,6 +82,8 @@ class Ranking(NamedTuple):
     scores: Vectors
     #: What a passage would score that had all of the query, where the engine knows it: of BM25, never of vectors.
     most: float | None = None
+    #: Of the rows those that hold a rare name of the query, where somebody looked for them: no engine does.
+    rare: tuple[int, ...] = ()
 
 
 #: What else a query's wording is called: a stretch of the query as typed, and the names to search for beside it.

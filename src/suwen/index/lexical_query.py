@@ -30,7 +30,7 @@ class LexicalQuery:
         return one if term.weight == 1.0 else tantivy.Query.boost_query(one, term.weight)
 
     def _frequency(self, term: Term) -> int:
-        return int(self._searcher.doc_freq(term.field, term.text))
+        return self._searcher.doc_freq(term.field, term.text)
 
 
 def _any(queries: Sequence[tantivy.Query]) -> tantivy.Query:

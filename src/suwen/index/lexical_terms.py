@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from suwen.index.engine import Alternatives
@@ -65,7 +66,7 @@ class Wanting:
             also: Stretches of it, and what else they are called.
         """
         terms = list(_weighted(text, also))
-        most = sum(term.weight * self._idf(term) for term in terms)
+        most = sum(self._worth(term, self._frequency(term)) for term in terms)
         choices = []
         for mention, names in also.items():
             choice, height = self._one_of(mention, names, not text.isascii())
@@ -79,20 +80,21 @@ class Wanting:
         A long name has more terms than a short one: each is scaled to the same height, that of the name as typed, or
         of the rarest other one where no passage has the typed one.
         """
-        cut = {name: terms for name in dict.fromkeys((mention, *names)) if (terms := list(terms_of(name)))}
-        heights = {name: sum(term.weight * self._idf(term) for term in terms) for name, terms in cut.items()}
-        there = [name for name, terms in cut.items() if any(self._frequency(term) for term in terms)]
+        cut = {name: terms for name in dict.fromkeys((mention, *names)) if (terms := _terms_of_name(name))}
+        found = {name: [self._frequency(term) for term in terms] for name, terms in cut.items()}
+        heights = {name: sum(map(self._worth, terms, found[name])) for name, terms in cut.items()}
+        there = [name for name, counts in found.items() if any(counts)]
         height = heights[mention] if mention in there or not there else max(heights[name] for name in there)
         parts = []
         for name in there:
             worth = OTHER_SCRIPT if name.isascii() == chinese else OTHER_NAME
             weight = height / heights[name] * (1.0 if name == mention else worth)
-            parts.append([term._replace(weight=weight * term.weight) for term in cut[name]])
+            parts.append([Term(term.field, term.text, weight * term.weight) for term in cut[name]])
         return parts, height
 
-    def _idf(self, term: Term) -> float:
-        found = self._frequency(term)
-        return math.log(1 + (self._total - found + 0.5) / (found + 0.5)) if found <= self._total else 0.0
+    def _worth(self, term: Term, found: int) -> float:
+        """The weight of a term, times its idf where so many passages have it."""
+        return term.weight * (math.log(1 + (self._total - found + 0.5) / (found + 0.5)) if found <= self._total else 0)
 
 
 def terms_of(text: str) -> Iterator[Term]:
@@ -100,6 +102,12 @@ def terms_of(text: str) -> Iterator[Term]:
     for field, cut, weight in _FIELDS:
         for term in list(dict.fromkeys(cut(text)))[:MOST_TERMS]:
             yield Term(field, term, weight)
+
+
+@lru_cache(maxsize=4096)
+def _terms_of_name(name: str) -> tuple[Term, ...]:
+    """The terms of a name: the lists have so many names and no more."""
+    return tuple(terms_of(name))
 
 
 def _weighted(text: str, also: Alternatives) -> Iterator[Term]:
@@ -110,10 +118,10 @@ def _weighted(text: str, also: Alternatives) -> Iterator[Term]:
         return
     for mention in also:
         rest = rest.replace(fold(mention), "\n")
-    named = {term[:2] for mention in also for term in terms_of(mention)}
-    strong = {term[:2] for term in terms_of(rest)}
+    named = {term for mention in also for term in _terms_of_name(mention)}
+    strong = set(terms_of(rest))
     for term in terms_of(text):
-        if term[:2] in strong:
+        if term in strong:
             yield term
-        elif term[:2] not in named:
-            yield term._replace(weight=QUESTION_WEIGHT * term.weight)
+        elif term not in named:
+            yield Term(term.field, term.text, QUESTION_WEIGHT * term.weight)

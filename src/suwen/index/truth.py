@@ -40,6 +40,7 @@ from suwen.index.stored_vectors import encode_vectors, foreign, put_questions, r
 #: all others stay 1.
 FORMAT = 3
 FILE = "truth.db"
+_DECODE = json.JSONDecoder().decode  # json.loads asks for options each time
 
 _SCHEMA = """
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -277,11 +278,11 @@ class Truth:
     @staticmethod
     def fetch(connection: sqlite3.Connection, rows: Sequence[int]) -> list[StoredPassage]:
         """Whole passages, in the order asked for."""
-        query = """SELECT row, id, ordinal, text, start, "end", title, metadata, encoder FROM passages
+        query = """SELECT row, metadata, encoder, id, ordinal, text, start, "end", title FROM passages
                    JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
         wanted = [int(row) for row in rows]
-        found = connection.execute(query, (json.dumps(wanted),)).fetchall()
-        stored = {row: StoredPassage(row, Passage(*of), json.loads(about), who) for row, *of, about, who in found}
+        found = connection.execute(query, (json.dumps(wanted),))
+        stored = {one[0]: StoredPassage(one[0], Passage(*one[3:]), _DECODE(one[1]), one[2]) for one in found}
         if lost := [row for row in wanted if row not in stored]:
             raise RowGone(foreign(lost[0]))
         return [stored[row] for row in wanted]

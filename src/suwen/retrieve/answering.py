@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.encoders.query import Encoder
@@ -156,7 +156,7 @@ def _hits(
     read: Mapping[int, float],
 ) -> tuple[Hit, ...]:
     pair = index.pair
-    reader = pair.encoder(pair.fastest) if asked.highlights and pair.tiers else None
+    reader = partial(pair.encoder, pair.fastest) if asked.highlights and pair.tiers else None
     marker = Marker(text, reader) if asked.highlights else None
     hits = tuple(as_hit(one.item, one.place.score, found.sure[one.place.row], marker, one.same) for one in page)
     if not asked.explain:

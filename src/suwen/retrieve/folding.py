@@ -26,7 +26,7 @@ _CHARACTERS = 0.6
 _NAME = 24
 _SENTENCE = re.compile(r"[。！？；，!?;]|[.,](?:\s|$)")
 _NUMBER = re.compile(r"\d+(?:[./:×-]\d+)*\s*(?:%|℃|°c|[a-zμ/]{1,8}|[\u4e00-\u9fff])?")
-_DIGITS = re.compile(r"\d+")
+_NO_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
 _NEGATION = re.compile(
     r"[不无没未非勿禁忌否别免莫]|\b(?:not|no|never|none|without|neither|nor|avoid|cannot)\b|n['’]t\b"
 )
@@ -46,9 +46,9 @@ class Content:
         return frozenset(self._raw)
 
     @cached_property
-    def digits(self) -> tuple[str, ...]:
-        """Its numbers as they stand, without units: where these differ, nothing else is looked at."""
-        return tuple(sorted(_DIGITS.findall(self._raw)))
+    def digits(self) -> bytes:
+        """The digits in it, which are soon had: where these differ, nothing else is looked at."""
+        return bytes(sorted(self._raw.encode("ascii", "ignore").translate(None, _NO_DIGITS)))
 
     @cached_property
     def text(self) -> str:
@@ -111,10 +111,14 @@ def is_name(item: StoredPassage) -> bool:
 def first_of_each(found: Sequence[Content]) -> list[list[Content]]:
     """Contents in their order, each with those that say the same."""
     kept: list[list[Content]] = []
+    # Texts with other digits are never the same: each is held against those with its own alone.
+    alike: dict[bytes, list[list[Content]]] = {}
     for content in found:
-        twins = next((group for group in kept if group[0].same_as(content)), None)
+        groups = alike.setdefault(content.digits, [])
+        twins = next((group for group in groups if group[0].same_as(content)), None)
         if twins is None:
-            kept.append([content])
-        else:
-            twins.append(content)
+            twins = []
+            kept.append(twins)
+            groups.append(twins)
+        twins.append(content)
     return kept

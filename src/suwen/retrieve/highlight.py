@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +26,7 @@ _JOINING = frozenset(
 
 def highlight(query: str, text: str, encoder: Encoder | None = None, most: int = 2) -> tuple[Highlight, ...]:
     """The sentences of one text that match a query best, in reading order: see :class:`Marker`."""
-    return Marker(query, encoder, most).marks(text)
+    return Marker(query, None if encoder is None else lambda: encoder, most).marks(text)
 
 
 class Marker:
@@ -37,11 +37,11 @@ class Marker:
 
     Args:
         query: The query as typed.
-        encoder: Used only where no words match; without one, such a text has no highlight.
+        encoder: Gives the encoder, which is used only where no words match; without it, such a text has no highlight.
         most: How many sentences of a text at the most.
     """
 
-    def __init__(self, query: str, encoder: Encoder | None = None, most: int = 2) -> None:
+    def __init__(self, query: str, encoder: Callable[[], Encoder] | None = None, most: int = 2) -> None:
         self._query, self._encoder, self._most = query, encoder, most
 
     @cached_property
@@ -51,7 +51,7 @@ class Marker:
     @cached_property
     def _vector(self) -> Vectors:
         assert self._encoder is not None
-        vector: Vectors = self._encoder.encode_queries([self._query])[0]
+        vector: Vectors = self._encoder().encode_queries([self._query])[0]
         return vector
 
     def marks(self, text: str) -> tuple[Highlight, ...]:
@@ -69,7 +69,7 @@ class Marker:
             return ()
         nearest = 0
         if len(spans) > 1:
-            vectors = self._encoder.encode_documents([text[span.start : span.end] for span in spans])
+            vectors = self._encoder().encode_documents([text[span.start : span.end] for span in spans])
             nearest = int(np.argmax(vectors @ self._vector))
         return (_highlight(text, spans[nearest], ()),)
 

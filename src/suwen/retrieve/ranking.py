@@ -19,6 +19,7 @@ from suwen.retrieve.highlight import Marker
 from suwen.retrieve.results import Explanation, Hit, Leg
 from suwen.retrieve.wording import Wording
 from suwen.text.clean import clean
+from suwen.text.fold import fold
 
 #: The deepest position that can be asked for: ``offset + k``.
 DEEPEST = 10_000
@@ -84,7 +85,19 @@ def search_legs(
         legs["dense"] = freshness.dense(snapshot, vector, depth, where)
     if mode != "dense":
         legs["lexical"] = snapshot.lexical(asked.text, depth, where, asked.also)
+    if len(legs) > 1 and asked.rare:
+        legs["lexical"] = legs["lexical"]._replace(rare=_holding(snapshot, legs["lexical"], asked.rare))
     return legs
+
+
+#: Where a passage that holds a rare name stands by its words: 0.995 of such mentions are among the first three.
+_LOOKED_THROUGH = 8
+
+
+def _holding(snapshot: Snapshot, found: Ranking, names: Sequence[str]) -> tuple[int, ...]:
+    """Of the best by their words, the rows of passages that hold one of these names."""
+    items = snapshot.fetch(found.rows[:_LOOKED_THROUGH].tolist())
+    return tuple(item.row for item in items if any(name in fold(item.passage.content) for name in names))
 
 
 def ranked(
@@ -161,7 +174,7 @@ def _arranged(found: list[Placed], fold: bool, question: bool) -> list[Placed]:
         groups = first_of_each([Content(one.item, one.place.score) for one in found])
         places = {one.item.row: one for one in found}
         found = [
-            places[first.item.row]._replace(same=tuple(other.item.passage.id for other in others))
+            Placed(*places[first.item.row][:2], tuple(other.item.passage.id for other in others))
             for first, *others in groups
         ]
     return sorted(found, key=lambda one: is_name(one.item)) if question else found

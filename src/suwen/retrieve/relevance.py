@@ -33,6 +33,8 @@ _AMONG_LENGTHS = 0.6
 ANSWERS = 0.4
 #: The least deviation that counts, for an index where the off-topic questions hardly differ.
 _LEAST = {"dense": 0.01, "lexical": 0.05, "hybrid": 0.01}
+#: Where nearly all hits of a page stand: what is further down is looked up only where one is not among these.
+_NEAR_THE_TOP = 64
 #: The scale of passages by several encoders that cannot be compared yet: for a while, any measure will do.
 MIXED = "?"
 
@@ -151,30 +153,37 @@ def judge(
     unit = length * null.unit
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
     best = _values(legs, unit)
-    worth, least = _worth(legs, mode, unit, fused)
-    best["hybrid"] = max(worth.values(), default=0.0)
+    worth = _worth(legs, mode, unit, fused)
+    best["hybrid"] = float(worth.scores[0]) if len(worth.scores) else 0.0
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
-    sure = [null.confidence(mode, worth.get(row, least)) for row in rows]
+    sure = [null.confidence(mode, value) for value in _looked_up(worth, rows)]
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights, sure
     return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights, sure
 
 
-def _worth(
-    legs: Mapping[str, Ranking], mode: str, unit: float, fused: Ranking | None
-) -> tuple[dict[int, float], float]:
-    """What each row is worth in the end, and the least of them; a leg alone is not fused."""
+def _worth(legs: Mapping[str, Ranking], mode: str, unit: float, fused: Ranking | None) -> Ranking:
+    """What each row is worth in the end, best first; a leg alone is not fused."""
     if mode == "hybrid":
-        fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit) if fused is None else fused
-        rows, found = fused.rows.tolist(), fused.scores.tolist()
-    else:
-        rows, found = legs[mode].rows.tolist(), values(mode, legs[mode], unit)[0].tolist()
-    return dict(zip(rows, found, strict=True)), float(found[-1]) if found else 0.0
+        return fuse_hybrid(legs, 2 * DEPTH, unit=unit) if fused is None else fused
+    return Ranking(legs[mode].rows, values(mode, legs[mode], unit)[0])
+
+
+def _looked_up(worth: Ranking, rows: Sequence[int]) -> list[float]:
+    """What these rows are worth; what is not there counts as the last."""
+    for count in (_NEAR_THE_TOP, len(worth.rows)):
+        known = dict(zip(worth.rows[:count].tolist(), worth.scores[:count].tolist(), strict=True))
+        if all(row in known for row in rows):
+            break
+    least = float(worth.scores[-1]) if len(worth.scores) else 0.0
+    return [known.get(row, least) for row in rows]
 
 
 def _values(legs: Mapping[str, Ranking], unit: float) -> dict[str, float]:
     """The best value of each leg."""
-    return {name: float(values(name, leg, unit)[0].max(initial=0.0)) for name, leg in legs.items()}
+    tops = {name: leg.scores.max(keepdims=True) if len(leg.scores) else leg.scores for name, leg in legs.items()}
+    found = {name: values(name, Ranking(leg.rows, tops[name], leg.most), unit)[0] for name, leg in legs.items()}
+    return {name: max([0.0, *value.tolist()]) for name, value in found.items()}
 
 
 @cache

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from operator import ne
 from typing import NamedTuple
 
 from suwen.index.engine import Engine, Snapshot
@@ -30,6 +31,11 @@ _LONG = 8
 #: Names and phrases of Chinese that a slip is looked up among: shorter ones lie too close to others.
 _HAN_LENGTHS = range(3, 8)
 _HAN_RUN = re.compile("[\u4e00-\u9fff]+")
+#: A name that no more passages have than this is rare: so many are kept among the first hits.
+_FEW = 3
+#: Digits alone that are no more than these are a count, an age, a year; with letters they are a code or a value.
+_NUMBER = 5
+_CODE = re.compile("[a-z0-9]")
 _LATIN = re.compile(r"(?<![a-z0-9])[a-z]+(?![a-z0-9])")
 
 
@@ -42,6 +48,8 @@ class Wording(NamedTuple):
     meant: str
     #: Names in the text, and what is searched for beside each.
     also: Mapping[str, Sequence[str]]
+    #: Drugs, diseases, codes, genes and values in the text, folded, that a few passages have and no more.
+    rare: tuple[str, ...] = ()
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -65,15 +73,15 @@ class Wordings:
         for typed, right in wrong.items():
             text = re.sub(re.escape(typed), right, text, flags=re.IGNORECASE)
         also: dict[str, tuple[str, ...]] = {right: (right,) for right in wrong.values()}
-        meant = text
-        for mention in _mentions(text, own):
+        meant, mentions = text, _mentions(text, own)
+        for mention in mentions:
             there = tuple(name for name in mention.names if _is_there(name, snapshot))
             if there:
                 also[mention.text] = (*also.get(mention.text, ()), *there)
             usual = next((name for name in mention.names if _same_script(name, mention.text)), None)
             if usual and fold(usual) in _usual_names() and not _is_there(mention.text, snapshot):
                 meant = meant.replace(mention.text, usual)
-        return Wording(text, meant, also)
+        return Wording(text, meant, also, _rare(text, mentions, snapshot))
 
     def _own_list(self) -> Synonyms:
         version = self._engine.blob_version(FILE)
@@ -86,13 +94,36 @@ class Wordings:
 def _mentions(text: str, own: Synonyms) -> list[Mention]:
     """What either list knows; where both do, the index's own."""
     first = own.mentions(text)
+    if not first:
+        return shipped().mentions(text)
     taken = {place for mention in first for place in range(mention.start, mention.end)}
     rest = [one for one in shipped().mentions(text) if not taken & set(range(one.start, one.end))]
     return first + rest
 
 
+def _rare(text: str, mentions: Sequence[Mention], snapshot: Snapshot) -> tuple[str, ...]:
+    """Of the names, codes and values in a text those that a few passages have."""
+    codes = [term for term in bigrams(text) if _is_code(term, not text.isascii())] if _CODE.search(fold(text)) else []
+    names = dict.fromkeys((*codes, *(fold(mention.text) for mention in mentions)))
+    return tuple(name for name in names if 0 < min(snapshot.vocabulary(_pairs(name))) <= _FEW)
+
+
+def _is_code(term: str, chinese: bool) -> bool:
+    """Whether a term names one thing by letters and digits, or by Latin letters in a Chinese text."""
+    if not term.isascii() or len(term) < 2:
+        return False
+    letters, digits = any(map(str.isalpha, term)), any(map(str.isdigit, term))
+    return letters if chinese else digits and (letters or len(term) >= _NUMBER)
+
+
 def _is_there(name: str, snapshot: Snapshot) -> bool:
-    return all(snapshot.vocabulary(bigrams(name) or ["\0"]))
+    return all(snapshot.vocabulary(_pairs(name)))
+
+
+@lru_cache(maxsize=4096)
+def _pairs(name: str) -> tuple[str, ...]:
+    """A name's terms: the lists have so many names and no more."""
+    return tuple(bigrams(name)) or ("\0",)
 
 
 def _same_script(one: str, other: str) -> bool:
@@ -113,7 +144,7 @@ def corrections(text: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     found = {}
     for match in _LATIN.finditer(folded):
         word = match[0]
-        if len(word) >= _SHORTEST and not _known(word, own) and (right := _nearest(word, snapshot)):
+        if len(word) >= _SHORTEST and (right := _nearest(word, snapshot, own)):
             found[word] = right
     for run in _HAN_RUN.finditer(folded):
         found |= _slips(run[0], snapshot, own)
@@ -124,9 +155,9 @@ def _known(word: str, own: Synonyms) -> bool:
     return bool(own.mentions(word) or shipped().mentions(word))
 
 
-def _nearest(word: str, snapshot: Snapshot) -> str | None:
+def _nearest(word: str, snapshot: Snapshot, own: Synonyms) -> str | None:
     """The word of the index that differs least, the more frequent of two; words keep their first two letters."""
-    if any(snapshot.vocabulary(bigrams(word))):
+    if any(snapshot.vocabulary(bigrams(word))) or _known(word, own):
         return None
     reach = 2 if len(word) >= _LONG else 1
     near = ((distance(word, term, reach), -count, term) for term, count in snapshot.terms(word[:2]) if term.isalpha())
@@ -158,20 +189,21 @@ def distance(one: str, other: str, most: int) -> int:
 
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
-    there = snapshot.vocabulary(bigrams(run)) if len(run) > 1 else []
+    there = snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])
     found: dict[str, str] = {}
     # Where passages have every pair of its characters, no stretch of it is a slip: most runs are told apart by this.
-    if all(snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])):
+    if all(there):
         return found
     taken: set[int] = set()
-    for length in reversed(_HAN_LENGTHS) if not all(there) else ():
+    for length in reversed(_HAN_LENGTHS):
+        parts = _by_part()[length]
         for start in range(len(run) - length + 1):
             typed, places = run[start : start + length], range(start, start + length)
-            # The pairs first: of most stretches some passage has every one; and by far most others are near to no name.
-            if all(there[start : start + length - 1]) or taken & set(places):
+            # By far most stretches are near to no name, and of most others some passage has every pair; what costs
+            # most comes last.
+            if not (names := _alike(typed, parts)) or all(there[start : start + length - 1]):
                 continue
-            names = {name for mask in _masks(typed) for name in _by_mask().get(mask, ())}
-            if names and not _known(typed, own) and (right := _meant(typed, names, snapshot)):
+            if taken.isdisjoint(places) and (right := _meant(typed, names, snapshot)) and not _known(typed, own):
                 found[typed] = right
                 taken.update(places)
     return found
@@ -188,16 +220,29 @@ def _meant(typed: str, names: set[str], snapshot: Snapshot) -> str | None:
     return only if only is not None and _is_there(only, snapshot) else None
 
 
-def _masks(name: str) -> list[str]:
-    return [f"{name[:place]}*{name[place + 1 :]}" for place in range(len(name))]
+_Parts = Sequence[tuple[slice, Mapping[str, Sequence[str]]]]
+
+
+def _alike(typed: str, parts: _Parts) -> set[str]:
+    """The known names that differ in one character at the most."""
+    for part, known in parts:
+        if typed[part] in known:
+            break
+    else:
+        return set()
+    near = (name for part, known in parts for name in known.get(typed[part], ()))
+    return {name for name in near if sum(map(ne, typed, name)) <= 1}
 
 
 @cache
-def _by_mask() -> dict[str, set[str]]:
-    """Known Chinese names by what is left of them without one character."""
-    found = defaultdict(set)
+def _by_part() -> dict[int, _Parts]:
+    """Known Chinese names by their length and by parts, one of which stays when a character is changed."""
+    # Halves; of three characters two, so that few names share a part.
+    halves = {length: (slice(length // 2), slice(length // 2, length)) for length in _HAN_LENGTHS}
+    parts = halves | {3: (slice(2), slice(1, 3), slice(0, 3, 2))}
+    found = {length: [(part, defaultdict(list)) for part in parts[length]] for length in _HAN_LENGTHS}
     for name in {*shipped().names(), *medical_words()}:
         if len(name) in _HAN_LENGTHS and _HAN_RUN.fullmatch(name):
-            for mask in _masks(name):
-                found[mask].add(name)
-    return dict(found)
+            for part, known in found[len(name)]:
+                known[name[part]].append(name)
+    return {length: [(part, dict(known)) for part, known in parted] for length, parted in found.items()}

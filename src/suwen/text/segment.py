@@ -58,8 +58,9 @@ def words(text: str) -> list[str]:
         if not _ANY_HAN.search(token):
             between.append(token)
             continue
-        cut += _latin("".join(between))
-        between.clear()
+        if between:
+            cut += _latin("".join(between))
+            between.clear()
         cut.append(token)
         if token[-1].isascii():  # 维生素b12 must also answer to b12
             cut += [word for word in _latin(token) if len(word) > 1]
