@@ -18,7 +18,8 @@ from suwen.curate.diversify import DOCUMENTS, QUERIES, SEEDS, Diversity, Selecte
 from suwen.curate.leakage import HeldOut
 from suwen.curate.mine import Window
 from suwen.curate.row_files import choose_diverse, mine_file, round_trip_file, sample_rows
-from suwen.curate.shelf_report import ShelfReport, shelf_report, shelf_sentences
+from suwen.curate.shelf_report import ShelfReport, shelf_report
+from suwen.curate.shelf_sentences import read_shelf
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
 from suwen.retrieve.ranking import Mode
@@ -149,7 +150,7 @@ def shelf(
     Example: `suwen curate shelf books/ --near 0.8`
     """
     tokens, notes = card.token_counter(tokenizer, pair), SourceNotes(False)
-    made = shelf_report(shelf_sentences(books, notes.page, ocr=ocr), tokens, near)
+    made = shelf_report(read_shelf(books, notes.page, ocr=ocr), tokens, near)
     show({**made.as_dict(), **notes.counts()}, *_shelf_lines(made), json=json)
     notes.tell()
 

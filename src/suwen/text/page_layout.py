@@ -48,7 +48,11 @@ _GAP, _GUTTER, _PROSE = 0.95, 0.6, 9.0
 _NEAR = 0.6
 #: Columns of prose are filled to this share by so many of their lines; cells of a table seldom are.
 _FILLED, _MOST, _SURELY = 0.75, 0.35, 0.6
+#: Sides so nearly as wide as each other were made so.
+_EQUAL = 0.95
 _LEAST_ROWS = 3
+#: Lines of a column beside which one or two others are a column, too; and how near they stand, of a word's size.
+_LONG, _BESIDE = 8, 4.0
 _MARKER = re.compile(
     r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]|[•·●○▪◦■□–—*-]|[①-⑳])"
 )
@@ -134,16 +138,15 @@ def _gutter(pieces: Sequence[Word], size: float) -> tuple[float, float] | None:
 
 
 def _starts(pieces: Sequence[Word], size: float) -> Iterator[float]:
-    """Where lines often begin, but for the first such place: a column begins there, or a table's."""
-    run: list[float] = []
-    first = True
-    for left in [*sorted(piece.left for piece in pieces), float("inf")]:
-        if run and left - run[0] > _NEAR * size:
-            if len(run) >= _LEAST_ROWS and not first:
-                yield run[0]
-            first = first and len(run) < _LEAST_ROWS
-            run = []
-        run.append(left)
+    """Where lines begin, but for the first such place: a column may begin at each of them.
+
+    Also where only one line does: of a column of three, one may be indented and two hang.
+    """
+    last = min(piece.left for piece in pieces)
+    for left in sorted(piece.left for piece in pieces):
+        if left - last > _NEAR * size:
+            yield left
+            last = left
 
 
 def _sides(pieces: Iterable[Word], gutter: tuple[float, float]) -> tuple[list[Word], list[Word]]:
@@ -159,14 +162,27 @@ def _sides(pieces: Iterable[Word], gutter: tuple[float, float]) -> tuple[list[Wo
 def _are_columns(left: Sequence[Word], right: Sequence[Word], size: float) -> bool:
     """Whether these could be two columns of prose: enough lines, wide, and many of them filling their column.
 
-    Where one side surely is, few full lines are enough for the other: the last page of a chapter ends anywhere.
+    Where one side surely is, few full lines are enough for the other: the last page of a chapter ends anywhere, and may
+    have a line or two beside a whole column.
     """
     (wide, full), (other_wide, other_full) = _fill(left), _fill(right)
+    if full >= _SURELY and wide >= _PROSE * size and _is_rest(left, right, wide, size):
+        return True
     if min(wide, other_wide) < _PROSE * size:
         return False
     if max(full, other_full) >= _SURELY and min(wide, other_wide) >= 0.6 * max(wide, other_wide):
         return min(full, other_full) > 0
+    if max(full, other_full) >= _MOST and min(wide, other_wide) >= _EQUAL * max(wide, other_wide):
+        return min(full, other_full) > 0
     return min(full, other_full) >= _MOST
+
+
+def _is_rest(left: Sequence[Word], right: Sequence[Word], wide: float, size: float) -> bool:
+    """Whether the right side is the last lines of a text in columns: a line or two just beside a long column."""
+    edge = max(piece.right for piece in left)
+    begin, end = min(piece.left for piece in right), max(piece.right for piece in right)
+    few = len(right) < _LEAST_ROWS and len(left) >= _LONG
+    return few and begin - edge < _BESIDE * size and end - begin < 1.1 * wide
 
 
 def _fill(side: Sequence[Word]) -> tuple[float, float]:
