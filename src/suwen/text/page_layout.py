@@ -44,10 +44,12 @@ class Line(NamedTuple):
 CELL = " | "
 #: Of a word's size: the gap at which a line may be two, the least width of a gutter and of a column of prose.
 _GAP, _GUTTER, _PROSE = 0.95, 0.6, 9.0
+#: Of a word's size: what is left of a gutter beside a line that hangs into it.
+_HANGING = 0.1
 #: Of a word's size: beginnings of lines so near to each other are one.
 _NEAR = 0.6
 #: Columns of prose are filled to this share by so many of their lines; cells of a table seldom are.
-_FILLED, _MOST, _SURELY = 0.75, 0.35, 0.6
+_FILLED, _MOST, _SURELY = 0.75, 0.35, 0.5
 #: Sides so nearly as wide as each other were made so.
 _EQUAL = 0.95
 _LEAST_ROWS = 3
@@ -114,13 +116,11 @@ def _columns(pieces: list[Word], depth: int = 0) -> Iterator[tuple[list[Word], b
     if gutter is None:
         yield pieces, False
         return
-    for band, parted in _bands(pieces, gutter, size):
+    for band, parted in _bands(pieces, gutter):
         if not parted:
             yield from _columns(band, depth + 1) if len(band) < len(pieces) else [(band, False)]
             continue
-        middle = sum(gutter) / 2
-        sides = [p for p in band if p.right <= middle], [p for p in band if p.right > middle]
-        for side in filter(None, sides):
+        for side in filter(None, _sides(band, gutter)):
             yield from _columns(side, depth + 1)
 
 
@@ -128,12 +128,12 @@ def _gutter(pieces: Sequence[Word], size: float) -> tuple[float, float] | None:
     """The white stretch between two columns of prose, or None where there is none."""
     best: tuple[float, tuple[float, float]] | None = None
     for start in _starts(pieces, size):
-        gutter = (start - _GUTTER * size, start)
-        left, right = _sides(pieces, gutter)
+        left, right = _sides(pieces, (start - _GUTTER * size, start))
         # What reaches across costs little: a page may be half one column and half two.
         score = min(len(left), len(right)) - 0.25 * (len(pieces) - len(left) - len(right))
         if score > (best[0] if best else 0) and _are_columns(left, right, size):
-            best = (score, gutter)
+            # A mark at the end of a line may hang into it.
+            best = (score, (start - _HANGING * size, start))
     return best[1] if best else None
 
 
@@ -191,10 +191,11 @@ def _fill(side: Sequence[Word]) -> tuple[float, float]:
     if len(rows) < _LEAST_ROWS or sum(len(row) > 1 for row in rows) > 0.5 * len(rows):
         return 0.0, 0.0
     widths = [max(piece.right for piece in row) - min(piece.left for piece in row) for row in rows]
-    return max(widths), sum(width >= _FILLED * max(widths) for width in widths) / len(rows)
+    lines = [width for width, row in zip(widths, rows, strict=True) if len(row) == 1]  # the others are a table's
+    return max(widths), sum(width >= _FILLED * max(widths) for width in lines) / len(lines)
 
 
-def _bands(pieces: Sequence[Word], gutter: tuple[float, float], size: float) -> Iterator[tuple[list[Word], bool]]:
+def _bands(pieces: Sequence[Word], gutter: tuple[float, float]) -> Iterator[tuple[list[Word], bool]]:
     """The page from top to bottom in bands: those that the gutter parts, and those that reach across it."""
     band: list[Word] = []
     parted: bool | None = None
