@@ -87,7 +87,7 @@ def test_pictures_without_ocr_are_told_page_by_page(tmp_path):
     )
     assert list(found) == []
     assert [page for page, _ in told[:2]] == [1, 2] and "a scan" in told[0][1]
-    assert "no text was found in it" in told[2]
+    assert "no text was found in it: scans are not read here (--no-ocr)" in told[2]
 
 
 def test_right_to_left_text_is_kept(tmp_path):

@@ -93,7 +93,16 @@ def read_book(
                 found = True
                 yield _part(name, record, text, kind, stem)
     if not found:
-        raise BadRecord(f"{path}: no text was found in it; where it is scanned, see that 'suwen[ocr]' is installed")
+        raise BadRecord(f"{path}: no text was found in it: {_nothing(ocr, pictures)}")
+
+
+def _nothing(ocr: bool, pictures: PictureReader | None) -> str:
+    """What a book without text may be."""
+    if not ocr:
+        return "scans are not read here (--no-ocr)"
+    if pictures is None and not find_spec("rapidocr"):
+        return "where it is scanned, pip install 'suwen[ocr]'"
+    return "its pages are empty, or pictures without words"
 
 
 def page_text(blocks: Iterator[Block]) -> str:
