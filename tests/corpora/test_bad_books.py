@@ -95,6 +95,14 @@ def test_right_to_left_text_is_kept(tmp_path):
     assert LINE in page.text and any("\u0600" <= sign <= "\u06ff" or "\ufb50" <= sign <= "\ufeff" for sign in page.text)
 
 
+def test_right_to_left_lines_are_read_from_the_right(tmp_path):
+    said = ["הלב", "הוא", "שריר", "השואב", "25", "פעמיים"]
+    # As it stands on paper: the first word at the right, each with its letters from the right.
+    words = [(400 - 50 * place, 100, word[::-1] if word != "25" else word) for place, word in enumerate(said)]
+    (page,) = read_documents(pdf(tmp_path / "a.pdf", [[*words, (60, 130, LINE)]]))
+    assert page.text.startswith(" ".join(said)) and page.text.endswith(LINE)
+
+
 def test_macros_of_a_word_file_are_not_touched(tmp_path):
     path = word(tmp_path / "a.docm", "<w:p><w:r><w:t>Plain.</w:t></w:r></w:p>", **{"word/vbaProject.bin": b"\0" * 99})
     (found,) = read_documents(path)

@@ -59,6 +59,8 @@ _MARKER = re.compile(
     r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]|[•·●○▪◦■□–—*-]|[①-⑳])"
 )
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
+#: Hebrew and Arabic, with the forms that fonts have for them.
+RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _BETWEEN_HAN = re.compile(rf"(?<=[{_HAN}]) (?=[{_HAN}])")
 
 
@@ -88,7 +90,8 @@ def _pieces(words: Sequence[Word]) -> Iterator[Word]:
 def _continues(one: Word, other: Word) -> bool:
     overlap = min(one.bottom, other.bottom) - max(one.top, other.top)
     low = min(one.bottom - one.top, other.bottom - other.top)
-    gap = other.left - one.right
+    leftwards = RIGHT_TO_LEFT.search(one.text) and RIGHT_TO_LEFT.search(other.text)
+    gap = one.left - other.right if leftwards else other.left - one.right
     return overlap > 0.5 * low and -0.5 * one.size <= gap < _GAP * min(one.size, other.size)
 
 
@@ -105,7 +108,8 @@ def _joined(run: Sequence[Word], between: str = " ") -> Word:
 
 
 def _line(row: Sequence[Word], column: int, is_row: bool) -> Line:
-    cells = sorted(row, key=lambda piece: piece.left)
+    leftwards = sum(len(piece.text) for piece in row if RIGHT_TO_LEFT.search(piece.text))
+    cells = sorted(row, key=lambda piece: piece.left, reverse=2 * leftwards > sum(len(piece.text) for piece in row))
     return Line(*_joined(cells, CELL if is_row else " "), column, is_row)
 
 
