@@ -12,25 +12,24 @@ import json
 import resource
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
 
 from shelf_pages import Book, draw_book
 from shelf_renderers import render, scan
 
-from suwen.corpora.book_pages import read_pages
-from suwen.corpora.books import page_lines
-from suwen.text.book_sentences import is_sentence, sentences_of
-from suwen.text.page_blocks import blocks_of
+from suwen.curate.shelf_sentences import read_shelf
+from suwen.text.book_sentences import is_sentence
 
 CLOSE = 0.9
+SCANS = ("clean scan", "degraded scan")
 
 
 def found_in(path: Path) -> list[str]:
     """The sentences that the project reads out of a PDF."""
-    records = read_pages(path, "pdf", lambda page, why: print(f"{path} page {page}: {why}"))
-    next(records)
-    return [sentence.text for sentence in sentences_of(blocks_of(map(page_lines, records)))]
+    said = read_shelf(path, lambda file, page, why: print(f"{file} page {page}: {why}"))
+    return [sentence.text for sentence in said]
 
 
 def squeezed(text: str) -> str:
@@ -97,36 +96,54 @@ def total(rows: list[dict[str, object]]) -> dict[str, float]:
     }
 
 
+def planned(asked: argparse.Namespace) -> Iterator[tuple[str, str, int, str]]:
+    """Language, renderer and number of every book, and how it is read."""
+    for language in [asked.language] if asked.language else ["en", "zh"]:
+        for renderer in [asked.renderer] if asked.renderer else ["fpdf", "chromium"]:
+            for number in range(max(asked.books, asked.scans)):
+                yield from [(language, renderer, number, "text")] if number < asked.books else []
+                yield from [(language, renderer, number, kind) for kind in SCANS if number < asked.scans]
+
+
+def measured(first: int, plan: tuple[str, str, int, str], pieces: int, show: bool) -> dict[str, object]:
+    """Draw a book, render it, scan it where it is to be a scan, and read it back."""
+    language, renderer, number, kind = plan
+    with tempfile.TemporaryDirectory() as folder:
+        book = draw_book(first + number, language, renderer, pieces if kind == "text" else 6)
+        path = render(book, Path(folder, "book.pdf"))
+        if kind != "text":
+            path = scan(path, Path(folder, "scan.pdf"), degraded=kind == "degraded scan", seed=number)
+        row = measure(book, path, kind != "text", show)
+    return {"language": language, "renderer": renderer, "number": number, "kind": kind, **row}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", default="tuning", help="tuning, or the commit whose hash draws the scored half")
     parser.add_argument("--books", type=int, default=6, help="books of each language and renderer")
-    parser.add_argument("--scans", type=int, default=0, help="books of each language and renderer that are scanned too")
+    parser.add_argument("--scans", type=int, default=0, help="books of each language and renderer that are scans")
     parser.add_argument("--language", choices=["en", "zh"], help="this one alone")
     parser.add_argument("--renderer", choices=["fpdf", "chromium"], help="this one alone")
     parser.add_argument("--pieces", type=int, default=24)
     parser.add_argument("--show", action="store_true", help="print what is missing and what is too much")
+    parser.add_argument("--to", type=Path, help="a file of what was measured, a line a book: what is in it stays")
     asked = parser.parse_args()
     first = 1 if asked.seed == "tuning" else int(asked.seed[:12], 16)
-    rows: dict[str, list[dict[str, object]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for language in [asked.language] if asked.language else ["en", "zh"]:
-            for renderer in [asked.renderer] if asked.renderer else ["fpdf", "chromium"]:
-                for number in range(asked.books):
-                    book = draw_book(first + number, language, renderer, asked.pieces)
-                    path = render(book, Path(folder, "book.pdf"))
-                    row = measure(book, path, False, asked.show)
-                    rows.setdefault(f"{language} text", []).append(row)
-                    print(language, renderer, number, row["f1"], book.layout if row["f1"] < 0.97 else "", flush=True)
-                    if number < asked.scans:
-                        small = draw_book(first + number, language, renderer, 6)
-                        source = render(small, Path(folder, "small.pdf"))
-                        for name, degraded in (("clean scan", False), ("degraded scan", True)):
-                            path = scan(source, Path(folder, f"scan{degraded}.pdf"), degraded=degraded, seed=number)
-                            row = measure(small, path, True, asked.show)
-                            rows.setdefault(f"{language} {name}", []).append(row)
-                            print(language, renderer, number, name, row, flush=True)
-    print(json.dumps({name: total(part) for name, part in rows.items()}, indent=1))
+    rows = [json.loads(line) for line in asked.to.read_text().splitlines()] if asked.to and asked.to.exists() else []
+    known = {tuple(row[key] for key in ("seed", "language", "renderer", "number", "kind")) for row in rows}
+    for plan in planned(asked):
+        if (asked.seed, *plan) in known:
+            continue
+        rows.append({"seed": asked.seed, **measured(first, plan, asked.pieces, asked.show)})
+        print(json.dumps(rows[-1]), flush=True)
+        if asked.to:
+            with asked.to.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    kinds = {f"{row['language']} {row['kind']}": [] for row in rows if row["seed"] == asked.seed}
+    for row in rows:
+        if row["seed"] == asked.seed:
+            kinds[f"{row['language']} {row['kind']}"].append(row)
+    print(json.dumps({name: total(part) for name, part in kinds.items()}, indent=1))
 
 
 if __name__ == "__main__":

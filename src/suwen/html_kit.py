@@ -193,14 +193,15 @@ def sides(columns: Sequence[tuple[str, Sequence[str]]]) -> str:
     return f'<div class="sides">{"".join(blocks)}</div>'
 
 
-def document(title: str, lead: str, links: Sequence[tuple[str, str]], body: Iterable[str]) -> str:
-    """The whole page; links are pairs of an anchor and a name."""
+def document(title: str, lead: str, links: Sequence[tuple[str, str]], body: Iterable[str], *, refresh: int = 0) -> str:
+    """The whole page; links are pairs of an anchor and a name. It may be asked for again after so many seconds."""
+    again = f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else ""
     items = "".join(f'<li><a href="#{escape(anchor)}">{escape(name)}</a></li>' for anchor, name in links)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"{again}<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f"<header><h1>{escape(title)}</h1>{paragraph(lead, 'soft')}"
         f'<nav aria-label="Contents"><ul>{items}</ul></nav></header>\n<main>\n'
         + "\n".join(body)

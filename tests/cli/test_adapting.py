@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import re
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +26,7 @@ from suwen.curate.leakage import HeldOut
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
 from suwen.training.adapting import verdict
+from suwen.training.adapting_progress import STEPS
 
 PARTS = ("mitral valve", "aortic arch", "sinus node", "coronary sinus", "vena cava", "septum")
 SHORT = [
@@ -75,9 +78,7 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
     monkeypatch.chdir(tmp_path)
     poor = make_pair(tmp_path / "poor", dimension=2, name="poor")
     with Server(play) as server:
-        text = f'[llm.endpoints.here]\nbase_url = "{server.url}"\nbackoff = 0.01\n'
-        text += '[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\nmax_tokens = 256\n'
-        (tmp_path / "suwen.toml").write_text(text, encoding="utf-8")
+        (tmp_path / "suwen.toml").write_text(settings_of(server), encoding="utf-8")
         command = ["adapt", shelf, "--out", "pair", "-m", "m", "--recipe", "cardioembed-tiny"]
         command += [
             "--pair",
@@ -91,11 +92,15 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
         planned = suwen(*command, "--dry-run", "--json")
         assert planned.code == 0 and planned.json["total"]["calls"] <= 200 and server.total == 0
         late = suwen(*command, "--minutes", "0.01")
-        assert late.code == 3 and "minutes are spent; run it again" in late.err and not (tmp_path / "pair").exists()
-        asked = server.total
+        assert late.code == 3 and re.search("(minutes are|time is) spent", late.err), late.err
+        page = (tmp_path / "pair-work" / "report.html").read_text(encoding="utf-8")
+        assert "Stopped: " in page and "of at most 200" in page and 'http-equiv="refresh"' not in page
+        assert not (tmp_path / "pair").exists()
         done = suwen(*command, "--minutes", "60", "--index", "index", "--json")
         assert done.code in (0, 3), done.err
-        assert server.total == asked <= 200, "what was asked once is not asked again"
+        assert server.total <= 200 and set(server.answered.values()) == {1}, "what was asked once is not asked again"
+        again = suwen(*command, "--minutes", "60", "--index", "index", "--json")
+        assert (again.code, again.json["answer"]) == (done.code, done.json["answer"]), "what is there is left as it is"
         other = suwen(*command[:-2], "--out", "another", "--work", "pair-work")
         assert other.code == 1 and "was begun with another sets" in other.err
     work = tmp_path / "pair-work"
@@ -110,6 +115,46 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
     assert Pair.load(tmp_path / "pair").manifest.name == "cardioembed-tiny"
     with Index.open(tmp_path / "index", pair=tmp_path / "pair") as index:
         assert index.pair.space.id == Pair.load(tmp_path / "pair").space.id and index.stats().documents == 40
+
+
+def settings_of(server: Server) -> str:
+    text = f'[llm.endpoints.here]\nbase_url = "{server.url}"\nbackoff = 0.01\n'
+    return text + '[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\nmax_tokens = 256\n'
+
+
+def wait_for(work: Path, step: str, process: subprocess.Popen[bytes]) -> None:
+    """Until that step runs, or is over."""
+    while process.poll() is None:
+        file = work / "progress.json"
+        states = {one["name"]: one["state"] for one in json.loads(file.read_bytes())["steps"]} if file.exists() else {}
+        if states.get(step):
+            return
+        time.sleep(0.02)
+
+
+@pytest.mark.long
+def test_killed_at_every_step_it_goes_on(suwen: Any, tmp_path: Path, shelf: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    poor = make_pair(tmp_path / "poor", dimension=2, name="poor")
+    with Server(play, delay=0.02) as server:
+        (tmp_path / "suwen.toml").write_text(settings_of(server), encoding="utf-8")
+        command = ["adapt", shelf, "--out", "pair", "-m", "m", "--recipe", "cardioembed-tiny", "--pair", poor]
+        command += ["--device", "cpu", "--calls", "200", *(part for key in SHORT for part in ("--set", key))]
+        program = [sys.executable, "-c", "from suwen.cli.main import run; run()", *map(str, command)]
+        for step in STEPS:
+            with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+                wait_for(tmp_path / "pair-work", step, process)
+                process.kill()
+            if step == "training":
+                assert "Under way" in (tmp_path / "pair-work" / "report.html").read_text(encoding="utf-8")
+        done = suwen(*command, "--index", "index", "--json")
+        # Asked again is what was under way when a process was killed.
+        assert server.total <= 200 and sum(count - 1 for count in server.answered.values()) <= 2 * len(STEPS) * 8
+    assert done.code == 0, done.err
+    check_kept_apart(tmp_path / "pair-work")
+    assert Pair.load(tmp_path / "pair").manifest.name == "cardioembed-tiny"
+    left = [path.name for path in tmp_path.iterdir() if path.name.startswith(".") and path.name.endswith(".tmp")]
+    assert left == [], "a kill before the pair is written leaves nothing beside it"
 
 
 def check_kept_apart(work: Path) -> None:

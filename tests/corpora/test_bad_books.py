@@ -87,12 +87,20 @@ def test_pictures_without_ocr_are_told_page_by_page(tmp_path):
     )
     assert list(found) == []
     assert [page for page, _ in told[:2]] == [1, 2] and "a scan" in told[0][1]
-    assert "no text was found in it" in told[2]
+    assert "no text was found in it: scans are not read here (--no-ocr)" in told[2]
 
 
 def test_right_to_left_text_is_kept(tmp_path):
     (page,) = read_documents(pdf(tmp_path / "a.pdf", [[(60, 100, "قلب"), (60, 130, LINE)]]))
     assert LINE in page.text and any("\u0600" <= sign <= "\u06ff" or "\ufb50" <= sign <= "\ufeff" for sign in page.text)
+
+
+def test_right_to_left_lines_are_read_from_the_right(tmp_path):
+    said = ["הלב", "הוא", "שריר", "השואב", "25", "פעמיים"]
+    # As it stands on paper: the first word at the right, each with its letters from the right.
+    words = [(400 - 50 * place, 100, word[::-1] if word != "25" else word) for place, word in enumerate(said)]
+    (page,) = read_documents(pdf(tmp_path / "a.pdf", [[*words, (60, 130, LINE)]]))
+    assert page.text.startswith(" ".join(said)) and page.text.endswith(LINE)
 
 
 def test_macros_of_a_word_file_are_not_touched(tmp_path):

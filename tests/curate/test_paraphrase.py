@@ -156,6 +156,9 @@ def test_nothing_that_passes_writes_nothing(two: Any, tmp_path: Path, shelf: Pat
     [
         ("Give 75 mg of aspirin daily.", "Aspirin is given each day at 75 g.", "units"),
         ("Give 2.5 mg of warfarin daily.", "Each day warfarin is given at 25 mg.", "numbers"),
+        ("Give 25 mg of atenolol twice daily.", "Atenolol is given at 25 mg once a day.", "numbers"),
+        ("The dose is doubled every 2 weeks.", "Every 2 weeks the dose is halved.", "numbers"),
+        ("每次口服一片华法林，睡前服用。", "睡前服用华法林，每次口服半片。", "numbers"),
         ("A murmur is not always a sign of disease.", "A murmur always points to some disease.", "negation"),
         ("The left atrium is enlarged in this patient.", "This patient's right atrium has grown larger.", "laterality"),
         ("Metoprolol slows the heart at rest.", "Bisoprolol lowers the rate of a resting heart.", "drugs"),

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from suwen.corpora.files import CorpusError
-from suwen.curate.shelf_report import Placed, shelf_report, shelf_sentences
+from suwen.curate.shelf_report import shelf_report
+from suwen.curate.shelf_sentences import ShelfSentence, read_shelf
 from suwen.curate.splitting import split_queries
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -20,7 +21,7 @@ NEAR = "Metoprolol is started at 25 mg daily in women with severe heart failure.
 
 
 def said(book, *texts):
-    return [Placed(book, page, text) for page, text in enumerate(texts, 1)]
+    return [ShelfSentence(book, page, page - 1, text) for page, text in enumerate(texts, 1)]
 
 
 def test_repetitions_are_told_apart():
@@ -81,7 +82,7 @@ def test_a_shelf_of_files_with_a_bad_one(tmp_path):
     (tmp_path / "b.html").write_text(f"<h1>Angina</h1><p>{ONE}</p>", "utf-8")
     (tmp_path / "c.pdf").write_bytes(b"%PDF-1.7 cut")
     told = []
-    found = list(shelf_sentences(tmp_path, lambda path, page, why: told.append((path.name, page, why))))
+    found = list(read_shelf(tmp_path, lambda path, page, why: told.append((path.name, page, why))))
     assert [(one.book, one.page) for one in found] == [("a.pdf", 1), ("a.pdf", 2), ("b.html", 0)]
     assert shelf_report(found, len).repeated == {"within": 0, "across": 1}
     assert [(name, page) for name, page, _ in told] == [("c.pdf", 0)] and "not a whole PDF" in told[0][2]
@@ -89,6 +90,6 @@ def test_a_shelf_of_files_with_a_bad_one(tmp_path):
 
 def test_nothing_to_count_is_an_error(tmp_path):
     with pytest.raises(CorpusError, match="no books here"):
-        list(shelf_sentences(tmp_path, print))
+        list(read_shelf(tmp_path, print))
     with pytest.raises(CorpusError, match="no sentence"):
         shelf_report([], len)

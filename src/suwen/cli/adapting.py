@@ -11,6 +11,7 @@ import typer
 from suwen.cli.model_options import Sessions, asking_all, show_outcome, with_options
 from suwen.cli.options import Base, Json, Ocr
 from suwen.cli.output import NEGATIVE, say, show
+from suwen.durable import new_folder
 from suwen.errors import SuwenError
 
 Set = Annotated[
@@ -55,16 +56,19 @@ def adapt(
     from suwen.training.adapting import Adaptation, OutOfTime
     from suwen.training.adapting import adapt as run
     from suwen.training.adapting_page import write_page
+    from suwen.training.adapting_progress import UnderWay
 
-    if to.exists():
-        raise SuwenError(f"{to} is there already: name a new folder for the specialist, or remove it")
     folder = work or to.with_name(f"{to.name}-work")
+    if to.exists() and not (folder / "outcome.json").is_file():
+        raise SuwenError(f"{to} is there already: name a new folder for the specialist, or remove it")
+    watch = UnderWay(folder, minutes, session.calls)
     wanted = Adaptation(
         shelf, folder, recipe, sets or [], pair, base, minutes, session.calls, general, measure, device, ocr, seed
     )
     try:
-        with asking_all(session, "requests", folder / "replies.db") as askers, shown_steps() as progress:
-            outcome = run(wanted, askers, say, progress)
+        asking = asking_all(session, "requests", folder / "replies.db", heard=watch.asked, until=watch.until)
+        with asking as askers, shown_steps() as progress:
+            outcome = run(wanted, askers, say, watch, progress)
     except OutOfTime as problem:
         say(str(problem))
         raise typer.Exit(NEGATIVE) from None
@@ -73,7 +77,7 @@ def adapt(
         return
     page = write_page(outcome, folder)
     if outcome.gain:
-        shutil.copytree(outcome.specialist, to)
+        _put(outcome.specialist, to)
         if index is not None:
             _index(shelf, index, to, ocr)
     _answer(outcome.answer, page, to if outcome.gain else None, json)
@@ -84,6 +88,19 @@ def _answer(answer: str, page: Path, pair: Path | None, json: bool) -> None:
     show(about, answer, f"the report: {page}", *([] if pair is None else [f"the specialist: {pair}"]), json=json)
     if pair is None:
         raise typer.Exit(NEGATIVE)
+
+
+def _put(specialist: Path, to: Path) -> None:
+    """The specialist in its place, whole or not at all; the same one may be there from a run that was stopped later."""
+    from suwen.encoders.pair import Pair
+
+    if not to.exists():
+        with new_folder(to) as folder:
+            shutil.copytree(specialist, folder, dirs_exist_ok=True)
+    elif Pair.load(to).space.id != Pair.load(specialist).space.id:
+        raise SuwenError(
+            f"{to} is there already, and is another pair: name a new folder for the specialist, or remove it"
+        )
 
 
 def _index(shelf: Path, index: Path, pair: Path, ocr: bool) -> None:

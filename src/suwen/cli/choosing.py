@@ -162,10 +162,11 @@ def shelf(
     Example: `suwen curate shelf books/ --near 0.8`
     """
     from suwen.curate.card import token_counter
-    from suwen.curate.shelf_report import shelf_report, shelf_sentences
+    from suwen.curate.shelf_report import shelf_report
+    from suwen.curate.shelf_sentences import read_shelf
 
     tokens, notes = token_counter(tokenizer, pair), SourceNotes(False)
-    made = shelf_report(shelf_sentences(books, notes.page, ocr=ocr), tokens, near)
+    made = shelf_report(read_shelf(books, notes.page, ocr=ocr), tokens, near)
     show({**made.as_dict(), **notes.counts()}, *_shelf_lines(made), json=json)
     notes.tell()
 

@@ -83,20 +83,31 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def client(session: Spending, models: Sequence[str], replies: Path, what: str) -> Iterator[LLM]:
+def client(
+    session: Spending,
+    models: Sequence[str],
+    replies: Path,
+    what: str,
+    *,
+    heard: Callable[[Progress], None] | None = None,
+    until: float | None = None,
+) -> Iterator[LLM]:
     """Open the client; names, keys and endpoints are checked before anything is asked.
 
-    One process at a time spends on one file of replies: two at once would both pay for the same questions.
+    One process at a time spends on one file of replies: two at once would both pay for the same questions. ``heard`` is
+    told of every reply, and no call is made later than ``until``.
     """
     from suwen.llm.client import LLM
     from suwen.llm.config import load_config
     from suwen.llm.ledger import Budget
 
-    budget = Budget(session.calls, session.tokens, session.cost)
+    budget = Budget(session.calls, session.tokens, session.cost, until)
     with nullcontext() if session.dry_run else _alone(replies), measuring(what) as show:
 
         def progress(made: Progress) -> None:
             show(made.done, made.total or 0)
+            if heard is not None:
+                heard(made)
 
         with LLM.open(load_config(session.config), replies, budget=budget, progress=progress) as llm:
             for remark in () if session.dry_run else llm.check(models):
@@ -137,11 +148,14 @@ def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> I
 
 
 @contextmanager
-def asking_all(session: Sessions, what: str, replies: Path = Path("replies.db")) -> Iterator[list[Asker]]:
-    """Open the client for several models, whose steps are told together; a run that was stopped says so, exit 3."""
+def asking_all(session: Sessions, what: str, replies: Path = Path("replies.db"), **more: Any) -> Iterator[list[Asker]]:
+    """Open the client for several models, whose steps are told together; a run that was stopped says so, exit 3.
+
+    More arguments are those of :func:`client`.
+    """
     from suwen.llm.asker import Asker, Unfinished
 
-    with client(session, session.model, session.replies or replies, what) as llm:
+    with client(session, session.model, session.replies or replies, what, **more) as llm:
         askers = [Asker(llm, model, dry_run=session.dry_run) for model in session.model]
         for other in askers[1:]:
             other.steps = askers[0].steps

@@ -7,7 +7,6 @@ A page's id is ``PATH#page=12``, which is also how a browser opens a PDF there; 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -18,7 +17,6 @@ from suwen.corpora.book_pages import Limits, OnPage, PageProgress, PictureReader
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Scalar
 from suwen.corpora.tabular import format_of
-from suwen.text.book_sentences import BookSentence, sentences_of
 from suwen.text.clean import clean
 from suwen.text.page_blocks import Block, blocks_of
 from suwen.text.page_furniture import PageLines
@@ -34,7 +32,6 @@ _ENDINGS = {
     ".epub": "epub",
     ".cnxml": "cnxml",
 }
-_ENDED = re.compile(r"[.!?。！？；;…][\"'”’」』）)\]】]*\s*$")
 #: Formats whose files have no records but pages or chapters.
 BOOKS = ("pdf", "docx", "html", "epub", "cnxml")
 
@@ -96,25 +93,16 @@ def read_book(
                 found = True
                 yield _part(name, record, text, kind, stem)
     if not found:
-        raise BadRecord(f"{path}: no text was found in it; where it is scanned, see that 'suwen[ocr]' is installed")
+        raise BadRecord(f"{path}: no text was found in it: {_nothing(ocr, pictures)}")
 
 
-def read_sentences(
-    path: Path, root: Path, kind: str, on_page: OnPage | None = None, *, ocr: bool = True
-) -> Iterator[BookSentence]:
-    """The sentences of a book in their order; of a file without pages, the lines that end as sentences do.
-
-    Arguments and errors are those of :func:`read_book`.
-    """
-    if kind == "pdf":
-        records = read_pages(path, kind, on_page or partial(_raise, path), ocr=ocr)
-        next(records)
-        yield from sentences_of(blocks_of(map(page_lines, records)))
-        return
-    for document in read_book(path, root, kind, on_page):
-        part = document.metadata.get("chapter", 0)
-        lines = (line for line in document.text.splitlines() if _ENDED.search(line))
-        yield from sentences_of(Block(part if isinstance(part, int) else 0, "text", line) for line in lines)
+def _nothing(ocr: bool, pictures: PictureReader | None) -> str:
+    """What a book without text may be."""
+    if not ocr:
+        return "scans are not read here (--no-ocr)"
+    if pictures is None and not find_spec("rapidocr"):
+        return "where it is scanned, pip install 'suwen[ocr]'"
+    return "its pages are empty, or pictures without words"
 
 
 def page_text(blocks: Iterator[Block]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 #: Another number where pages would be read otherwise: nothing kept before is used then.
-_VERSION = 1
+_VERSION = 2
 
 
 def cache_folder() -> Path:

@@ -23,7 +23,7 @@ from suwen.corpora.marked_up import read_parts
 from suwen.corpora.page_cache import PageCache
 from suwen.corpora.pdf_pages import open_pdf, read_pdf_page, title_of
 from suwen.corpora.scanned_pages import scan_reader
-from suwen.text.page_layout import reading_order
+from suwen.text.page_layout import Word, reading_order
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -92,7 +92,7 @@ def _pdf_page(
     document: Any, number: int, cache: PageCache | None, reader: list[Callable[..., Any]], scans: str
 ) -> dict[str, Any]:
     if cache is not None and scans != "send" and (known := cache.get(number)) is not None:
-        return known | {"kept": True}
+        return _scan(known) | {"kept": True}
     content = read_pdf_page(document, number)
     if content.picture is None:
         return {"height": content.height, "lines": reading_order(content.words)}
@@ -103,10 +103,16 @@ def _pdf_page(
     if not reader:
         reader.append(scan_reader())
     words, height = reader[0](content.picture)
-    page = {"height": height, "lines": reading_order(words), "scan": True}
+    seen = {"height": height, "words": words}
     if cache is not None:
-        cache.put(number, page)
-    return page
+        cache.put(number, seen)
+    return _scan(seen)
+
+
+def _scan(seen: dict[str, Any]) -> dict[str, Any]:
+    """A page read off a picture. Its words are what is kept: better rules for their order need no new reading."""
+    lines = reading_order([Word(*word) for word in seen["words"]])
+    return {"height": seen["height"], "lines": lines, "scan": True}
 
 
 def _as_png(picture: Any) -> str:

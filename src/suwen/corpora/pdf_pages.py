@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.corpora.files import CorpusError
-from suwen.text.page_layout import Word
+from suwen.text.page_layout import RIGHT_TO_LEFT, Word
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -99,9 +99,27 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
         box = [loose.left, loose.top, loose.right, loose.bottom]
         if last != first and pdfium.FPDFText_GetCharBox(text_page.raw, last, *places):
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
+        if RIGHT_TO_LEFT.search(word):
+            word = _from_the_right(word, text_page, first)
         x0, y0, x1, y1 = _upright(box, width, height, turned)
         if x1 > x0 and y1 > y0:
             yield Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
+
+
+def _from_the_right(word: str, text_page: Any, first: int) -> str:
+    """A word of Hebrew or Arabic in the order in which it is read; some files hold its letters as they stand."""
+    import pypdfium2.raw as pdfium
+
+    start = next(place for place, sign in enumerate(word) if RIGHT_TO_LEFT.match(sign))
+    if start + 1 == len(word) or not RIGHT_TO_LEFT.match(word[start + 1]):
+        return word
+    boxes = []
+    for place in (first + start, first + start + 1):
+        box = pdfium.FS_RECTF()
+        pdfium.FPDFText_GetLooseCharBox(text_page.raw, place, ctypes.byref(box))
+        boxes.append(box.left)
+    turned = re.sub(f"{RIGHT_TO_LEFT.pattern}+", lambda found: found[0][::-1], word)
+    return turned if boxes[0] < boxes[1] else word
 
 
 def _sized(words: list[Word]) -> list[Word]:

@@ -48,6 +48,12 @@ _NUMBER = re.compile(rf"(?<![a-z\d.])(\d+(?:[.,]\d+)*)[ -]?(?:(?:{_UNIT})(?![a-z
 _SMALL = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _WORDS = {word: str(value) for value, word in enumerate(_SMALL, 2)}
 _WORD = re.compile(rf"\b({'|'.join(_WORDS)})\b", re.I)
+#: How often, and how many times as much: "twice" is "two times", and "halved" is neither.
+_TIMES = {
+    "2": re.compile(r"\b(?:twice|doubl(?:ed?|es|ing)|twofold)\b|加倍|翻倍|翻番", re.I),
+    "3": re.compile(r"\b(?:thrice|tripl(?:ed?|es|ing)|threefold)\b", re.I),
+    "0.5": re.compile(r"\b(?:hal(?:f|ves?|ved|ving))\b|半(?=[片粒支瓶袋量天日小])|减半", re.I),
+}
 _HAN_DIGIT = re.compile(r"([二两三四五六七八九十])(?=[个种次级度型期天日周月年岁倍支根条层片粒分类步项])")
 #: Without one, which is an article too (一种).
 _HAN_DIGITS = {digit: str(value) for value, digit in enumerate("二三四五六七八九十", 2)} | {"两": "2"}
@@ -124,6 +130,7 @@ def numbers(folded: str) -> Counter[str]:
     found = Counter(_plain(match[1]) for match in _NUMBER.finditer(folded))
     found.update(_WORDS[match[1].lower()] for match in _WORD.finditer(folded))
     found.update(_HAN_DIGITS[match[1]] for match in _HAN_DIGIT.finditer(folded))
+    found.update(value for value, said in _TIMES.items() for _ in said.finditer(folded))
     return found
 
 

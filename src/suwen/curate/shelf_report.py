@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import Any
 
-from suwen.corpora.books import BOOKS, kind_of, read_sentences
 from suwen.corpora.files import CorpusError
-from suwen.corpora.text_documents import files_under
-from suwen.curate.leakage import comparable
 from suwen.curate.near_duplicates import groups
+from suwen.curate.shelf_sentences import ShelfSentence, once_each
 from suwen.text.segment import words
 
 #: Words for people, in sentences.
@@ -35,14 +32,6 @@ _PATTERNS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _PEOP
 #: A source with more than this share of the sentences, and a sex named so many times as often as the other, are told.
 _MOST, _TIMES = 0.5, 2.0
 _SHOWN = 20
-
-
-class Placed(NamedTuple):
-    """A sentence of a book, and the page it begins on (0 where there are none)."""
-
-    book: str
-    page: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -83,32 +72,8 @@ class ShelfReport:
         return asdict(self)
 
 
-def shelf_sentences(shelf: Path, on_page: Callable[[Path, int, str], None], *, ocr: bool = True) -> Iterator[Placed]:
-    """The sentences of the books of a folder; what cannot be read is told and left out.
-
-    Raises:
-        CorpusError: There are no books.
-    """
-    if not shelf.exists():
-        raise CorpusError(f"{shelf}: there is no such file or folder; check the path")
-    root = shelf if shelf.is_dir() else shelf.parent
-    books = [path for path in ([shelf] if shelf.is_file() else files_under(shelf)) if kind_of(path) in BOOKS]
-    if not books:
-        raise CorpusError(f"{shelf}: no books here; put {', '.join(BOOKS)} files into it")
-    for path in books:
-
-        def tell(page: int, why: str, path: Path = path) -> None:
-            on_page(path, page, why)
-
-        try:
-            for one in read_sentences(path, root, kind_of(path) or "", tell, ocr=ocr):
-                yield Placed(path.relative_to(root).as_posix(), one.page, one.text)
-        except CorpusError as problem:
-            tell(0, str(problem))
-
-
 def shelf_report(
-    sentences: Iterator[Placed] | Sequence[Placed], count_tokens: Callable[[str], int], near: float = 0.7
+    sentences: Iterable[ShelfSentence], count_tokens: Callable[[str], int], near: float = 0.7
 ) -> ShelfReport:
     """Count what a shelf holds.
 
@@ -120,12 +85,9 @@ def shelf_report(
     Raises:
         CorpusError: There is no sentence.
     """
-    repeated, unique = Counter(within=0, across=0), dict[str, Placed]()
-    for one in sentences:
-        first = unique.setdefault(comparable(one.text), one)
-        if first is not one:
-            repeated["within" if first.book == one.book else "across"] += 1
-    kept = list(unique.values())
+    found: Counter[str] = Counter()
+    kept = once_each(sentences, found)
+    repeated = {"within": found["repeated_in_the_book"], "across": found["repeated_in_another_book"]}
     if not kept:
         raise CorpusError("the books hold no sentence of 20 characters (8 in Chinese) or more: are they scans?")
     together = [[kept[int(key)] for key in group] for group in _together(kept, near)]
@@ -134,9 +96,9 @@ def shelf_report(
     books = dict(Counter(one.book for one in kept).most_common())
     people = {name: sum(bool(found.search(one.text)) for one in kept) for name, found in _PATTERNS.items()}
     return ShelfReport(
-        len(kept) + repeated.total(),
+        found.total(),
         len(kept),
-        dict(repeated),
+        repeated,
         _near_counts(together),
         len(together),
         said.total(),
@@ -151,11 +113,11 @@ def shelf_report(
     )
 
 
-def _together(kept: Sequence[Placed], near: float) -> list[list[str]]:
+def _together(kept: Sequence[ShelfSentence], near: float) -> list[list[str]]:
     return [group for group in groups({str(at): one.text for at, one in enumerate(kept)}, near) if len(group) > 1]
 
 
-def _near_counts(together: Sequence[Sequence[Placed]]) -> dict[str, int]:
+def _near_counts(together: Sequence[Sequence[ShelfSentence]]) -> dict[str, int]:
     counts = Counter(within=0, across=0)
     for group in together:
         for at, one in enumerate(group[1:], 1):
@@ -163,7 +125,7 @@ def _near_counts(together: Sequence[Sequence[Placed]]) -> dict[str, int]:
     return dict(counts)
 
 
-def _example(group: Sequence[Placed]) -> dict[str, Any]:
+def _example(group: Sequence[ShelfSentence]) -> dict[str, Any]:
     return {"texts": [one.text for one in group[:3]], "places": [f"{one.book}, page {one.page}" for one in group[:3]]}
 
 

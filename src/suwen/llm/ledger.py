@@ -27,11 +27,13 @@ class Budget:
         calls: Calls made, failed ones counted.
         tokens: Tokens of prompts and replies together.
         cost: In the currency of the configured prices.
+        until: When the last call may be made, by the monotonic clock.
     """
 
     calls: int | None = None
     tokens: int | None = None
     cost: float | None = None
+    until: float | None = None
 
     def __post_init__(self) -> None:
         for name, limit in (("calls", self.calls), ("tokens", self.tokens), ("cost", self.cost)):
@@ -117,6 +119,8 @@ class Meter:
         Raises:
             BudgetSpent: It does not fit even when nothing else is in flight.
         """
+        if self.budget.until is not None and time.monotonic() > self.budget.until:
+            raise BudgetSpent("the time is spent; every reply so far is kept: run again to go on")
         expected = self._bills.get(model, _Bills()).applied(estimate)
         if over := self._over(self.spent + expected):
             bill = f"{expected.tokens / max(estimate.tokens, 1):.3g}"

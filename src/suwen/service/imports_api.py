@@ -174,7 +174,8 @@ async def _received(request: Request, served: ServedIndex, duplicates: Duplicate
             length = await receive_to(stream, request, settings.import_bytes, settings.slow_seconds)
             await asyncio.to_thread(os.fsync, stream.fileno())
         if not length:
-            raise Problem("invalid_request", "the import is empty: send a line of JSON for each document")
+            wanted = f"the file {name} itself" if name else "a line of JSON for each document"
+            raise Problem("invalid_request", f"the import is empty: send {wanted}")
         return await asyncio.to_thread(imports.accept, file, duplicates, key, name)
     except OSError as problem:
         # A full disk is told as such; whatever else it is, the log has it.

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from suwen.text.page_blocks import Block
+from suwen.text.page_blocks import ITEM, Block
 from suwen.text.split import sentences
 
 #: The fewest characters of a sentence: the paper's for English, and less for Chinese.
@@ -24,10 +24,6 @@ _CITATION = re.compile(
     # A raised number behind a mark or a closing one, as text layers give it: "mortality.12,13 The".
     rf"|(?<=[a-z)%][.,;]){_NUMBERS}(?=\s|$)"
     rf"|[¹²³⁰⁴-⁹]+(?:[,，–-][¹²³⁰⁴-⁹]+)*(?=[\s.,;。，；]|$)(?<![m0-9][²³])"
-)
-_ITEM = re.compile(
-    r"^(?:[(（]\s?(?:\d{1,2}|[a-z]|[ivx]{1,4}|[一二三四五六七八九十]{1,3})\s?[)）]|\d{1,2}[.)、．](?!\d)|[①-⑳]"
-    r"|[•●○▪◦■□]|[-–—*](?= )|[a-z][.)](?= )|[一二三四五六七八九十]{1,3}、)\s*"
 )
 _SPACE_BEFORE_MARK = re.compile(r"\s+(?=[.,;:。，；：](?:\s|$))")
 _LETTERS = re.compile(r"[^\W\d_]")
@@ -47,7 +43,7 @@ def sentences_of(blocks: Iterable[Block]) -> Iterator[BookSentence]:
     for block in blocks:
         if block.kind != "text":
             continue
-        text = _ITEM.sub("", without_citations(block.text))
+        text = _without_marker(without_citations(block.text))
         for sentence in _whole(text):
             if is_sentence(sentence):
                 yield BookSentence(block.page, position, sentence)
@@ -64,6 +60,12 @@ def _whole(text: str) -> Iterator[str]:
             begun = None
     if begun is not None:
         yield text[begun:].strip()
+
+
+def _without_marker(text: str) -> str:
+    """An item of a list without its number or bullet."""
+    found = ITEM.match(text)
+    return text[found.end() :].lstrip() if found else text
 
 
 def without_citations(text: str) -> str:

@@ -38,7 +38,8 @@ _OTHER_SCAN, _LARGER_SCAN = 0.35, 1.22
 #: Characters of a sentence's second half: a page without a full stop is no sentence.
 _LONGEST = 600
 _INDENT = (0.8, 4.0)
-_ITEM = re.compile(
+#: The number or bullet that an item of a list begins with.
+ITEM = re.compile(
     r"(?:[(（]\s?(?:\d{1,2}|[a-z]|[ivx]{1,4}|[一二三四五六七八九十]{1,3})\s?[)）]|\d{1,2}[.)、．](?!\d)|[①-⑳]"
     r"|[•●○▪◦■□]|[-–—*] |[a-z][.)] |[一二三四五六七八九十]{1,3}、)"
 )
@@ -90,7 +91,7 @@ def _continued(held: list[Block], block: Block) -> Iterator[Block]:
     if not waiting or block.kind == "heading" or block.page > held[0].page + 1:
         yield from held
         held[:] = [block]
-    elif block.kind == held[0].kind and not _ITEM.match(block.text) and _GOES_ON.match(block.text):
+    elif block.kind == held[0].kind and not ITEM.match(block.text) and _GOES_ON.match(block.text):
         text, rest = _over_the_page(held[0], block)
         held[0] = held[0]._replace(text=text)
         if rest or _ended(text):
@@ -178,12 +179,12 @@ def _begins(group: Sequence[Line], line: Line, pitch: float, edges: Edges, other
     usual = max(pitch, 0.95 * min(line.size, last.size)) if pitch < 2.5 * line.size else line.size
     if line.top - last.top > _APART * usual or abs(line.size - last.size) > other * last.size:
         return True
-    if _ITEM.match(line.text) and (_ended(last.text) or _ITEM.match(group[0].text) or _is_short(last, edges)):
+    if ITEM.match(line.text) and (_ended(last.text) or ITEM.match(group[0].text) or _is_short(last, edges)):
         return True
     if _CAPTION.match(line.text) and not _CAPTION_VERB.match(line.text) and _is_short(last, edges):
         return True
     indent = (line.left - last.left) / line.size
-    if _INDENT[0] < indent < _INDENT[1] and not _ITEM.match(group[0].text):
+    if _INDENT[0] < indent < _INDENT[1] and not ITEM.match(group[0].text):
         return len(group) > 1 or _is_short(last, edges) or _ended(last.text)
     return _is_short(last, edges) and (_ended(last.text) or _stands_alone(group, line, edges))
 
@@ -205,7 +206,7 @@ def _kind(group: Sequence[Line], text: str, large: float, edges: Edges) -> Kind:
         return "caption"
     if len(group) <= 3 and not _ended(text) and len(text) < 160:
         larger = group[0].size > large
-        alone = len(group) == 1 and _is_short(group[0], edges) and not _ITEM.match(text) and text[:1].isupper()
+        alone = len(group) == 1 and _is_short(group[0], edges) and not ITEM.match(text) and text[:1].isupper()
         alone = alone or (
             len(group) == 1 and _is_short(group[0], edges) and len(text) < 25 and bool(_HAN_HEADING.match(text))
         )

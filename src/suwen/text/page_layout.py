@@ -44,15 +44,23 @@ class Line(NamedTuple):
 CELL = " | "
 #: Of a word's size: the gap at which a line may be two, the least width of a gutter and of a column of prose.
 _GAP, _GUTTER, _PROSE = 0.95, 0.6, 9.0
+#: Of a word's size: what is left of a gutter beside a line that hangs into it.
+_HANGING = 0.1
 #: Of a word's size: beginnings of lines so near to each other are one.
 _NEAR = 0.6
 #: Columns of prose are filled to this share by so many of their lines; cells of a table seldom are.
-_FILLED, _MOST, _SURELY = 0.75, 0.35, 0.6
+_FILLED, _MOST, _SURELY = 0.75, 0.35, 0.5
+#: Sides so nearly as wide as each other were made so.
+_EQUAL = 0.95
 _LEAST_ROWS = 3
+#: Lines of a column beside which one or two others are a column, too; and how near they stand, of a word's size.
+_LONG, _BESIDE = 8, 4.0
 _MARKER = re.compile(
     r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]|[•·●○▪◦■□–—*-]|[①-⑳])"
 )
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
+#: Hebrew and Arabic, with the forms that fonts have for them.
+RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _BETWEEN_HAN = re.compile(rf"(?<=[{_HAN}]) (?=[{_HAN}])")
 
 
@@ -82,7 +90,8 @@ def _pieces(words: Sequence[Word]) -> Iterator[Word]:
 def _continues(one: Word, other: Word) -> bool:
     overlap = min(one.bottom, other.bottom) - max(one.top, other.top)
     low = min(one.bottom - one.top, other.bottom - other.top)
-    gap = other.left - one.right
+    leftwards = RIGHT_TO_LEFT.search(one.text) and RIGHT_TO_LEFT.search(other.text)
+    gap = one.left - other.right if leftwards else other.left - one.right
     return overlap > 0.5 * low and -0.5 * one.size <= gap < _GAP * min(one.size, other.size)
 
 
@@ -99,7 +108,8 @@ def _joined(run: Sequence[Word], between: str = " ") -> Word:
 
 
 def _line(row: Sequence[Word], column: int, is_row: bool) -> Line:
-    cells = sorted(row, key=lambda piece: piece.left)
+    leftwards = sum(len(piece.text) for piece in row if RIGHT_TO_LEFT.search(piece.text))
+    cells = sorted(row, key=lambda piece: piece.left, reverse=2 * leftwards > sum(len(piece.text) for piece in row))
     return Line(*_joined(cells, CELL if is_row else " "), column, is_row)
 
 
@@ -110,13 +120,11 @@ def _columns(pieces: list[Word], depth: int = 0) -> Iterator[tuple[list[Word], b
     if gutter is None:
         yield pieces, False
         return
-    for band, parted in _bands(pieces, gutter, size):
+    for band, parted in _bands(pieces, gutter):
         if not parted:
             yield from _columns(band, depth + 1) if len(band) < len(pieces) else [(band, False)]
             continue
-        middle = sum(gutter) / 2
-        sides = [p for p in band if p.right <= middle], [p for p in band if p.right > middle]
-        for side in filter(None, sides):
+        for side in filter(None, _sides(band, gutter)):
             yield from _columns(side, depth + 1)
 
 
@@ -124,26 +132,25 @@ def _gutter(pieces: Sequence[Word], size: float) -> tuple[float, float] | None:
     """The white stretch between two columns of prose, or None where there is none."""
     best: tuple[float, tuple[float, float]] | None = None
     for start in _starts(pieces, size):
-        gutter = (start - _GUTTER * size, start)
-        left, right = _sides(pieces, gutter)
+        left, right = _sides(pieces, (start - _GUTTER * size, start))
         # What reaches across costs little: a page may be half one column and half two.
         score = min(len(left), len(right)) - 0.25 * (len(pieces) - len(left) - len(right))
         if score > (best[0] if best else 0) and _are_columns(left, right, size):
-            best = (score, gutter)
+            # A mark at the end of a line may hang into it.
+            best = (score, (start - _HANGING * size, start))
     return best[1] if best else None
 
 
 def _starts(pieces: Sequence[Word], size: float) -> Iterator[float]:
-    """Where lines often begin, but for the first such place: a column begins there, or a table's."""
-    run: list[float] = []
-    first = True
-    for left in [*sorted(piece.left for piece in pieces), float("inf")]:
-        if run and left - run[0] > _NEAR * size:
-            if len(run) >= _LEAST_ROWS and not first:
-                yield run[0]
-            first = first and len(run) < _LEAST_ROWS
-            run = []
-        run.append(left)
+    """Where lines begin, but for the first such place: a column may begin at each of them.
+
+    Also where only one line does: of a column of three, one may be indented and two hang.
+    """
+    last = min(piece.left for piece in pieces)
+    for left in sorted(piece.left for piece in pieces):
+        if left - last > _NEAR * size:
+            yield left
+            last = left
 
 
 def _sides(pieces: Iterable[Word], gutter: tuple[float, float]) -> tuple[list[Word], list[Word]]:
@@ -159,14 +166,27 @@ def _sides(pieces: Iterable[Word], gutter: tuple[float, float]) -> tuple[list[Wo
 def _are_columns(left: Sequence[Word], right: Sequence[Word], size: float) -> bool:
     """Whether these could be two columns of prose: enough lines, wide, and many of them filling their column.
 
-    Where one side surely is, few full lines are enough for the other: the last page of a chapter ends anywhere.
+    Where one side surely is, few full lines are enough for the other: the last page of a chapter ends anywhere, and may
+    have a line or two beside a whole column.
     """
     (wide, full), (other_wide, other_full) = _fill(left), _fill(right)
+    if full >= _SURELY and wide >= _PROSE * size and _is_rest(left, right, wide, size):
+        return True
     if min(wide, other_wide) < _PROSE * size:
         return False
     if max(full, other_full) >= _SURELY and min(wide, other_wide) >= 0.6 * max(wide, other_wide):
         return min(full, other_full) > 0
+    if max(full, other_full) >= _MOST and min(wide, other_wide) >= _EQUAL * max(wide, other_wide):
+        return min(full, other_full) > 0
     return min(full, other_full) >= _MOST
+
+
+def _is_rest(left: Sequence[Word], right: Sequence[Word], wide: float, size: float) -> bool:
+    """Whether the right side is the last lines of a text in columns: a line or two just beside a long column."""
+    edge = max(piece.right for piece in left)
+    begin, end = min(piece.left for piece in right), max(piece.right for piece in right)
+    few = len(right) < _LEAST_ROWS and len(left) >= _LONG
+    return few and begin - edge < _BESIDE * size and end - begin < 1.1 * wide
 
 
 def _fill(side: Sequence[Word]) -> tuple[float, float]:
@@ -175,10 +195,11 @@ def _fill(side: Sequence[Word]) -> tuple[float, float]:
     if len(rows) < _LEAST_ROWS or sum(len(row) > 1 for row in rows) > 0.5 * len(rows):
         return 0.0, 0.0
     widths = [max(piece.right for piece in row) - min(piece.left for piece in row) for row in rows]
-    return max(widths), sum(width >= _FILLED * max(widths) for width in widths) / len(rows)
+    lines = [width for width, row in zip(widths, rows, strict=True) if len(row) == 1]  # the others are a table's
+    return max(widths), sum(width >= _FILLED * max(widths) for width in lines) / len(lines)
 
 
-def _bands(pieces: Sequence[Word], gutter: tuple[float, float], size: float) -> Iterator[tuple[list[Word], bool]]:
+def _bands(pieces: Sequence[Word], gutter: tuple[float, float]) -> Iterator[tuple[list[Word], bool]]:
     """The page from top to bottom in bands: those that the gutter parts, and those that reach across it."""
     band: list[Word] = []
     parted: bool | None = None

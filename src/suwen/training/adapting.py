@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -29,6 +27,8 @@ from suwen.durable import new_folder, write_json, write_lines, write_text
 from suwen.encoders.pair import pair_folder
 from suwen.errors import SuwenError
 from suwen.llm.asker import Asker
+from suwen.training.adapting_progress import UnderWay
+from suwen.training.loop.journal import StageReport
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 
@@ -97,42 +97,50 @@ class Outcome:
 Tell = Callable[[str], None]
 
 
-def adapt(wanted: Adaptation, askers: Sequence[Asker], tell: Tell, progress: Any = None) -> Outcome | None:
+def adapt(
+    wanted: Adaptation, askers: Sequence[Asker], tell: Tell, watch: UnderWay, progress: Any = None
+) -> Outcome | None:
     """Do every step that is not done yet; None in a dry run, which only counts what would be asked.
+
+    Args:
+        wanted: What is asked for.
+        askers: The models.
+        tell: Told in words how it goes on.
+        watch: Keeps the page of the work folder.
+        progress: Called with every logged step of the training.
 
     Raises:
         OutOfTime: The time is spent before it is trained; the same command goes on.
         AdaptError: The work folder was begun with other wishes, or the recipe exports no pair.
     """
-    began, seconds = time.monotonic(), dict[str, float]()
-    if not askers[0].dry_run:
-        _same_wishes(wanted)
-    counts: dict[str, Any] = {}
+    if askers[0].dry_run:
+        _ask_questions(wanted, askers[0], tell, watch)
+        _ask_paraphrases(wanted, askers, tell)
+        return None
+    _same_wishes(wanted)
+    watch.counting(lambda: askers[0].llm.spent.calls)
 
     def step(name: str, done: Path, work: Callable[[], Any]) -> None:
-        first = time.monotonic()
         if done.exists():
             tell(f"{name}: done before")
+            watch.kept(name)
         else:
             tell(f"{name} …")
-            work()
-            seconds[name] = round(time.monotonic() - first, 1)
+            with watch.step(name):
+                work()
 
-    step(QUESTIONS, wanted.work / QUESTIONS, lambda: _ask_questions(wanted, askers[0], tell))
-    step("triplets", wanted.work / "triplets" / "rows", lambda: _ask_paraphrases(wanted, askers, tell))
-    if askers[0].dry_run:
-        return None
+    step(QUESTIONS, wanted.work / QUESTIONS, lambda: _ask_questions(wanted, askers[0], tell, watch))
+    rows = wanted.work / "triplets" / "rows" / f"{SOURCE}.jsonl.gz"
+    step("triplets", rows, lambda: _ask_paraphrases(wanted, askers, tell))
     step("data", wanted.work / "data", lambda: tell(f"data: {put_together(wanted.work, wanted.general)}"))
-    for name in (QUESTIONS, "triplets"):
-        counts[name] = json.loads((wanted.work / name / "report.json").read_text(encoding="utf-8"))
-    first = time.monotonic()
-    specialist = _train(wanted, began, tell, progress)
-    seconds["training"] = round(time.monotonic() - first, 1)
-    first = time.monotonic()
-    tasks = measure(wanted, specialist, tell)
-    seconds["measuring"] = round(time.monotonic() - first, 1)
+    with watch.step("training"):
+        specialist = _train(wanted, watch, tell, progress)
+    with watch.step("measuring"):
+        tasks = measure(wanted, specialist, tell)
     gain, answer = verdict(tasks)
-    return Outcome(specialist, tasks, answer, gain, counts, seconds)
+    reports = {name: wanted.work / name / "report.json" for name in (QUESTIONS, "triplets")}
+    counts = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in reports.items()}
+    return Outcome(specialist, tasks, answer, gain, counts, watch.seconds)
 
 
 def _same_wishes(wanted: Adaptation) -> None:
@@ -157,8 +165,13 @@ def _same_wishes(wanted: Adaptation) -> None:
         )
 
 
-def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell) -> None:
-    passages = shelf_passages(read_documents(wanted.shelf, on_skip=tell, ocr=wanted.ocr))
+def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay) -> None:
+    def read(book: Path, page: int, pages: int) -> None:
+        watch.read(book, page, pages)
+        if watch.is_late():
+            raise OutOfTime(f"{book}: the {wanted.minutes:g} minutes are spent; pages read are kept: run it again")
+
+    passages = shelf_passages(read_documents(wanted.shelf, on_skip=tell, ocr=wanted.ocr, on_read=read))
     most = len(passages) if wanted.calls is None else int(_ASKING * _REPAIRS * wanted.calls)
     made = write_questions(
         passages, wanted.work / QUESTIONS, asker, count=min(most, len(passages)), dataset="books", seed=wanted.seed
@@ -233,27 +246,35 @@ def _question_texts(file: Path) -> Iterator[dict[str, Any]]:
         yield {"text": row["pos"][0], "kind": "answer"}
 
 
-def _train(wanted: Adaptation, began: float, tell: Tell, progress: Any) -> Path:
+def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Path:
     from suwen.training.recipe_runner import train
 
     recipe = load_recipe(wanted.recipe, _sets(wanted))
     last = next((stage.name for stage in reversed(recipe.stages) if stage.ships), None)
     if last is None:
         raise AdaptError(f"the recipe {wanted.recipe} has no stage `export`: take one that writes a pair")
-    minutes = math.inf if wanted.minutes is None else wanted.minutes
-    until = began + 60 * minutes
     tell("training …")
+
+    def heard(stage: str, *values: Any) -> None:
+        watch.trained(stage, *values)
+        if progress is not None:
+            progress(stage, *values)
+
+    def done(stage: StageReport) -> None:
+        tell(f"  {stage.name}")
+        watch.finished(stage.name, stage.seconds)
+
     report = train(
         recipe,
         wanted.work / "runs",
         resume=True,
         device=wanted.device,
-        progress=progress,
-        on_stage=lambda stage: tell(f"  {stage.name}"),
-        stop=lambda: time.monotonic() > until,
+        progress=heard,
+        on_stage=done,
+        stop=watch.is_late,
     )
     if not report.complete:
-        raise OutOfTime(f"{report.stopped}: the {minutes:g} minutes are spent; run it again to go on")
+        raise OutOfTime(f"{report.stopped}: the {wanted.minutes:g} minutes are spent; run it again to go on")
     return report.folder / last / "model"
 
 

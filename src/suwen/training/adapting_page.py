@@ -50,5 +50,5 @@ def _body(outcome: Outcome) -> Iterator[str]:
         )
     yield html.heading("Time", "time")
     yield html.table(
-        "Seconds of this run", ["step", "seconds"], [(k, [f"{v:.1f}"]) for k, v in outcome.seconds.items()]
+        "Seconds, over all runs", ["step", "seconds"], [(k, [f"{v:.1f}"]) for k, v in outcome.seconds.items()]
     )
