@@ -139,10 +139,10 @@ def main() -> None:
         if asked.to:
             with asked.to.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
-    kinds = {f"{row['language']} {row['kind']}": [] for row in rows if row["seed"] == asked.seed}
+    kinds: dict[str, list[dict[str, object]]] = {}
     for row in rows:
         if row["seed"] == asked.seed:
-            kinds[f"{row['language']} {row['kind']}"].append(row)
+            kinds.setdefault(f"{row['language']} {row['kind']}", []).append(row)
     print(json.dumps({name: total(part) for name, part in kinds.items()}, indent=1))
 
 

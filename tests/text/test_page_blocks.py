@@ -120,4 +120,5 @@ def test_a_numbered_chinese_heading_without_its_space_is_no_sentence():
 def test_marks_of_the_wrong_width():
     assert repair_scan("禁用呋塞米等药物!261例中有77例好转.") == "禁用呋塞米等药物！261例中有77例好转。"
     assert repair_scan("每日清晨应当记录血压(mmHg)[3]!") == "每日清晨应当记录血压（mmHg）[3]！"
+    assert repair_scan("是否容易复发[12]?467例中有20例复发。") == "是否容易复发[12]？467例中有20例复发。"
     assert repair_scan("剂量为2.5 mg,每日1次。") == "剂量为2.5 mg，每日1次。"

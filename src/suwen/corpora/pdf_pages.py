@@ -99,7 +99,7 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
         box = [loose.left, loose.top, loose.right, loose.bottom]
         if last != first and pdfium.FPDFText_GetCharBox(text_page.raw, last, *places):
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
-        if RIGHT_TO_LEFT.search(word):
+        if not turned and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
         x0, y0, x1, y1 = _upright(box, width, height, turned)
         if x1 > x0 and y1 > y0:

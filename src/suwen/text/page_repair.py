@@ -36,6 +36,7 @@ _FULL_MARKS = str.maketrans(
 _HAN_MARK = re.compile(
     r"(?<=[\u4e00-\u9fff])[,;:?!](?=[\u4e00-\u9fff\s]|$)|(?<=[\u4e00-\u9fff])[()](?=[\u4e00-\u9fff])"
     r"|(?<=[A-Za-z%)）\]\d])[,;?!](?=[\u4e00-\u9fff])|(?<=\])[!?](?=\s*$)|(?<=[\u4e00-\u9fff])[!?](?=\d)"
+    r"|(?<=\])[!?](?=\d+[\u4e00-\u9fff])"
 )
 #: In a text of which a third are Chinese characters marks are wide, whatever Latin word stands before them.
 _IN_HAN = (
