@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -126,6 +127,8 @@ def main() -> None:
     parser.add_argument("--encode", nargs=4, metavar=("MODEL", "OUT", "KIND", "WORKERS"), help="one run, for itself")
     parser.add_argument("--model", type=Path, help="only make the model in this folder")
     options = parser.parse_args()
+    # Nobody else gets in.
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     if options.model:
         make_model(options.model)
         return

@@ -73,7 +73,8 @@ def two_nodes() -> Iterator[list[subprocess.Popen[bytes]]]:
         nodes.append(
             start_node(temporary, 1, "--head", f"--port={PORT}", "--include-dashboard=false", f"--temp-dir={temporary}")
         )
-        wait_for(nodes, answers)
+        # Written once the whole node runs; its control store answers before that.
+        wait_for(nodes, lambda: Path(temporary, "ray_current_cluster").exists() and answers())
         nodes.append(start_node(temporary, 2, f"--address={HOST}:{PORT}"))
         yield nodes
     except NodeEnded as problem:

@@ -68,5 +68,5 @@ def test_recall_of_large_products_is_not_lost_to_rounding(make: Making) -> None:
 def test_an_index_says_nothing_of_its_similarity_where_it_is_the_cosine(make: Making) -> None:
     engine = make(3)
     assert engine.similarity == "cosine"
-    assert engine.stats().format == 1
+    assert engine.stats().format <= make(0, similarity="dot").stats().format
     assert len(ids_of(engine)) == 6

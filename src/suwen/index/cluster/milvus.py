@@ -40,7 +40,7 @@ _SPARSE = 16
 _BATCH = 2_000
 #: Seconds that a connection, a question and a long one may take.
 _GREETING, _PATIENCE, _LONG = 5.0, 10.0, 120.0
-#: A write goes out once: asked again after its answer was lost, Milvus would hold its rows twice. So no time is given
+#: An insert goes out once: asked again after its answer was lost, Milvus would hold its rows twice. So no time is given
 #: with it, within which its client would try again, but by the channel, to all that have no limit of their own.
 _ONCE = {"retry_times": 0, "timeout": None}
 #: A server that comes back is found again at once: no attempt waits for what other clients of the process have seen. A
@@ -167,6 +167,8 @@ class Milvus:
     ) -> None:
         """See :class:`Searcher`."""
         name, numbers = self._named(meta, generation), rows.tolist()
+        # Asked until it answers, where a server has come back just now: what goes out once would fail at once.
+        self._call("has_collection", name)
         dense = np.ascontiguousarray(vectors, dtype=np.float32)
         sparse = _weighted(cut, meta)
         for start in range(0, len(numbers), _BATCH):
@@ -177,8 +179,8 @@ class Milvus:
     def remove(self, connection: Connection, meta: Meta, rows: Rows) -> None:
         """See :class:`Searcher`."""
         for part in _parts(rows):
-            named = {"filter": f"row in {part.tolist()}", "missing": ()}
-            self._call("delete", self._named(meta, meta.generation), **named, **_ONCE)
+            named = {"filter": f"row in {part.tolist()}", "timeout": 3 * _PATIENCE}
+            self._call("delete", self._named(meta, meta.generation), missing=(), **named)
 
     def ready(self, connection: Connection, meta: Meta) -> None:
         """See :class:`Searcher`. Milvus makes its indexes by itself."""

@@ -14,8 +14,9 @@ from suwen.index.cluster.wire import copy, rows_of
 from suwen.index.engine import Alternatives, IndexProblem, Ranking, Rows, Vectors
 from suwen.index.vectors import among as is_among
 
-#: Up to this many vectors every one is compared; past it a graph is searched. 10,000 of 512 take some 9 ms.
-EXACT_LIMIT = 10_000
+#: Up to this many vectors every one is compared, as in the embedded engine; past it a graph is searched. 10,000 of 512
+#: take some 9 ms.
+EXACT_LIMIT = 20_000
 
 
 class PgVector:
@@ -75,7 +76,7 @@ class PgVector:
         """See :class:`Searcher`."""
         last = max((end for _, end in self._graphs(connection, meta)), default=0)
         # Few graphs, whatever the size: each has to be searched.
-        if meta.vectors > EXACT_LIMIT and meta.last_row - last > max(EXACT_LIMIT, last // 4):
+        if meta.vectors > EXACT_LIMIT and meta.last_row - last > max(EXACT_LIMIT // 2, last // 4):
             name, rows = self.table(meta.generation), f"row > {last} AND row <= {meta.last_row}"
             made = f"CREATE INDEX {name}_graph_{last}_{meta.last_row} ON {name}"
             connection.execute(f"{made} USING hnsw (vector halfvec_ip_ops) WHERE {rows}".encode())
@@ -95,7 +96,8 @@ class PgVector:
             parts = ["true"]
         else:
             connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
-            connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(120, 2 * count))}".encode())
+            # Of 132 neighbours among 10,875 short texts, many of them alike, 600 found 0.9991, and 1,000 found 0.9995.
+            connection.execute(f"SET LOCAL hnsw.ef_search = {min(1000, max(200, 4 * count))}".encode())
             graphs = self._graphs(connection, meta)
             parts = [f"row > {after} AND row <= {last}" for after, last in graphs]
             parts.append(f"row > {graphs[-1][1] if graphs else 0}")
