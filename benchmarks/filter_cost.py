@@ -4,7 +4,8 @@ Run: python benchmarks/filter_cost.py [--passages 96000 --dimension 256 --querie
 
 An index of drawn vectors and texts, made once where ``--index`` names a folder. Each round asks every query without a
 filter and with each filter, in turn, of the engine's legs alone (nothing is encoded): hybrid is both legs to the depth
-that hybrid search reads. A filter is asked for again and again, as a page of a site does, and once cold. Then as many
+that hybrid search reads. A filter is asked for again and again, as a page of a site does; the first time right after a
+write, in the first round the first time ever (rounds are told by their median). Then as many
 processes as there are cores compute without an end, and the legs are timed again: CPU and wall of dense beside
 lexical's. All that is said is a ratio within one run.
 """
@@ -89,13 +90,13 @@ def _burn() -> None:
 
 
 def filters(engine: EmbeddedEngine, asked: list, rounds: int) -> None:
-    print("| filter | dense | lexical | hybrid | hybrid, first time |\n|---|---|---|---|---|")
+    print("| filter | dense | lexical | hybrid | hybrid, after a write |\n|---|---|---|---|---|")
     spent: dict[tuple[str, str], list[float]] = {}
     cold: dict[str, list[float]] = {}
     for _ in range(rounds):
         for share in SHARES:
             where = {f"f{share}": True} if SHARES[share] else None
-            # A write makes a new view, and what filters admit is found again.
+            # A write makes a new view, in which what filters admit is brought up to date.
             engine.remember(round=str(time.time()))
             with engine.snapshot() as snapshot:
                 cold.setdefault(share, []).append(timed(lambda: leg("hybrid", snapshot, *asked[0], where))[0])  # noqa: B023
@@ -107,7 +108,9 @@ def filters(engine: EmbeddedEngine, asked: list, rounds: int) -> None:
         first = median(cold[share]) / median(cold["none"])
         print(f"| {share} | " + " | ".join(f"{ratio:.2f}" for ratio in (*ratios, first)) + " |")
     told = median(spent["15%", "hybrid"]) / median(spent["none", "hybrid"])
-    print(f"\n15%: {told:.2f} times no filter; target {TARGET}: {'met' if told <= TARGET else 'MISSED'}")
+    fresh = median(cold["15%"]) / median(cold["none"])
+    met = "met" if max(told, fresh) <= TARGET else "MISSED"
+    print(f"\n15%: {told:.2f} times no filter, {fresh:.2f} right after a write; target {TARGET}: {met}")
 
 
 def stalls(engine: EmbeddedEngine, asked: list) -> None:

@@ -60,20 +60,28 @@ def asked(*arguments: str) -> set[str]:
 
 
 def test_the_version_needs_nothing_but_the_command_line() -> None:
-    assert asked("--version") & (HEAVY | BASE) == {"typer", "rich"}
+    assert asked("--version") & (HEAVY | BASE) == {"typer"}
 
 
 def test_the_help_loads_no_verb() -> None:
     assert asked("--help") & (HEAVY | BASE) <= {"typer", "rich", "pydantic"}
 
 
+@pytest.mark.parametrize("verb", ["search", "bench run", "jury review", "curate rows", "train"])
+def test_the_help_of_a_verb_loads_what_shows_it(verb: str) -> None:
+    assert asked(*verb.split(), "--help") & (HEAVY | BASE) == {"typer", "rich"}
+
+
 @pytest.mark.parametrize(
     "verb",
-    ["demo", "index", "add", "delete", "encode", "search", "info", "recall", "verify", "serve", "train", "import"],
+    [
+        *("demo", "index", "add", "delete", "encode", "search", "info", "recall", "verify", "serve", "train", "import"),
+        *("worker", "bench run", "bench report", "jury judge", "jury review serve", "curate rows", "curate mine"),
+    ],
 )
 def test_a_wrong_option_is_told_before_anything_heavy_is_loaded(verb: str) -> None:
     # typer itself loads pydantic for the first argument it looks at.
-    assert asked(verb, "--no-such-option") & (HEAVY | BASE) <= {"typer", "rich", "pydantic"}
+    assert asked(*verb.split(), "--no-such-option") & (HEAVY | BASE) <= {"typer", "rich", "pydantic"}
 
 
 @pytest.mark.parametrize("command", [["export", "{model}", "{out}"], ["import", "{model}", "{out}"]])

@@ -16,6 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 from fresh_side import BigEncoder, Running, make_index, running
 
 from suwen.cli.worker import _stopped_by_signals
+from suwen.corpora.records import Document
+from suwen.encoders.pair import Pair, default_pair_path
+from suwen.retrieve.retriever import Index
 
 Suwen = Callable[..., Any]
 
@@ -52,6 +55,19 @@ def test_a_worker_that_cannot_be_started(suwen: Suwen) -> None:
     assert "--document-encoder" in suwen("worker", "--server", "http://127.0.0.1:9").err
     assert "http://HOST:PORT" in suwen("worker", "--server", "search").err
     assert suwen("worker").code == 2
+    assert suwen("worker", "index", "--server", "http://127.0.0.1:9").code == 2
+    assert "are for --server" in suwen("worker", "index", "--base", "base.gguf").err
+
+
+def test_the_second_pass_of_an_index(suwen: Suwen, tmp_path: Path, handlers: None) -> None:
+    folder, pair = tmp_path / "index", Pair.load(default_pair_path())
+    with Index.create(folder, pair=pair) as index:
+        index.add([Document("a", "布洛芬不宜与阿司匹林同服"), Document("b", "肾结石")], encoder=pair.encoder("static"))
+        index.engine.remember(tier="")
+    given = ("worker", str(folder), "--pair", str(pair.path))
+    done = suwen(*given, "--json")
+    assert done.code == 0 and done.json == {"documents": 2, "tier": "l6", "waiting": 0}
+    assert suwen(*given).out == f"{folder}: nothing waits for another tier\n"
 
 
 def test_the_first_signal_stops_and_the_second_kills(handlers: None) -> None:

@@ -165,3 +165,11 @@ def test_the_formula(first: list[int], second: list[int], a: float, b: float, k:
 
 def test_the_constant_is_the_papers() -> None:
     assert CONSTANT == 60
+
+
+def test_a_row_with_a_rare_name_is_among_the_first_three() -> None:
+    dense = ranking({row: 0.9 - row / 100 for row in range(1, 9)})
+    lexical = ranking({9: 40.0, 2: 39.0, 3: 38.5, 4: 38.0})._replace(most=200.0)
+    legs = {"dense": dense, "lexical": lexical}
+    assert 9 not in fuse_hybrid(legs, 3).rows
+    assert 9 in fuse_hybrid({**legs, "lexical": lexical._replace(rare=(9,))}, 3).rows

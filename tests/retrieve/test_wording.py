@@ -10,7 +10,7 @@ from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.encoders.pair import default_pair_path
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.wording import FILE
+from suwen.retrieve.wording import FILE, _is_code
 
 TEXTS = {
     "clopidogrel": "放支架后通常需要服用氯吡格雷十二个月，不可自行停药，出现黑便应及时就诊。",
@@ -97,3 +97,29 @@ def test_only_what_differs_in_nothing_that_matters_is_folded() -> None:
             hit.id for start in (0, 2, 4) for hit in opened.search("阿莫西林怎么吃", 2, offset=start, tier="static")
         ]
         assert pages == [hit.id for hit in found]
+
+
+@pytest.mark.parametrize(
+    ("term", "chinese", "code"),
+    [
+        *(("v600e", False, True), ("lx-44807", False, True), ("3.512mmol", False, True), ("20231234", False, True)),
+        *(
+            ("39", True, False),
+            ("2024", False, False),
+            ("braf", True, True),
+            ("braf", False, False),
+            ("血压", True, False),
+        ),
+    ],
+)
+def test_codes_have_letters_and_digits_or_are_latin_among_chinese(term: str, chinese: bool, code: bool) -> None:
+    assert _is_code(term, chinese) is code
+
+
+def test_rare_names_are_those_that_few_passages_have(index: Index) -> None:
+    static = index.pair.encoder("static")
+    index.add([Document(f"r{number}", f"{number}床用过利奈唑胺，与本次无关。") for number in range(3)], encoder=static)
+    assert index.worded("患者用利奈唑胺要注意什么").rare == ("利奈唑胺",)
+    assert index.worded("LX-20931是怎么回事").rare == ("lx-20931",)
+    index.add([Document("r3", "利奈唑胺")], encoder=static)
+    assert index.worded("患者用利奈唑胺要注意什么").rare == ()

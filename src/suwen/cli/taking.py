@@ -55,7 +55,8 @@ class Take:
         tiers, total = self._plan(choice.name, again()) if again else ([choice.name], 0)
         report = self._by(tiers[0], choice, documents, total, prune)
         for tier in tiers[1:]:
-            say(f"{self.opened.engine.address}: can be searched now; from here on `{tier}` encodes it again")
+            where = self.opened.engine.address
+            say(f"{where}: can be searched now; from here on `{tier}` encodes it again; `suwen worker {where}` goes on")
             assert again is not None
             report = report.and_then(self._by(tier, choice, again(), total, prune))
             # Half of what the files hold is hidden now.

@@ -61,7 +61,7 @@ VERBS = {
     "worker": Verb(
         "worker",
         "worker",
-        "Encode a server's fresh documents with the document encoder, on this machine (needs suwen[train]).",
+        "Encode again, in the background: a server's fresh documents, or what the fastest tier encoded of an index.",
     ),
     "verify": Verb(
         "maintaining",

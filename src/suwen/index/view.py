@@ -23,6 +23,9 @@ from suwen.index.stored_vectors import FORMAT, vectors_after
 from suwen.index.truth import Truth, rows_of
 from suwen.index.vectors import VectorFiles, among
 
+#: Filters whose rows are remembered.
+_FILTERS = 16
+
 
 @dataclass
 class View:
@@ -45,14 +48,16 @@ class View:
     #: Sealed rows and vectors for exact search, loaded when first asked for; shared between views of the same files,
     #: with the deletions they were loaded after: an older view may still need what is gone since.
     exact: list[tuple[int, Rows, Vectors]] = field(default_factory=list)
-    #: What filters let through in an older view of the same generation, and its last row.
-    before: tuple[int, dict[str, Rows]] = (0, {})
+    #: What filters let through in older views of the same generation, each with the last row of its view.
+    before: dict[str, tuple[int, Rows]] = field(default_factory=dict)
     _admitted: dict[str, Rows] = field(default_factory=dict)
 
     @property
-    def filtered(self) -> tuple[int, dict[str, Rows]]:
+    def filtered(self) -> dict[str, tuple[int, Rows]]:
         """What filters have let through so far, for the view after this one."""
-        return (self.last_row, self._admitted) if self._admitted else self.before
+        fresh = {where: (self.last_row, rows) for where, rows in list(self._admitted.items())}
+        kept = [(where, found) for where, found in self.before.items() if where not in fresh]
+        return dict([*kept, *fresh.items()][-_FILTERS:])
 
     def admitted(self, connection: sqlite3.Connection, where: Where) -> Rows:
         """Live rows a filter lets through, ascending; remembered for as long as the view lives.
@@ -65,14 +70,15 @@ class View:
         if rows is None:
             found = read_where(where)
             check_fields(connection, found, lambda: fields(connection))
-            last, older = self.before
-            if known in older:
-                kept = older[known]
+            if known in self.before:
+                last, kept = self.before[known]
+                gone = among(kept, self.hidden)
                 fresh = rows_of(connection.execute(*compile_filter(found, after=last)))
-                rows = np.concatenate([kept[~among(kept, self.hidden)], fresh])
+                # The very same array where a write changed nothing of it: where its rows stand is then known as well.
+                rows = np.concatenate([kept[~gone], fresh]) if len(fresh) or gone.any() else kept
             else:
                 rows = rows_of(connection.execute(*compile_filter(found)))
-            if len(self._admitted) >= 16:
+            if len(self._admitted) >= _FILTERS:
                 self._admitted.clear()
             self._admitted[known] = rows
         return rows
@@ -164,7 +170,7 @@ class Views:
             tail=tail,
             groups=groups,
             exact=same.exact if same else [],
-            before=old.filtered if old else (0, {}),
+            before=old.filtered if old else {},
         )
 
     def _tail(

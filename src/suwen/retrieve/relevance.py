@@ -19,7 +19,7 @@ import numpy as np
 
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import Space
-from suwen.index.engine import Ranking, Vectors
+from suwen.index.engine import Ranking, Rows, Vectors
 from suwen.retrieve.fuse import DEPTH, fuse_hybrid, values
 
 #: Of each mode, how a height becomes a confidence: slope and the height of one half, of a logistic curve. Fitted on the
@@ -153,29 +153,30 @@ def judge(
     unit = length * null.unit
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
     best = _values(legs, unit)
-    worth = _worth(legs, mode, unit, fused)
-    best["hybrid"] = float(worth.scores[0]) if len(worth.scores) else 0.0
+    there, worth = _worth(legs, mode, unit, fused)
+    best["hybrid"] = float(worth[0]) if len(worth) else 0.0
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
-    sure = [null.confidence(mode, value) for value in _looked_up(worth, rows)]
+    sure = [null.confidence(mode, value) for value in _looked_up(there, worth, rows)]
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights, sure
     return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights, sure
 
 
-def _worth(legs: Mapping[str, Ranking], mode: str, unit: float, fused: Ranking | None) -> Ranking:
-    """What each row is worth in the end, best first; a leg alone is not fused."""
+def _worth(legs: Mapping[str, Ranking], mode: str, unit: float, fused: Ranking | None) -> tuple[Rows, Any]:
+    """The rows, best first, and what each is worth in the end; a leg alone is not fused."""
     if mode == "hybrid":
-        return fuse_hybrid(legs, 2 * DEPTH, unit=unit) if fused is None else fused
-    return Ranking(legs[mode].rows, values(mode, legs[mode], unit)[0])
+        fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit) if fused is None else fused
+        return fused.rows, fused.scores
+    return legs[mode].rows, values(mode, legs[mode], unit)[0]
 
 
-def _looked_up(worth: Ranking, rows: Sequence[int]) -> list[float]:
+def _looked_up(there: Rows, worth: Any, rows: Sequence[int]) -> list[float]:
     """What these rows are worth; what is not there counts as the last."""
-    for count in (_NEAR_THE_TOP, len(worth.rows)):
-        known = dict(zip(worth.rows[:count].tolist(), worth.scores[:count].tolist(), strict=True))
+    for count in (_NEAR_THE_TOP, len(there)):
+        known = dict(zip(there[:count].tolist(), worth[:count].tolist(), strict=True))
         if all(row in known for row in rows):
             break
-    least = float(worth.scores[-1]) if len(worth.scores) else 0.0
+    least = float(worth[-1]) if len(worth) else 0.0
     return [known.get(row, least) for row in rows]
 
 

@@ -240,7 +240,9 @@ def _by_part() -> dict[int, _Parts]:
     # Halves; of three characters two, so that few names share a part.
     halves = {length: (slice(length // 2), slice(length // 2, length)) for length in _HAN_LENGTHS}
     parts = halves | {3: (slice(2), slice(1, 3), slice(0, 3, 2))}
-    found = {length: [(part, defaultdict(list)) for part in parts[length]] for length in _HAN_LENGTHS}
+    found: dict[int, list[tuple[slice, dict[str, list[str]]]]] = {
+        length: [(part, defaultdict(list)) for part in parts[length]] for length in _HAN_LENGTHS
+    }
     for name in {*shipped().names(), *medical_words()}:
         if len(name) in _HAN_LENGTHS and _HAN_RUN.fullmatch(name):
             for part, known in found[len(name)]:
