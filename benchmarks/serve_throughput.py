@@ -1,13 +1,15 @@
 """Requests per second and CPU time of `suwen serve`, beside a bare handler and a sentence-transformers service.
 
-Run: python benchmarks/serve_throughput.py [--passages 10000 --rounds 5 --seconds 3 --connections 8]
+Run: python benchmarks/serve_throughput.py [--passages 10000 --rounds 5 --seconds 3 --connections 8 --old CHECKOUT]
 
 Four ways to ask the same queries, taken in turn within each round on the same cores:
   library   index.search in a loop, one thread: what the service adds is counted from here
-  suwen     `suwen serve`, as a user starts it (its log goes to a file)
+  suwen     `suwen serve --read-only` (its log goes to a file)
   bare      uvicorn and FastAPI, one handler that returns a constant: the bytes of one of suwen's answers
   peer      uvicorn and FastAPI over sentence-transformers and faiss: the same static weights (int8 rows times their
             scales, in fp32), exact search over vectors of the same passages, the same texts in the answer
+With --old a fifth: `before`, the service of another checkout of suwen, asked for hybrid searches. With --added beside
+it, these and the library alone: what the service adds to a hybrid search, before and now.
 
 CPU time is that of the server's process, all threads, user and system, by its clock. The load comes from a process of
 its own, over connections that stay open, each sending its next request when the last is answered; its CPU time is told
@@ -23,6 +25,7 @@ import os
 import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,7 +33,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,12 +253,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(name: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def running(name: str, folder: Path, old: Path | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A server of the kind, answering."""
     port = free_port()
+    other = {} if old is None else {"PYTHONPATH": str(old / "src")}
     command = [sys.executable, __file__, "--serve", name, "--port", str(port), "--folder", str(folder)]
     with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | other)
     try:
         wait(process, port, folder / f"{name}.log")
         yield process, port
@@ -280,24 +284,58 @@ def wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     raise SystemExit(f"{log} says why the server does not answer")
 
 
-def compare(folder: Path, rounds: int, seconds: float, connections: int) -> None:
-    with running("suwen", folder) as suwen:
+def compare(folder: Path, rounds: int, seconds: float, connections: int, old: Path | None = None) -> None:
+    with ExitStack() as servers:
+        suwen = servers.enter_context(running("suwen", folder))
         path, body = requests("hybrid")[0]
         headers = {"Content-Type": "application/json"}
         asked = urllib.request.Request(f"http://127.0.0.1:{suwen[1]}{path}", body, headers)
         (folder / "answer.json").write_bytes(urllib.request.urlopen(asked).read())
-        with running("bare", folder) as bare, running("peer", folder) as peer:
-            plan = [("suwen", suwen, kind, kind) for kind in KINDS]
-            plan += [("bare", bare, "hybrid", "bare"), ("peer", peer, "dense", "peer")]
-            found: dict[str, list[Measured]] = {name: [] for *_, name in plan}
-            alone: dict[str, list[float]] = {kind: [] for kind in KINDS}
-            for number in range(-1, rounds):
-                for _, (process, port), kind, name in plan:
-                    one = measure(process, port, kind, seconds if number >= 0 else 1.0, connections)
-                    found[name] += [one] * (number >= 0)
-                for kind in KINDS:
-                    alone[kind] += [library(folder, kind, min(seconds, 2.0))] * (number >= 0)
+        plan = [(suwen, kind, kind) for kind in KINDS]
+        if old is not None:
+            plan.append((servers.enter_context(running("before", folder, old)), "hybrid", "before"))
+        plan.append((servers.enter_context(running("bare", folder)), "hybrid", "bare"))
+        plan.append((servers.enter_context(running("peer", folder)), "dense", "peer"))
+        found: dict[str, list[Measured]] = {name: [] for *_, name in plan}
+        alone: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        for number in range(-1, rounds):
+            for (process, port), kind, name in plan:
+                one = measure(process, port, kind, seconds if number >= 0 else 1.0, connections)
+                found[name] += [one] * (number >= 0)
+            for kind in KINDS:
+                alone[kind] += [library(folder, kind, min(seconds, 2.0))] * (number >= 0)
+    alone |= {"before": alone["hybrid"]} if old is not None else {}
     tell(found, {kind: min(times) for kind, times in alone.items()}, connections)
+    differences = {
+        name: statistics.median(one.server_ms - alone[name][place] for place, one in enumerate(found[name]))
+        for name in alone
+    }
+    print("CPU added, the median of the rounds:", ", ".join(f"{name} {ms:.2f} ms" for name, ms in differences.items()))
+
+
+def added(folder: Path, rounds: int, seconds: float, connections: int, old: Path) -> None:
+    """CPU that the service adds to a hybrid search of the library: now, and in another checkout."""
+    found: dict[str, list[Measured]] = {"now": [], "before": []}
+    alone: list[float] = []
+    with running("suwen", folder) as now, running("before", folder, old) as before:
+        servers = {"now": now, "before": before}
+        for number in range(-1, rounds):
+            spent = library(folder, "hybrid", seconds)
+            for name, (process, port) in servers.items():
+                one = measure(process, port, "hybrid", seconds if number >= 0 else 1.0, connections)
+                found[name] += [one] * (number >= 0)
+            alone += [spent] * (number >= 0)
+    for name, many in found.items():
+        more = [one.server_ms - spent for one, spent in zip(many, alone, strict=True)]
+        least = min(one.server_ms for one in many) - min(alone)
+        share = statistics.median(spent / one.server_ms for one, spent in zip(many, alone, strict=True))
+        print(
+            f"{name}: {statistics.median(more):.2f} ms added (median of {rounds} rounds; of the best {least:.2f}),",
+            end=" ",
+        )
+        print(f"the library's share {share:.3f}")
+    ratio = statistics.median(a.server_ms / b.server_ms for a, b in zip(found["now"], found["before"], strict=True))
+    print(f"CPU of a request over before's: {ratio:.3f}")
 
 
 def tell(found: dict[str, list[Measured]], alone: dict[str, float], connections: int) -> None:
@@ -308,7 +346,7 @@ def tell(found: dict[str, list[Measured]], alone: dict[str, float], connections:
     print(f"{connections} connections, {refused} requests refused")
     print("| | requests/s over bare's | over the peer's | CPU over bare's | over peer's | library's share | added |")
     print("|---|---|---|---|---|---|---|")
-    for name in (*KINDS, "peer"):
+    for name in (*(name for name in found if name in alone), "peer"):
         ratios = [way[name] / way[rival] for way in (speed, spent) for rival in ("bare", "peer")]
         cells = [f"{ratio:.2f}" for ratio in ratios]
         if name in alone:
@@ -330,23 +368,28 @@ def main() -> None:
     for name, kind, default in (("passages", int, 10_000), ("rounds", int, 5), ("connections", int, 8)):
         parser.add_argument(f"--{name}", type=kind, default=default)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--old", type=Path, help="another checkout of suwen, served as `before`")
+    parser.add_argument("--added", action="store_true", help="with --old: what the service adds, before and now")
     for hidden in ("--load", "--serve", "--folder", "--port"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     if options.load:
         print(json.dumps(load(int(options.port), options.load, options.seconds, options.connections)))
-    elif options.serve == "suwen":
-        sys.argv = ["suwen", "serve", f"{options.folder}/index", "--port", options.port, "--concurrency", "64"]
+    elif options.serve in ("suwen", "before"):
+        sys.argv = ["suwen", "serve", f"{options.folder}/index", "--port", options.port, "--read-only"]
         from suwen.cli.main import run
 
         run()
     elif options.serve:
         {"bare": serve_bare, "peer": serve_peer}[options.serve](int(options.port), Path(options.folder))
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            make_index(Path(folder), options.passages)
-            compare(Path(folder), options.rounds, options.seconds, options.connections)
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(options.folder or made)
+            if not (folder / "index").exists():
+                make_index(folder, options.passages)
+            way = added if options.added else compare
+            way(folder, options.rounds, options.seconds, options.connections, options.old)
 
 
 if __name__ == "__main__":

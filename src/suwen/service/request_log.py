@@ -114,9 +114,10 @@ class Envelope:
             **where,
             **noted,
         }
-        above = log.parent
-        if not log.handlers and above is not None and [type(one) for one in above.handlers] == [ToStderr]:
-            above.handlers[0].tell("request", line)
+        handlers = log.handlers or (log.parent.handlers if log.parent is not None else [])
+        only = handlers[0] if len(handlers) == 1 else None
+        if isinstance(only, ToStderr):
+            only.tell("request", line)
         else:
             log.info("request", extra={"line": line})
 
