@@ -15,10 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fresh_side import BigEncoder, make_index
 
+from suwen.corpora.records import Document
 from suwen.encoders import who_encodes
-from suwen.encoders.pair import Pair
+from suwen.encoders.pair import Pair, default_pair_path
 from suwen.encoders.probe import ProbeFailed
 from suwen.retrieve import freshness
+from suwen.retrieve.retriever import Index
 from suwen.service import reencoding
 
 Serve = Callable[..., Any]
@@ -151,3 +153,16 @@ def test_the_sample_for_comparable_scores_is_made_ahead(
     until(lambda: (index / "freshness-static.npz").exists())
     query = holder.index.pair.encoder().encode_queries(["骨折"])[0]
     assert holder.index.freshness.scales(["document", "static"], query)
+
+
+def test_the_second_pass_of_a_large_collection_goes_on_in_the_background(served: Serve, tmp_path: Path) -> None:
+    pair = Pair.load(default_pair_path())
+    texts = {f"d{number}": f"第{number}号病人，血压{100 + number}。" * 20 for number in range(20)}
+    with Index.create(tmp_path / "here", pair=pair) as index:
+        index.add([Document(id_, text) for id_, text in texts.items()], encoder=pair.encoder("static"))
+        index.engine.remember(tier="")
+    client, _ = served(tmp_path / "here")
+    until(lambda: client.get("/info").json()["index"]["encoders"].keys() == {"l6"})
+    until(lambda: client.get("/info").json()["index"]["deleted"] == 0)
+    first = client.post("/search", json={"query": "第7号病人", "mode": "dense"}).json()["hits"][0]
+    assert first["document_id"] == "d7"

@@ -1,7 +1,7 @@
-"""What a server does in the background: encode fresh documents again, and keep their scores comparable. No HTTP.
+"""What a server does in the background: encode documents again, and keep their scores comparable. No HTTP.
 
-Only where the space's document encoder can run are documents encoded here; else they wait for a worker. The sample that
-makes fresh and encoded scores comparable is made in either case: it needs the tier alone.
+Only where the space's document encoder can run are fresh documents encoded here; else they wait for a worker. The
+second pass over a large collection, and the sample that makes fresh and encoded scores comparable, need a tier alone.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import threading
 import numpy as np
 
 from suwen.encoders.query import Encoder
-from suwen.encoders.who_encodes import Choice, encoder_for_good
+from suwen.encoders.who_encodes import Choice, encode_documents, encoder_for_good
 from suwen.errors import SuwenError
 from suwen.index.engine import Reencoded, Waiting
 from suwen.retrieve.retriever import Index
+from suwen.retrieve.second_pass import usual_tier
 from suwen.service.holder import Holder
 from suwen.service.problems import Problem
 
@@ -41,6 +42,8 @@ class Reencoder:
         self._thread: threading.Thread | None = None
         self._encoder: Encoder | None = None
         self._failed: set[str] = set()
+        #: Whether a second pass has begun, and whether nothing is left for one.
+        self._passing = self._passed = False
         #: Whether documents are encoded again in this process.
         self.works = False
 
@@ -82,16 +85,33 @@ class Reencoder:
             encoder = self._encoder = self._encoder or self._loaded(index, choice)
             if encoder is None:
                 return False
-            made = [one for document in waiting if (one := self._made(document, encoder)) is not None]
-            if made:
+            if made := self._all_made(index, waiting, encoder):
                 # One write for all of them: each waits for the disk several times.
                 self._holder.background(lambda index: index.reencode(made)).result()
+            return True
+        # Where the space's own encoder works, it encodes everything.
+        if choice is None and not self._passed and self._second_pass(index):
             return True
         if not index.calibrated():
             # Dozens of searches, which no post should wait for.
             index.calibrate()
         for tier in index.freshness.due(ahead=True):
             index.freshness.prepare(tier, stop=self._breathe)
+        return False
+
+    def _second_pass(self, index: Index) -> bool:
+        """Encode a few documents by the usual tier that the fastest one encoded; whether there may be more."""
+        usual = usual_tier(index)
+        if usual is not None and (waiting := index.engine.waiting(usual, _DOCUMENTS, self._failed)):
+            self._passing = True
+            if made := self._all_made(index, waiting, index.pair.encoder(usual)):
+                self._holder.background(lambda index: index.engine.reencode(made, usual)).result()
+            return True
+        if self._passing:
+            # Half of what the files hold is hidden now, and scores are the other tier's.
+            self._holder.background(lambda index: index.engine.compact()).result()
+            index.calibrate()
+        self._passed = True
         return False
 
     def _breathe(self) -> bool:
@@ -109,7 +129,10 @@ class Reencoder:
             self.works = False
             return None
 
-    def _made(self, document: Waiting, encoder: Encoder) -> Reencoded | None:
+    def _all_made(self, index: Index, waiting: list[Waiting], encoder: Encoder) -> list[Reencoded]:
+        return [one for document in waiting if (one := self._made(index, document, encoder)) is not None]
+
+    def _made(self, index: Index, document: Waiting, encoder: Encoder) -> Reencoded | None:
         """A document's new vectors; None when the server stops meanwhile, or for one the encoder fails on."""
         parts = []
         for start in range(0, len(document.contents), _PASSAGES):
@@ -117,7 +140,8 @@ class Reencoder:
                 return None
             self._holder.give_way()
             try:
-                parts.append(encoder.encode_documents(document.contents[start : start + _PASSAGES]))
+                texts = document.contents[start : start + _PASSAGES]
+                parts.append(encode_documents(index.pair, encoder, texts))
             except Exception:
                 # The others must not wait behind it.
                 log.exception("a document cannot be encoded again; it stays fresh")
