@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +21,10 @@ from suwen.encoders.cores import in_bulk
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
-from suwen.errors import SuwenError
 from suwen.index.engine import EncodedDocument, Engine, Known, Question, Vectors, all_ids
 from suwen.retrieve.questions import SOME, QuestionFile, carried, settled, without_mark
+from suwen.retrieve.seen_ids import IngestError as IngestError
+from suwen.retrieve.seen_ids import SeenIds as SeenIds
 
 #: A batch is stored when it has this many passages or has waited this long: bounds memory, and what a kill can cost.
 _BATCH_PASSAGES = 4096
@@ -36,10 +36,6 @@ _MOST_GONE = 0.2
 
 #: Called with how many documents are done and how many passages encoded so far.
 IngestProgress = Callable[[int, int], None]
-
-
-class IngestError(SuwenError):
-    """A source that cannot be taken in as it is. What was stored before stays."""
 
 
 class TooManyPassages(IngestError):
@@ -334,47 +330,6 @@ class Ingestion:
         for start in range(0, len(gone), 1000):
             self._engine.delete(gone[start : start + 1000])
         self._report.removed = len(gone)
-
-
-class SeenIds:
-    """The ids a run has met, kept on disk: a set of ten million would not fit a small machine."""
-
-    def __enter__(self) -> SeenIds:
-        # An empty name is SQLite's own temporary file, gone when the connection closes.
-        self._ids = sqlite3.connect("", isolation_level=None)
-        self._ids.execute("CREATE TABLE ids(id TEXT PRIMARY KEY) WITHOUT ROWID")
-        self._ids.execute("BEGIN")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ids.close()
-
-    def once(
-        self, documents: Iterable[Document], duplicates: Duplicates, stored: str, repeated: Callable[[], None]
-    ) -> Iterator[Document]:
-        """The documents, without what is to be left out of those whose id comes twice.
-
-        Args:
-            documents: Streamed.
-            duplicates: What to do with an id that comes twice.
-            stored: What of the source is stored where that is an error.
-            repeated: Called before such an error, and before a document that replaces an earlier one.
-        """
-        for document in documents:
-            new = self._ids.execute("INSERT OR IGNORE INTO ids VALUES(?)", (document.id,)).rowcount == 1
-            if not new and duplicates == "first":
-                continue
-            if not new:
-                repeated()
-            if not new and duplicates == "error":
-                raise IngestError(
-                    f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the "
-                    f"last one (--duplicates first|last). {stored}"
-                )
-            yield document
-
-    def __contains__(self, id_: str) -> bool:
-        return self._ids.execute("SELECT 1 FROM ids WHERE id = ?", (id_,)).fetchone() is not None
 
 
 def kept_tier(engine: Engine, pair: Pair) -> str | None:
