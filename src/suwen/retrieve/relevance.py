@@ -154,7 +154,7 @@ def judge(
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
     best = _values(legs, unit)
     there, worth = _worth(legs, mode, unit, fused)
-    best["hybrid"] = float(worth[0]) if len(worth) else 0.0
+    best["hybrid"] = max(worth.tolist(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
     sure = [null.confidence(mode, value) for value in _looked_up(there, worth, rows)]
     if not any(len(ranking.rows) for ranking in legs.values()):

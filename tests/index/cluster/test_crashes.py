@@ -89,7 +89,7 @@ def test_an_emptied_milvus_is_filled_again_without_an_encoder(how: str) -> None:
     work(engine, 4)
     before = contents(engine)
     engine.close()
-    client = MilvusClient(uri=Place(address).milvus)
+    client = MilvusClient(uri=Place(address).milvus, dedicated=True)
     (name,) = [one for one in client.list_collections() if one.startswith(f"suwen_{Place(address).schema}_")]
     if how == "rows":
         client.delete(name, filter="row > 8")

@@ -79,7 +79,7 @@ class _CutOff(BaseException):
 
 def aliased(address: str) -> list[str]:
     """The collections of the index that an alias names to other tools."""
-    client, base = MilvusClient(uri=Place(address).milvus), f"suwen_{Place(address).schema}_"
+    client, base = MilvusClient(uri=Place(address).milvus, dedicated=True), f"suwen_{Place(address).schema}_"
     names = [name for name in client.list_collections() if name.startswith(base)]
     found = [name for name in names if client.list_aliases(name)["aliases"]]
     client.close()

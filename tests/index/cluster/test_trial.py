@@ -35,7 +35,7 @@ def test_everything_holds_and_nothing_is_left(new: Callable[[], str]) -> None:
     if "milvus" in address:
         from pymilvus import MilvusClient
 
-        left = MilvusClient(uri=Place(address).milvus).list_collections()
+        left = MilvusClient(uri=Place(address).milvus, dedicated=True).list_collections()
         assert not [name for name in left if "suwen_check" in name]
 
 

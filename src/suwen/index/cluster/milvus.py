@@ -44,8 +44,10 @@ _GREETING, _PATIENCE, _LONG = 5.0, 10.0, 120.0
 #: with it, within which its client would try again, but by the channel, to all that have no limit of their own.
 _ONCE = {"retry_times": 0, "timeout": None}
 #: A server that comes back is found again at once: no attempt waits for what other clients of the process have seen. A
-#: connection that answers no ping (the client sends them every 10 seconds, and waits for 5) is given up.
+#: connection that answers no ping (the client sends them every 10 seconds, and waits for 5) is given up; but only while
+#: a call is under way: servers hang up on who pings for nothing.
 _CHANNEL = {
+    "grpc.keepalive_permit_without_calls": 0,
     "grpc.use_local_subchannel_pool": 1,
     "grpc.max_reconnect_backoff_ms": 1000,
     "grpc.min_reconnect_backoff_ms": int(1000 * _GREETING),
