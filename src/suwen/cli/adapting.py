@@ -58,9 +58,7 @@ def adapt(
     from suwen.training.adapting_page import write_page
     from suwen.training.adapting_progress import UnderWay
 
-    folder = work or to.with_name(f"{to.name}-work")
-    if to.exists() and not (folder / "outcome.json").is_file():
-        raise SuwenError(f"{to} is there already: name a new folder for the specialist, or remove it")
+    folder = _work_folder(work, to)
     watch = UnderWay(folder, minutes, session.calls)
     wanted = Adaptation(
         shelf, folder, recipe, sets or [], pair, base, minutes, session.calls, general, measure, device, ocr, seed
@@ -81,6 +79,13 @@ def adapt(
         if index is not None:
             _index(shelf, index, to, ocr)
     _answer(outcome.answer, page, to if outcome.gain else None, json)
+
+
+def _work_folder(work: Path | None, to: Path) -> Path:
+    folder = work or to.with_name(f"{to.name}-work")
+    if to.exists() and not (folder / "outcome.json").is_file():
+        raise SuwenError(f"{to} is there already: name a new folder for the specialist, or remove it")
+    return folder
 
 
 def _answer(answer: str, page: Path, pair: Path | None, json: bool) -> None:
