@@ -24,7 +24,7 @@ HEAVY = {
     "sklearn",
     "matplotlib",
 }
-BASE = {"numpy", "faiss", "onnxruntime", "tokenizers", "tantivy", "rjieba", "pydantic", "typer", "rich"}
+BASE = {"numpy", "faiss", "onnxruntime", "tokenizers", "tantivy", "rjieba", "rapidfuzz", "pydantic", "typer", "rich"}
 
 
 def loaded(code: str, *arguments: str) -> set[str]:

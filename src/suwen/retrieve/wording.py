@@ -159,32 +159,13 @@ def _nearest(word: str, snapshot: Snapshot, own: Synonyms) -> str | None:
     """The word of the index that differs least, the more frequent of two; words keep their first two letters."""
     if any(snapshot.vocabulary(bigrams(word))) or _known(word, own):
         return None
+    from rapidfuzz.distance import OSA
+
     reach = 2 if len(word) >= _LONG else 1
-    near = ((distance(word, term, reach), -count, term) for term, count in snapshot.terms(word[:2]) if term.isalpha())
+    terms = ((term, -count) for term, count in snapshot.terms(word[:2]) if term.isalpha())
+    near = ((OSA.distance(word, term, score_cutoff=reach), count, term) for term, count in terms)
     best = min((one for one in near if one[0] <= reach), default=None)
     return best[2] if best else None
-
-
-def distance(one: str, other: str, most: int) -> int:
-    """How many letters must be put in, left out, changed or swapped with their neighbour; ``most + 1`` for more.
-
-    >>> distance("ibuprofin", "ibuprofen", 2), distance("migrane", "migraine", 2), distance("gout", "stroke", 2)
-    (1, 1, 3)
-    """
-    if abs(len(one) - len(other)) > most:
-        return most + 1
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, left in enumerate(one, start=1):
-        older, before, row = before, row, [i]
-        for j, right in enumerate(other, start=1):
-            least = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (left != right))
-            if i > 1 and j > 1 and left == other[j - 2] and one[i - 2] == right:
-                least = min(least, older[j - 2] + 1)
-            row.append(least)
-        if min(row) > most:
-            return most + 1
-    return min(row[-1], most + 1)
 
 
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
