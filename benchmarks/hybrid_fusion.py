@@ -37,6 +37,7 @@ from suwen.bench.task_loading import load_data
 from suwen.index import lexical_terms
 from suwen.index.engine import Ranking
 from suwen.index.lexical import Lexical
+from suwen.index.vectors import best
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid, reciprocal_rank_fusion
 
 TASKS = ("consultation", "cmedir", "cmedqa", "nfcorpus")
@@ -85,9 +86,13 @@ def by_rank(constant: int) -> Fuse:
     return fuse
 
 
+def legs_of(query: Query) -> dict[str, Ranking]:
+    """The legs as the retriever fuses them: what words found has its true cosine, however far down it stands."""
+    return {"dense": best(query.rows, query.cosines.astype(np.float32), len(query.rows)), "lexical": query.lexical}
+
+
 def shipped(query: Query, weight: float) -> Values:
-    legs = {"dense": query.dense, "lexical": query.lexical}
-    return fuse_hybrid(legs, len(query.rows), {"dense": weight, "lexical": 1 - weight}).rows
+    return fuse_hybrid(legs_of(query), len(query.rows), {"dense": weight, "lexical": 1 - weight}).rows
 
 
 def relative(ranking: Ranking, floor: float | None) -> tuple[Values, float]:

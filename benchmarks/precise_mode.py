@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hybrid_fusion import TASKS, Task, mean_interval, read_legs, vectors_of
+from hybrid_fusion import TASKS, Task, legs_of, mean_interval, read_legs, vectors_of
 
 from suwen.bench.dense_systems import PairSystem
 from suwen.bench.exact_search import Ranks
@@ -36,7 +36,7 @@ from suwen.retrieve.fuse import fuse_hybrid
 
 def hybrid(task: Task, depth: int) -> Ranks:
     """The shipped fusion of a task's legs."""
-    fused = [fuse_hybrid({"dense": query.dense, "lexical": query.lexical}, depth) for query in task.queries]
+    fused = [fuse_hybrid(legs_of(query), depth) for query in task.queries]
     rows = np.full((len(fused), depth), -1, np.int64)
     scores = np.full((len(fused), depth), -np.inf)
     for number, one in enumerate(fused):

@@ -157,13 +157,21 @@ class NaiveSnapshot(Snapshot):
         )
 
     def dense(
-        self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
+        self,
+        vector: Vectors,
+        k: int,
+        where: Where | None = None,
+        scales: Mapping[str, Scale] | None = None,
+        beside: Rows | None = None,
     ) -> Ranking:
         scores = self.dense_scores(vector, where)
         for one in self._passages if scales else []:
             if one.key in scores and (scale := (scales or {}).get(one.encoder)) is not None:
                 scores[one.key] = scale.slope * scores[one.key] + scale.offset
-        return self._best(scores, k)
+        every = self._best(scores, len(scores))
+        asked = () if beside is None else beside.tolist()
+        kept = [place for place, row in enumerate(every.rows.tolist()) if place < k or row in asked]
+        return Ranking(every.rows[kept], every.scores[kept])
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
         scores = self.lexical_scores(text, where)

@@ -14,6 +14,7 @@ from naive import encoded, ids_of, unit
 from suwen.index import snapshot as snapshots
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import DamagedIndex, IndexLocked, IndexProblem, NotAnIndex
+from suwen.index.vectors import VectorFiles
 
 Make = Callable[..., EmbeddedEngine]
 RNG = np.random.default_rng(7)
@@ -175,6 +176,24 @@ def test_dimensions_that_are_no_multiple_of_eight(made: Make, monkeypatch: pytes
         ours, exact = view.dense(query, 10), view.exact(query[None, :], 10)[0]
     assert ours.rows.tolist() == exact.rows.tolist()
     np.testing.assert_array_equal(ours.scores, exact.scores)
+
+
+def test_one_that_the_scan_passed_over_takes_its_place_where_it_is_named(
+    made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "EXACT_LIMIT", 0)
+    engine = made(documents=30)
+    query = unit(RNG, 1, 16)[0]
+    with engine.snapshot() as view:
+        first, second = view.dense(query, 2).rows.tolist()
+        found = VectorFiles.search
+        monkeypatch.setattr(
+            VectorFiles,
+            "search",
+            lambda *given: (hits := found(*given))._replace(rows=hits.rows[hits.rows != first]),
+        )
+        assert first not in view.dense(query, 30).rows
+        assert view.dense(query, 2, beside=np.array([first])).rows.tolist() == [first, second]
 
 
 def test_an_empty_index_is_kept_up_like_any(made: Make) -> None:

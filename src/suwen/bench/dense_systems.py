@@ -84,14 +84,15 @@ def rank_densely(
     except DimensionMismatch as problem:
         raise DimensionMismatch(f"{system.name}: {problem}") from problem
     if data.candidates is not None:
-        rows, scores = ragged(_by_query(wanted[-1], len(data.queries)), ties)
+        rows, scores = ragged(by_query(wanted[-1], len(data.queries)), ties)
     alone = getattr(system, "encode_anew", None) or system.encode
     most = getattr(system, "timed", 32)
     spent = middle_ms(lambda text: alone([text], setting, "query"), data.queries, time.perf_counter, most)
     return Ranks(rows, scores, spent)
 
 
-def _by_query(pairs: PairScores, count: int) -> list[tuple[Any, Vectors]]:
+def by_query(pairs: PairScores, count: int) -> list[tuple[Any, Vectors]]:
+    """The rows and scores of each query's pairs."""
     order = np.argsort(pairs.queries, kind="stable")
     edges = np.searchsorted(pairs.queries[order], np.arange(count + 1))
     return [(pairs.documents[order[low:high]], pairs.scores[order[low:high]]) for low, high in pairwise(edges.tolist())]

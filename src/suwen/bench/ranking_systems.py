@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from suwen.bench.dense_systems import rank_densely
-from suwen.bench.exact_search import Ranks, ragged, tie_order
+from suwen.bench.dense_systems import by_query, rank_densely
+from suwen.bench.exact_search import PairScores, Ranks, ragged, tie_order
 from suwen.bench.systems import Dense, Ranker, RankingContext, Setting, Side, SystemProblem
 from suwen.bench.task_data import Ranked
 from suwen.corpora import run_files
@@ -20,6 +20,7 @@ from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
 from suwen.encoders.pair_files import sha256_of
 from suwen.index.engine import Ranking
+from suwen.index.vectors import best, folded
 from suwen.retrieve.fuse import DEPTH, GROWTH, POWER, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, pairs_and_words, words
 
@@ -149,6 +150,7 @@ class Hybrid(Ranker):
             "power": POWER,
             "growth": GROWTH,
             "depth": DEPTH,
+            "below it": "scored",
             "weights": dict(WEIGHTS),
             "legs": legs,
         }
@@ -156,22 +158,23 @@ class Hybrid(Ranker):
     def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
         deep = context._replace(depth=max(context.depth, DEPTH))
-        legs = {
-            "dense": rank_densely(self._dense, data, setting, deep),
-            "lexical": self._lexical.rank(data, setting, deep),
-        }
-        fused = []
-        for number in range(len(data.queries)):
-            each = {name: _ranking(leg, number) for name, leg in legs.items()}
-            found = each["lexical"]
+        worded = self._lexical.rank(data, setting, deep)
+        owners, places = np.nonzero(worded.rows >= 0)
+        # What words found has its true score by meaning too, however far down it stands.
+        pairs = PairScores.of(owners, worded.rows[owners, places])
+        near, fused = rank_densely(self._dense, data, setting, deep, pairs), []
+        for number, beside in enumerate(by_query(pairs, len(data.queries))):
+            found, top = _ranking(worded, number), _ranking(near, number)
+            rows, scores = folded(np.concatenate([top.rows, beside[0]]), np.concatenate([top.scores, beside[1]]))
             most = _LIKE_INDEX * self._lexical.most[number]
-            each["lexical"] = found._replace(scores=_LIKE_INDEX * found.scores, most=most)
+            words = found._replace(scores=_LIKE_INDEX * found.scores, most=most)
+            each = {"dense": best(rows, scores, len(rows)), "lexical": words}
             # Products of vectors that keep their lengths are counted in the query's best; cosines in themselves.
             unit = max(1.0, abs(float(each["dense"].scores[0]))) if len(each["dense"].scores) else 1.0
             fused.append(fuse_hybrid(each, len(data.documents), unit=unit))
         depth = context.depth if data.candidates is None else None
         rows, scores = ragged([(one.rows, one.scores) for one in fused], tie_order(data.document_ids), depth)
-        return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in legs.values()))
+        return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in (near, worded)))
 
     def release(self) -> None:
         """Let both legs go."""

@@ -229,11 +229,18 @@ class Snapshot(Protocol):
         """The fields of metadata that any document has, ascending."""
 
     def dense(
-        self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
+        self,
+        vector: Vectors,
+        k: int,
+        where: Where | None = None,
+        scales: Mapping[str, Scale] | None = None,
+        beside: Rows | None = None,
     ) -> Ranking:
-        """The ``k`` live passages nearest to ``vector``, among those ``where`` admits.
+        """The ``k`` live passages nearest to ``vector``, among those ``where`` admits, and below them ``beside``.
 
-        Scores of passages whose encoder is in ``scales`` are mapped by it before the best are chosen.
+        Scores of passages whose encoder is in ``scales`` are mapped by it before the best are chosen. ``beside`` are
+        ascending rows of this moment that the filter admits: their scores are true, however far down they stand, and
+        where a search that guesses has passed over one of them, it takes its place.
         """
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:

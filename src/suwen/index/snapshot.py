@@ -50,7 +50,12 @@ class EmbeddedSnapshot(Snapshot):
         return fields(self._connection)
 
     def dense(
-        self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
+        self,
+        vector: Vectors,
+        k: int,
+        where: Where | None = None,
+        scales: Mapping[str, Scale] | None = None,
+        beside: Rows | None = None,
     ) -> Ranking:
         view = self._view
         query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
@@ -58,13 +63,17 @@ class EmbeddedSnapshot(Snapshot):
         parts = [_score(view.tail_rows, view.tail, query, admitted, view.hidden)]
         if view.files.count > EXACT_LIMIT:
             parts += self._approximate(query, k, admitted, bool(scales))
+            if beside is not None:
+                parts.append(
+                    self._looked_up(np.setdiff1d(beside, np.concatenate([part.rows for part in parts])), query)
+                )
         elif view.files.count:
             parts.append(self._exact(query, admitted))
         rows = np.concatenate([part.rows for part in parts])
         scores = np.concatenate([part.scores for part in parts])
         if scales:
             scores = view.groups.scaled(rows, scores, scales)
-        return self._best(rows, self._rounded(scores), k)
+        return self._best(rows, self._rounded(scores), k, beside)
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
@@ -108,10 +117,10 @@ class EmbeddedSnapshot(Snapshot):
         rows = np.asarray(sorted({step[0] for step in steps if step is not None}), dtype=np.int64)
         return rows, vectors_of(self._connection, rows, self._view.dimension)
 
-    def _best(self, rows: Rows, scores: Vectors, k: int) -> Ranking:
+    def _best(self, rows: Rows, scores: Vectors, k: int, beside: Rows | None = None) -> Ranking:
         if self._view.files.repeated:
             rows, scores = folded(rows, scores)
-        return best(rows, scores, k)
+        return best(rows, scores, k, beside)
 
     def _rounded(self, scores: Vectors) -> Vectors:
         """Scores by which equal vectors tie, whatever block of a matrix product they were in; ties go by row."""
@@ -133,12 +142,17 @@ class EmbeddedSnapshot(Snapshot):
         view, parts = self._view, []
         each = view.groups.apart(view.files, admitted, view.dead) if apart else [(admitted, view.dead)]
         for theirs, dead in each:
-            rows = view.files.search(query, k + _MARGIN, theirs, dead).rows
-            for start in range(0, len(rows), IN_MEMORY):
-                some = rows[start : start + IN_MEMORY]
-                owners, vectors = every_vector_of(self._connection, some, view.dimension)
-                parts.append(Ranking(owners, products(vectors, query)))
+            parts.append(self._looked_up(view.files.search(query, k + _MARGIN, theirs, dead).rows, query))
         return parts
+
+    def _looked_up(self, rows: Rows, query: Vectors) -> Ranking:
+        """These rows with their true scores, in no order."""
+        parts = [(np.empty(0, np.int64), np.empty(0, np.float32))]
+        for start in range(0, len(rows), IN_MEMORY):
+            some = rows[start : start + IN_MEMORY]
+            owners, vectors = every_vector_of(self._connection, some, self._view.dimension)
+            parts.append((owners, products(vectors, query)))
+        return Ranking(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def _score(rows: Rows, vectors: Vectors, query: Vectors, admitted: Rows | None, hidden: Rows) -> Ranking:

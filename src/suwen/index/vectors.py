@@ -334,8 +334,19 @@ def _one_thread() -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def best(rows: Rows, scores: Vectors, k: int) -> Ranking:
-    """The ``k`` highest scores; equal scores in ascending row order, so that a rebuild answers alike."""
+def best(rows: Rows, scores: Vectors, k: int, beside: Rows | None = None) -> Ranking:
+    """The ``k`` highest scores; equal scores in ascending row order, so that a rebuild answers alike.
+
+    Below them the others of ``beside``, ascending rows, by their scores.
+
+    >>> best(np.array([7, 3, 5, 9]), np.array([0.2, 0.5, 0.1, 0.3], np.float32), 1, np.array([3, 5, 7])).rows
+    array([3, 7, 5])
+    """
+    if beside is not None:
+        top, asked = best(rows, scores, k), np.flatnonzero(among(rows, beside))
+        asked = asked[~among(rows[asked], np.sort(top.rows))]
+        low = best(rows[asked], scores[asked], len(asked))
+        return Ranking(np.concatenate([top.rows, low.rows]), np.concatenate([top.scores, low.scores]))
     if len(scores) > k:
         # Everything equal to the k-th score stays in: which of the equal ones goes must not depend on the partition.
         kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k])

@@ -116,7 +116,8 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     null = index.calibration.null(snapshot, asked.tier or index.pair.default_tier)
     length = query_length(vector, index.pair.space)
     unit = null.unit * length
-    read = cache(lambda depth: search_legs(snapshot, index.freshness, worded, vector, asked.mode, depth, asked.where))
+    said = (worded, vector, asked.mode)
+    read = cache(lambda depth: search_legs(snapshot, index.freshness, *said, depth, asked.where, asked.fusion))
     fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, asked.weights, asked.fusion, unit))
     order, counted = look_over(snapshot, ranked(read, fused), asked.k, asked.sort, asked.facets)
     both = asked.sort is None and asked.mode == "hybrid" and all(asked.weights.get(leg) for leg in WEIGHTS)

@@ -140,9 +140,11 @@ class Freshness:
             return "+".join(sorted(others))
         return self.own if all(self._load(name)[1] is not None for name in others) else MIXED
 
-    def dense(self, snapshot: Snapshot, vector: Vectors, k: int, where: Where | None = None) -> Ranking:
-        """The nearest passages, their scores made comparable before the best are chosen."""
-        return snapshot.dense(vector, k, where, self.scales(snapshot.encoders, vector))
+    def dense(
+        self, snapshot: Snapshot, vector: Vectors, k: int, where: Where | None = None, beside: Rows | None = None
+    ) -> Ranking:
+        """The nearest passages, their scores made comparable before the best are chosen. See :meth:`Snapshot.dense`."""
+        return snapshot.dense(vector, k, where, self.scales(snapshot.encoders, vector), beside)
 
     def due(self, most: int = SAMPLE, *, ahead: bool = False) -> list[str]:
         """The tiers whose fresh passages are compared by no sample, or by one that is too small by now.

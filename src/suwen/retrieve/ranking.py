@@ -78,16 +78,22 @@ def search_legs(
     mode: str,
     depth: int,
     where: Where | None,
+    fusion: Fusion = "scores",
 ) -> dict[str, Ranking]:
-    """What each leg of a mode finds, down to a depth."""
-    legs = {}
-    if mode != "lexical":
-        legs["dense"] = freshness.dense(snapshot, vector, depth, where)
-    if mode != "dense":
-        legs["lexical"] = snapshot.lexical(asked.text, depth, where, asked.also)
-    if len(legs) > 1 and asked.rare:
-        legs["lexical"] = legs["lexical"]._replace(rare=_holding(snapshot, legs["lexical"], asked.rare))
-    return legs
+    """What each leg of a mode finds, down to a depth.
+
+    Where scores are fused, the dense leg tells those of what words found as well: what it would be worth to have been
+    passed over depends on how far down a search that guesses still finds everything, which differs between engines.
+    """
+    if mode == "dense":
+        return {"dense": freshness.dense(snapshot, vector, depth, where)}
+    lexical = snapshot.lexical(asked.text, depth, where, asked.also)
+    if mode == "lexical":
+        return {"lexical": lexical}
+    if asked.rare:
+        lexical = lexical._replace(rare=_holding(snapshot, lexical, asked.rare))
+    beside = np.sort(lexical.rows) if fusion == "scores" else None
+    return {"dense": freshness.dense(snapshot, vector, depth, where, beside), "lexical": lexical}
 
 
 #: Where a passage that holds a rare name stands by its words: 0.995 of such mentions are among the first three.

@@ -92,7 +92,7 @@ class Null:
 
 
 def measure_null(
-    dense: Callable[[Vectors, int], Ranking],
+    dense: Callable[..., Ranking],
     lexical: Callable[[str, int], Ranking],
     encoder: Encoder,
     rows: int,
@@ -102,7 +102,7 @@ def measure_null(
     """Ask both legs the off-topic questions, and take the best score of each.
 
     Args:
-        dense: Finds so many passages nearest to a vector.
+        dense: Finds so many passages nearest to a vector, filter or not, beside rows that are named.
         lexical: Finds so many passages with the best BM25 score.
         encoder: Of the questions.
         rows: The index's highest row.
@@ -112,12 +112,13 @@ def measure_null(
     probes = off_topic()
     vectors = encoder.encode_queries(probes)
     lengths = [query_length(vector, space) for vector in vectors]
-    nearest = [dense(vector, DEPTH) for vector in vectors]
+    worded = [lexical(probe, DEPTH) for probe in probes]
+    nearest = [dense(vector, DEPTH, None, np.sort(hits.rows)) for vector, hits in zip(vectors, worded, strict=True)]
     best = [_top(ranking) / length for ranking, length in zip(nearest, lengths, strict=True)]
     unit = 1.0 if space.normalise else float(np.median(np.abs(best))) or 1.0
     found = []
-    for probe, ranking, length in zip(probes, nearest, lengths, strict=True):
-        legs = {"dense": ranking, "lexical": lexical(probe, DEPTH)}
+    for hits, ranking, length in zip(worded, nearest, lengths, strict=True):
+        legs = {"dense": ranking, "lexical": hits}
         both = _top(fuse_hybrid(legs, 1, unit=unit * length))
         found.append({**_values(legs, unit * length), "hybrid": both})
     by_words, by_meaning, by_both = (

@@ -27,6 +27,7 @@ class Highlight:
 class Leg:
     """Where one way of searching put a hit."""
 
+    #: Past the 200 best by meaning, its place among those and all that words found.
     rank: int
     #: Cosine or inner product, as the space has it (of a fresh passage on the scale of encoded ones: see
     #: :mod:`suwen.retrieve.freshness`), or BM25.

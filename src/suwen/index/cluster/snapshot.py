@@ -53,21 +53,29 @@ class ClusterSnapshot(Snapshot):
         return stored.fields(self._connection)
 
     def dense(
-        self, vector: Vectors, k: int, where: Where | None = None, scales: Mapping[str, Scale] | None = None
+        self,
+        vector: Vectors,
+        k: int,
+        where: Where | None = None,
+        scales: Mapping[str, Scale] | None = None,
+        beside: Rows | None = None,
     ) -> Ranking:
         query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
         allowed = self._admitted(where) if where else None
         parts = []
         # Each encoder's apart where their scores are mapped, so that none crowd the others out.
         for encoder in self.encoders if scales else [None]:
-            rows, vectors = self._vectors(self._nearest(query, k + _MARGIN, allowed, encoder))
+            near = self._nearest(query, k + _MARGIN, allowed, encoder)
+            if beside is not None:
+                near = np.union1d(near, beside if encoder is None else self._alive(beside, encoder))
+            rows, vectors = self._vectors(near)
             scores = products(vectors, query)
             scale = (scales or {}).get(encoder or "")
             parts.append(Ranking(rows, scores if scale is None else scale.slope * scores + scale.offset))
         if not parts:
             return Ranking(np.empty(0, np.int64), np.empty(0, np.float32))
         scores = np.concatenate([part.scores for part in parts])
-        return self._best(np.concatenate([part.rows for part in parts]), self._rounded(scores), k)
+        return self._best(np.concatenate([part.rows for part in parts]), self._rounded(scores), k, beside)
 
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         kept = [Ranking(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in vectors]
@@ -132,11 +140,11 @@ class ClusterSnapshot(Snapshot):
         for _, rows, vectors in questions.every(self._connection, self._meta.dimension):
             yield rows, vectors
 
-    def _best(self, rows: Rows, scores: Vectors, k: int) -> Ranking:
+    def _best(self, rows: Rows, scores: Vectors, k: int, beside: Rows | None = None) -> Ranking:
         """The best passages, each by the best of its vectors."""
         if self._meta.questions:
             rows, scores = folded(rows, scores)
-        return best(rows, scores, k)
+        return best(rows, scores, k, beside)
 
     def _rounded(self, scores: Vectors) -> Vectors:
         """Scores by which equal vectors tie, whatever stood beside them; ties go by row. Products may all be tiny."""

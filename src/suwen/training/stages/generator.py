@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.training.recipe.key_groups import Lora, Name, Training
+from suwen.training.recipe.key_groups import DECODER_MATRICES, Lora, Name, Training
 from suwen.training.recipe.stage_base import Needs
 from suwen.training.stages.queries import WritingStage
 
@@ -47,7 +47,8 @@ class GeneratorStage(WritingStage):
 
     @override
     def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
-        lora = small["lora"] | {"rank": 2}
+        # The tiny writer has the matrices of most decoders, not those of the base that a recipe names.
+        lora = small["lora"] | {"rank": 2, "modules": DECODER_MATRICES}
         return super().stand_in(small, builtin) | {"lora": lora, "max_length": 512}
 
     @override
