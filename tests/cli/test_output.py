@@ -44,3 +44,9 @@ def test_what_is_left_fits_a_terminal_of_80_columns() -> None:
     assert text == "encoding again: 98,304 of 989,951, 76 passages a second, about 3.3 hours left"
     assert len(text) <= 78  # a spinner and a space stand before it
     assert output.pace("indexing", 3, 4, 10, 0.5) == "indexing: 3 of 10, 4 passages"
+
+
+def test_what_is_shown_is_shown_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    output.show({}, "st:pick: 3 tasks, [bold] :pill:", json=False)
+    output.say(":pill:")
+    assert capfd.readouterr() == ("st:pick: 3 tasks, [bold] :pill:\n", ":pill:\n")

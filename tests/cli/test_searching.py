@@ -73,6 +73,12 @@ def test_nothing_relevant_is_three(suwen: Suwen, index: Path) -> None:
     assert as_json.code == 3 and as_json.json["relevant"] is False and as_json.json["hits"] == []
 
 
+def test_a_misspelt_index_gets_the_nearest_name(suwen: Suwen, index: Path) -> None:
+    done = suwen("search", f"{index}x", "咳嗽")
+    assert done.code == 1 and f"did you mean {index}? Else create one with" in done.err
+    assert "did you mean" not in suwen("search", index.with_name("其他"), "咳嗽").err
+
+
 def test_a_filter_that_admits_nothing_is_named(suwen: Suwen, index: Path) -> None:
     done = suwen("search", index, "患者应定期检查", "--where", "lang=xx")
     assert done.code == 3

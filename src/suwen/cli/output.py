@@ -25,7 +25,8 @@ class Speaker:
         """Rich's own, for bars."""
         from rich.console import Console
 
-        return Console(stderr=self._stderr, highlight=False, markup=False)
+        # Nor emoji: what is shown is the user's, and `st:pick: 3` has no pickaxe in it.
+        return Console(stderr=self._stderr, highlight=False, markup=False, emoji=False)
 
     @property
     def is_terminal(self) -> bool:
