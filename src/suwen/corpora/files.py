@@ -203,9 +203,9 @@ def _is_common_big5(sample: bytes) -> bool:
         text = codecs.getincrementaldecoder("big5")().decode(sample)
     except UnicodeDecodeError:
         return False
-    leads = [character.encode("big5")[0] for character in text if character > "\x7f"]
-    signs = sum(lead <= 0xA3 for lead in leads)
-    return bool(leads[signs:]) and sum(0xA4 <= lead <= 0xC6 for lead in leads) >= _COMMON * (len(leads) - signs)
+    leads = [character.encode("big5", "replace")[0] for character in text if character > "\x7f"]
+    words = [lead for lead in leads if lead > 0xA3]  # the rest is punctuation
+    return bool(words) and sum(lead <= 0xC6 for lead in words) >= _COMMON * len(words)
 
 
 def _damaged(path: Path, error: Exception) -> CorpusError:
