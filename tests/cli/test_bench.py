@@ -74,8 +74,14 @@ def test_what_to_fetch_is_said_before_anything_runs(collection: Path, tmp_path: 
     tasks = ("--task", "MedExamRetrieval", "--task", "DuBaikeRetrieval")
     some = run("run", "cmirb", "-s", "bm25:words", "--out", tmp_path / "out", "--data", tmp_path, *tasks)
     assert some.exit_code == 3 and "MedExamRetrieval" in some.stdout
-    assert "1 of 2 tasks of cmirb have no data here" in some.stderr
+    assert "1 of 2 tasks of cmirb has no data here" in some.stderr
     assert some.stderr.index("hf download CMIRB/DuBaikeRetrieval") < some.stderr.index("no result for DuBaikeRetrieval")
+
+
+def test_tasks_that_are_fetched_alike_are_named_in_one_line(tmp_path: Path):
+    tasks = ("--task", "CMedTEB-Retrieval", "--task", "CMedTEB-STS")
+    said = str(run("run", "cmedteb", "-s", "bm25:words", "--out", tmp_path / "out", *tasks).exception)
+    assert said.count("CMedTEB-Retrieval, CMedTEB-STS: the authors' repository") == 1 == said.count("PhilipGAQ/CARE")
 
 
 def test_data_by_folder_or_by_task(collection: Path, tmp_path: Path):

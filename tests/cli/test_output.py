@@ -37,3 +37,16 @@ def test_a_log_gets_a_line_when_it_was_silent_for_long(
     with progress() as told:
         told(*values)
     assert capfd.readouterr().err.splitlines() == [line]
+
+
+def test_what_is_left_fits_a_terminal_of_80_columns() -> None:
+    text = output.pace("encoding again", 98_304, 98_400, 989_951, 1_300.0)
+    assert text == "encoding again: 98,304 of 989,951, 76 passages a second, about 3.3 hours left"
+    assert len(text) <= 78  # a spinner and a space stand before it
+    assert output.pace("indexing", 3, 4, 10, 0.5) == "indexing: 3 of 10, 4 passages"
+
+
+def test_what_is_shown_is_shown_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    output.show({}, "st:pick: 3 tasks, [bold] :pill:", json=False)
+    output.say(":pill:")
+    assert capfd.readouterr() == ("st:pick: 3 tasks, [bold] :pill:\n", ":pill:\n")

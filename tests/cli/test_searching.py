@@ -73,6 +73,27 @@ def test_nothing_relevant_is_three(suwen: Suwen, index: Path) -> None:
     assert as_json.code == 3 and as_json.json["relevant"] is False and as_json.json["hits"] == []
 
 
+def test_a_misspelt_index_gets_the_nearest_name(suwen: Suwen, index: Path) -> None:
+    done = suwen("search", f"{index}x", "咳嗽")
+    assert done.code == 1 and f"did you mean {index}? Else create one with" in done.err
+    assert "did you mean" not in suwen("search", index.with_name("其他"), "咳嗽").err
+
+
+def test_a_filter_that_admits_nothing_is_named(suwen: Suwen, index: Path) -> None:
+    done = suwen("search", index, "患者应定期检查", "--where", "lang=xx")
+    assert done.code == 3
+    assert "nothing relevant was found: no passage meets the filter" in done.err and "follow" not in done.err
+
+
+def test_names_come_from_a_file_of_any_encoding_or_from_none(suwen: Suwen, index: Path, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_bytes("氯吡格雷, 小白片, 血小板抑制药物\n".encode("gb18030"))
+    assert suwen("synonyms", index, tmp_path / "names.txt", "--json").json["groups"] == 1
+    missing = suwen("synonyms", index, tmp_path / "nmaes.txt")
+    assert missing.code == 1 and f"did you mean {tmp_path / 'names.txt'}?" in missing.err
+    (tmp_path / "names.txt").write_bytes(b"")
+    assert suwen("synonyms", index, tmp_path / "names.txt", "--json").json["groups"] == 0
+
+
 def test_long_passages_are_shortened_for_people_only(suwen: Suwen, tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("发烧咳嗽感冒反酸" * 45)
     suwen("index", tmp_path / "new", tmp_path / "long.txt", "--size", 400)

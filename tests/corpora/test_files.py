@@ -77,6 +77,25 @@ def test_what_is_not_text_is_named(tmp_path, content, said):
         read_text(path)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "said"),
+    [("gb18030", "looks like GB18030.*--encoding gb18030"), ("big5", "looks like BIG5.*--encoding big5")],
+)
+def test_the_encoding_that_is_proposed_is_the_right_one(tmp_path, encoding, said):
+    path = tmp_path / "a.txt"
+    text = {"big5": "高血壓患者應定期測量血壓，並按時服藥。", "gb18030": "高血压患者应定期测量血压，并按时服药。"}
+    path.write_bytes(text[encoding].encode(encoding))
+    with pytest.raises(CorpusError, match=said):
+        read_text(path)
+
+
+def test_no_encoding_is_proposed_for_what_is_neither(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("薬を飲んでください。血圧を測ります。".encode("shift-jis"))
+    with pytest.raises(CorpusError, match="find out its encoding"):
+        read_text(path)
+
+
 def test_a_half_written_gz_names_the_line(tmp_path):
     path = tmp_path / "a.jsonl.gz"
     packed = gzip.compress(b"".join(b"%064d\n" % (number * 7919**9) for number in range(5000)))
@@ -93,8 +112,11 @@ def test_a_gz_that_is_none_is_named(tmp_path):
 
 
 def test_missing_files_folders_and_unknown_encodings(tmp_path):
-    with pytest.raises(CorpusError, match=r"none\.txt: cannot be read"):
+    with pytest.raises(CorpusError, match=r"none\.txt: there is no such file or folder; check the path"):
         read_text(tmp_path / "none.txt")
+    (tmp_path / "names.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"nmaes\.txt: there is no such file .* did you mean .*/names\.txt\?"):
+        read_text(tmp_path / "nmaes.txt")
     with pytest.raises(CorpusError, match="cannot be read"):
         read_text(tmp_path)
     with pytest.raises(CorpusError, match="no encoding 'klingon'"), open_text(tmp_path / "x", "klingon"):

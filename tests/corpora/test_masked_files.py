@@ -68,8 +68,11 @@ def test_a_text_file_is_one_document_and_bad_input_is_named(tmp_path: Path) -> N
     out = io.StringIO()
     counts = mask_file(bad, out, skip_bad=True)
     assert (counts.documents, counts.bad, out.getvalue()) == (1, 1, '{"text": 1}\n')
+    (tmp_path / "note.what").write_text("x", encoding="utf-8")
     with pytest.raises(CorpusError, match="does not say what it is"):
         list(mask_documents(tmp_path / "note.what"))
+    with pytest.raises(CorpusError, match=r"note\.whta: there is no such file or folder; did you mean .*note\.what"):
+        list(mask_documents(tmp_path / "note.whta"))
 
 
 def test_a_sample_has_both_sides_in_context_and_can_be_drawn_again(notes: Path) -> None:

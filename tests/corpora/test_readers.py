@@ -245,8 +245,11 @@ def test_sources_that_cannot_be_are_refused_at_once(tmp_path):
     with pytest.raises(CorpusError, match="no format 'xml'; use one of collection, jsonl"):
         read_documents(tmp_path, format="xml")
     (tmp_path / "a.xyz").write_text("x", encoding="utf-8")
-    with pytest.raises(CorpusError, match="its name does not say what it is; give --format"):
+    with pytest.raises(CorpusError, match=r"\.xyz files are not read; save its text as \.txt.*--format jsonl"):
         read_documents(tmp_path / "a.xyz")
+    (tmp_path / "plain").write_text("x", encoding="utf-8")
+    with pytest.raises(CorpusError, match=r"plain: its name does not say what it is; .*--format"):
+        read_documents(tmp_path / "plain")
 
 
 def test_memory_stays_small_over_many_documents(tmp_path):

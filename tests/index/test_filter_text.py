@@ -43,6 +43,10 @@ from suwen.index.filters import DEEPEST, FilterError, conditions, read_where
         ("OR_rate>1", {"OR_rate": {"gt": 1}}),
         ("name=Anderson AND sons", None),
         ("a=this or that", {"a": "this or that"}),
+        ("a=x, y", {"a": "x, y"}),
+        ('a="x and b=2"', {"a": "x and b=2"}),
+        ('a="=x"', {"a": "=x"}),
+        ("lang IS MISSING", {"lang": None}),
     ],
 )
 def test_text_says_what_a_mapping_says(text: Any, wanted: Any) -> None:
@@ -69,6 +73,14 @@ def test_text_says_what_a_mapping_says(text: Any, wanted: Any) -> None:
         "()",
         "is missing",
         "a=1 b)",
+        "year==2020",
+        "year=>2020",
+        "lang<>zh",
+        "lang=zh and year>=2020",
+        "lang=zh or year=2020",
+        'lang="zh" and year>=2020',
+        "lang=zh && year>=2020",
+        "lang=zh, year>=2020",
     ],
 )
 def test_what_is_no_filter_is_refused(text: str) -> None:

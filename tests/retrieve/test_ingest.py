@@ -164,6 +164,20 @@ def test_a_source_that_fails_midway_drops_nothing(library: Library, monkeypatch:
     assert library.index.engine.verify() == []
 
 
+def test_batches_begin_small_and_grow_where_encoding_is_quick(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the first batch nobody knows how long an encoder takes: 4,096 passages of a transformer were minutes lost."""
+    monkeypatch.setattr(module, "_BATCH_PASSAGES", 30)
+    monkeypatch.setattr(module, "_ENCODE_AT_ONCE", 10)
+    monkeypatch.setattr(module, "_BATCH_SECONDS", 600.0)
+    engine, stored = library.index.engine, []
+    plain = engine.add
+    monkeypatch.setattr(engine, "add", lambda *given: (stored.append(len(given[0])), plain(*given))[1])
+    library.mirror([Document(f"d{n:02}", f"编号{n}的文档。") for n in range(100)])
+    assert stored == [10, 20, 30, 30, 10]
+
+
 def test_an_interrupted_run_goes_on_where_it_was(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BATCH_PASSAGES", 10)
     documents = [Document(f"d{n:02}", f"编号{n}的文档。") for n in range(60)]

@@ -28,9 +28,9 @@ from suwen.service.serve_settings import ServeSettings
 from suwen.service.service_client import Client
 
 
-def make_pair(folder: Path) -> Path:
+def make_pair(folder: Path, tiers: tuple[str, ...] = ("static",)) -> Path:
     """The light half of a larger pair: what its tier ``static`` encodes waits for a document encoder."""
-    small_pair.make_pair(folder)
+    small_pair.make_pair(folder, tiers=tiers)
     fields = load_manifest(folder).model_dump() | {"document": ElsewhereDocument(kind="elsewhere", name="big")}
     save_manifest(folder, Manifest.model_validate(fields))
     return folder

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fresh_side import BigEncoder, make_index
+from fresh_side import BigEncoder, make_index, make_pair
 
 from suwen.corpora.records import Document
 from suwen.encoders import who_encodes
@@ -166,3 +166,11 @@ def test_the_second_pass_of_a_large_collection_goes_on_in_the_background(served:
     until(lambda: client.get("/info").json()["index"]["deleted"] == 0)
     first = client.post("/search", json={"query": "第7号病人", "mode": "dense"}).json()["hits"][0]
     assert first["document_id"] == "d7"
+
+
+def test_a_posted_document_is_encoded_by_the_tier_the_index_was_built_with(served, tmp_path: Path) -> None:
+    with Index.create(tmp_path / "built", pair=make_pair(tmp_path / "pair", ("static", "rough"))) as index:
+        index.choose_encoder(tier="rough", remember=True)
+    client, _ = served(tmp_path / "built")
+    assert client.post("/documents", json={"documents": [{"id": "new", "text": "氯雷他定。"}]}).status_code == 200
+    assert [passage["encoder"] for passage in client.get("/documents/new").json()["passages"]] == ["rough"]

@@ -6,7 +6,7 @@ A missing or broken data set, or a system that cannot do a task, costs that task
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,14 +137,24 @@ def _ask_for_data(
         return
     unpinned = any(task.hub.id is not None and task.hub.revision is None for task in missing)
     ask = " COMMIT is not pinned: take it from the data set's page, or have all fetched now with --revision main."
+    few = f"{len(tasks)} task{'s' * (len(tasks) > 1)} of {suite.name} {'has' if len(missing) == 1 else 'have'}"
     said = (
-        f"{len(missing)} of {len(tasks)} tasks of {suite.name} have no data here. Fetch them, then name the folder "
-        f"that holds them with --data.{ask if unpinned else ''}\n" + "\n".join(f"  {task.get}" for task in missing)
+        f"{len(missing)} of {few} no data here. Fetch them, then name the folder that holds them with --data."
+        f"{ask if unpinned else ''}\n" + "\n".join(f"  {line}" for line in _ways(missing))
     )
     if len(missing) == len(tasks):
         raise MissingData(said)
     if tell is not None:
         tell(said)
+
+
+def _ways(missing: Sequence[Task]) -> Iterator[str]:
+    """How each task's data are got, a line for each way; a command that names its task can be copied as it is."""
+    ways: dict[str, list[str]] = {}
+    for task in missing:
+        ways.setdefault(str(task.get), []).append(task.name)
+    for way, names in ways.items():
+        yield way if names[0] in way else f"{', '.join(names)}: {way}"
 
 
 @dataclass

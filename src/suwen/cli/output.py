@@ -25,7 +25,8 @@ class Speaker:
         """Rich's own, for bars."""
         from rich.console import Console
 
-        return Console(stderr=self._stderr, highlight=False, markup=False)
+        # Nor emoji: what is shown is the user's, and `st:pick: 3` has no pickaxe in it.
+        return Console(stderr=self._stderr, highlight=False, markup=False, emoji=False)
 
     @property
     def is_terminal(self) -> bool:
@@ -44,6 +45,8 @@ out, err = Speaker(stderr=False), Speaker(stderr=True)
 FAILED, NEGATIVE, INTERRUPTED = 1, 3, 130
 #: How long a log may stay silent while work goes on.
 QUIET_SECONDS = 60.0
+#: Columns of a terminal that has room for a bar beside what is said.
+_WIDE = 110
 
 
 def print_json(value: Any) -> None:
@@ -113,10 +116,16 @@ def about(seconds: float) -> str:
 
 
 def pace(what: str, documents: int, passages: int, total: int, seconds: float) -> str:
-    """How far indexing is: how much is done, of how much where that is known, how fast it goes, and what is left."""
-    done = f"{documents:,} of {plural(total, 'document')}" if total else plural(documents, "document")
-    rate = f" ({passages / seconds:,.0f} a second)" if seconds >= 1 else ""
-    text = f"{what}: {done}, {plural(passages, 'passage')} encoded{rate}"
+    """How far indexing is: how much is done, of how much where that is known, how fast it goes, and what is left.
+
+    With an end it fits a terminal of 80 columns, up to a million documents: what is left stands last.
+    """
+    if total:
+        made = f"{passages / seconds:,.0f} passages a second" if seconds >= 1 else plural(passages, "passage")
+        text = f"{what}: {documents:,} of {total:,}, {made}"
+    else:
+        rate = f" ({passages / seconds:,.0f} a second)" if seconds >= 1 else ""
+        text = f"{what}: {plural(documents, 'document')}, {plural(passages, 'passage')} encoded{rate}"
     left = seconds * (total - documents) / documents if documents and total > documents else 0
     return text + (f", about {about(left)} left" if left and seconds >= 5 else "")
 
@@ -145,8 +154,9 @@ def counting(what: str, total: int = 0) -> Iterator[Callable[[int, int], None]]:
     """Progress of indexing: documents done and passages encoded, the rate, and the time left where the end is known."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    known = (BarColumn(bar_width=20),) if total else ()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), *known, TimeElapsedColumn())
+    beside = [*([BarColumn(bar_width=20)] if total else []), TimeElapsedColumn()]
+    # Not in the way of the text, which would be cut off.
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), *(beside if err.console.width >= _WIDE else [])]
     with Progress(*columns, console=err.console, transient=True, disable=not err.is_terminal) as progress:
         task, tell, began = progress.add_task(what, total=total or None), now_and_then(), time.monotonic()
 

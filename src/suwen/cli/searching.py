@@ -88,7 +88,7 @@ def search(
     if json:
         print_json(results.as_dict())
     else:
-        _show(results, offset)
+        _show(results, offset, bool(where))
     if not results.relevant:
         raise typer.Exit(NEGATIVE)
 
@@ -169,10 +169,14 @@ def recall(
     show(measured._asdict(), said, json=json)
 
 
-def _show(results: Results, offset: int) -> None:
+def _show(results: Results, offset: int, filtered: bool) -> None:
     from rich.text import Text
 
-    if not results.relevant:
+    if not results:
+        # By meaning every passage is somehow near: where none is found, none was admitted.
+        none = filtered and not offset and results.mode != "lexical"
+        err.print(f"nothing relevant was found{': no passage meets the filter' if none else ''}", markup=False)
+    elif not results.relevant:
         why = ", ".join(f"{name} {value}" for name, value in results.evidence.items())
         err.print(f"nothing relevant was found; the nearest passages follow ({why})", markup=False)
     for number, hit in enumerate(results, start=offset + 1):
@@ -301,13 +305,15 @@ def synonyms(
 
     Example: `suwen synonyms my-index names.txt`
     """
+    from suwen.corpora.files import encoding_of, read_text
     from suwen.index.opening import open_engine
     from suwen.retrieve.wording import FILE
     from suwen.text.synonyms import Synonyms
 
     with closing(open_engine(index)) as engine:
         if file is not None:
-            text = file.read_text(encoding="utf-8")
+            emptied = file.is_file() and not file.stat().st_size
+            text = "" if emptied else read_text(file, encoding_of(file))
             Synonyms.parse(text, str(file))
             engine.put_blob(FILE, text.encode())
         kept = (engine.get_blob(FILE) or b"").decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import gzip
 import io
 import re
@@ -63,6 +64,8 @@ def open_text(path: Path, encoding: str = "utf-8") -> Iterator[TextIO]:
         raise _wrong_encoding(path, codec, error) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(path, error) from None
+    except FileNotFoundError:
+        raise CorpusError(not_there(path)) from None
     except OSError as error:
         raise CorpusError(
             f"{path}: cannot be read ({error.strerror or error}); check the name and your rights"
@@ -91,6 +94,14 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
     """Return all of a text file; errors as in :func:`open_text`."""
     with open_text(path, encoding) as file:
         return file.read()
+
+
+def not_there(missing: Path) -> str:
+    """What to say of a path where nothing is: the nearest name beside it, if there is one."""
+    there = [path.name for path in missing.parent.iterdir()] if missing.parent.is_dir() else []
+    close = difflib.get_close_matches(missing.name, there, n=1)
+    way_out = f"did you mean {missing.with_name(close[0])}?" if close else "check the path"
+    return f"{missing}: there is no such file or folder; {way_out}"
 
 
 def _open_bytes(path: Path) -> BinaryIO:
@@ -127,8 +138,9 @@ def _wrong_encoding(path: Path, codec: str, error: UnicodeDecodeError) -> Corpus
         return CorpusError(f"{place}: the last character is half there, the file looks cut off; get it again")
     with _open_bytes(path) as raw:
         sample = raw.read(_GUESS)
-    if codec != "gb18030" and _is_gb18030(sample):
-        return CorpusError(f"{place}: not {codec} text; {_way_out(path, 'GB18030')}")
+    for name, is_it in (("GB18030", _is_common_chinese), ("BIG5", _is_common_big5)):
+        if codec != name.lower() and is_it(sample):
+            return CorpusError(f"{place}: not {codec} text; {_way_out(path, name)}")
     return CorpusError(
         f"{place}: not {codec} text ({error.reason}); find out its encoding and give --encoding, or convert it to UTF-8"
     )
@@ -183,6 +195,17 @@ def _is_common_chinese(sample: bytes) -> bool:
     signs = sum(code[0] in (0xA1, 0xA3) for code in codes)  # punctuation, and letters of full width
     common = sum(0xB0 <= code[0] <= 0xD7 and code[1] >= 0xA1 for code in codes)
     return common >= _COMMON * (len(codes) - signs)
+
+
+def _is_common_big5(sample: bytes) -> bool:
+    """Whether it is surely Big5, by the characters of its first level."""
+    try:
+        text = codecs.getincrementaldecoder("big5")().decode(sample)
+    except UnicodeDecodeError:
+        return False
+    leads = [character.encode("big5", "replace")[0] for character in text if character > "\x7f"]
+    words = [lead for lead in leads if lead > 0xA3]  # the rest is punctuation
+    return bool(words) and sum(lead <= 0xC6 for lead in words) >= _COMMON * len(words)
 
 
 def _damaged(path: Path, error: Exception) -> CorpusError:

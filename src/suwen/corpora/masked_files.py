@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
-from suwen.corpora.files import BadRecord, CorpusError, read_text
+from suwen.corpora.files import BadRecord, CorpusError, not_there, read_text
 from suwen.corpora.masked_records import mask_record
 from suwen.corpora.tabular import format_of, rows
 from suwen.text.mask import Masker, kinds_in, validate
@@ -65,6 +65,8 @@ def mask_documents(
         MaskError: one of ``kinds`` is not known.
     """
     format = format_of(path)
+    if not path.exists():
+        raise CorpusError(not_there(path))
     if format is None:
         raise CorpusError(f"{path}: the name does not say what it is; name it .txt, .md, .jsonl, .json or .csv")
     if format == "text":

@@ -5,7 +5,6 @@ Queries and judgements are read by ``collection``; duplicate ids are found by wh
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 from suwen.corpora.book_pages import PictureReader
 from suwen.corpora.books import BOOKS, kind_of, read_book
 from suwen.corpora.collection_layouts import find_layout
-from suwen.corpora.files import BadRecord, CorpusError, encoding_of
+from suwen.corpora.files import BadRecord, CorpusError, encoding_of, not_there
 from suwen.corpora.record_fields import Fields, to_document
 from suwen.corpora.records import Document
 from suwen.corpora.tabular import rows
@@ -68,7 +67,7 @@ def read_documents(
     if format is not None and format not in FORMATS:
         raise CorpusError(f"there is no format {format!r}; use one of {', '.join(FORMATS)}")
     if not source.exists():
-        raise CorpusError(f"{source}: there is no such file or folder; {_near(source)}")
+        raise CorpusError(not_there(source))
     files, root = (_files_of(source, format), source) if source.is_dir() else ([source], source.parent)
     if on_left_out is not None and (left_out := _left_out(source, files, format)):
         on_left_out(left_out)
@@ -102,12 +101,6 @@ def read_records(source: Path | str) -> Iterator[tuple[Document, dict[str, Any]]
             if isinstance(record, BadRecord):
                 raise record
             yield to_document(record, place), dict(record)
-
-
-def _near(missing: Path) -> str:
-    there = [path.name for path in missing.parent.iterdir()] if missing.parent.is_dir() else []
-    close = difflib.get_close_matches(missing.name, there, n=1)
-    return f"did you mean {missing.with_name(close[0])}?" if close else "check the path"
 
 
 def _encoding(given: str | None, on_encoding: Callable[[Path, str], None] | None, path: Path) -> str:
@@ -162,7 +155,11 @@ def _is_table(path: Path, format: str | None) -> bool:
 def _file_format(path: Path, format: str | None) -> str:
     known = format if format not in (None, "collection") else kind_of(path)
     if known is None:
-        raise CorpusError(f"{path}: its name does not say what it is; give --format, one of {', '.join(FORMATS[1:])}")
+        what = f"{path.suffix} files are not read" if path.suffix else "its name does not say what it is"
+        raise CorpusError(
+            f"{path}: {what}; save its text as .txt or .md, or, if it is one of these under another name, give "
+            f"--format {', '.join(FORMATS[1:])}"
+        )
     return known
 
 

@@ -382,6 +382,6 @@ def _take(lock: FileLock, wait: float = 0.0) -> None:
         lock.acquire(wait)
     except Locked as problem:
         raise IndexLocked(
-            f"{lock.path.parent} is being written by process {problem.holder}: wait for it to finish, or write through "
-            "it"
+            f"{lock.path.parent} is being written by process {problem.holder}: wait for it to finish, or, if it is a "
+            "server, write through it (suwen add --server URL)"
         ) from None

@@ -18,8 +18,10 @@ _WORD = re.compile(r"\s+(AND|OR)(?=[\s(]|$)")
 _NOT = re.compile(r"NOT(?=[\s(]|$)")
 _FIELD = rf"\s*(?P<key>{_QUOTED}|[^<>=!≥≤≠\"]+?)"
 _COMPARED = re.compile(rf"{_FIELD}\s*(?P<op>>=|<=|!=|=|>|<|≥|≤|≠)", re.DOTALL)
-_MISSING = re.compile(rf"{_FIELD}\s+is\s+missing\s*", re.DOTALL)
+_MISSING = re.compile(rf"{_FIELD}\s+(?i:is\s+missing)\s*", re.DOTALL)
 _VALUE = re.compile(rf"\s*({_QUOTED}|[^|]*?)\s*(?:\||$)", re.DOTALL)
+#: Another sign (==, =>, <>), or a second condition behind a small *and* or a comma: as a value it would equal nothing.
+_SLIP = re.compile(r"\s*[=<>≥≤≠]|.*(?:\s(?:and|or|&&|\|\|)|[,;，；])\s.*[=<>≥≤≠]", re.DOTALL)
 _NAMES = {">": "gt", ">=": "gte", "≥": "gte", "<": "lt", "<=": "lte", "≤": "lte"}
 
 
@@ -51,7 +53,8 @@ class _Reader:
         shown = self._text if len(self._text) <= 200 else self._text[:200] + "…"
         return FilterError(
             f"filter {shown!r} is not understood: write field=value, field!=value, field=a|b, field>=value or "
-            "'field is missing', joined by AND, OR, NOT and brackets; put what holds these signs in double quotes"
+            "'field is missing', joined by AND, OR, NOT (in capitals) and brackets; put what holds these signs in "
+            "double quotes"
         )
 
     def either(self, depth: int) -> Filter:
@@ -103,6 +106,8 @@ class _Reader:
         found = _COMPARED.match(clause)
         stray = re.match(r"(AND|OR)\s", clause)
         if stray or found is None or not (values := clause[found.end() :].strip()):
+            raise self.error()
+        if _SLIP.match(re.sub(_QUOTED, "", values, flags=re.DOTALL)):
             raise self.error()
         field, operator = _plain(found["key"]), found["op"]
         if operator in _NAMES:

@@ -6,6 +6,7 @@ the derived files append-only, and a snapshot a matter of one read transaction.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import json
 import sqlite3
@@ -89,6 +90,14 @@ class _Own:
         self.connection.close()
 
 
+def _nearest(folder: Path) -> str:
+    """What may have been meant by a folder that holds no index."""
+    there = [file.parent.name for file in folder.parent.glob(f"*/{FILE}")]
+    close = difflib.get_close_matches(folder.name, there, n=1)
+    meant = f"did you mean {folder.with_name(close[0])}? Else " if close else ""
+    return f"{meant}create one with 'suwen index {folder} SOURCE'"
+
+
 class Truth:
     """One ``truth.db``: a connection for each reading thread, and one for the only writer."""
 
@@ -100,7 +109,7 @@ class Truth:
         self._guard = threading.Lock()
         self._closed = False
         if not self.path.is_file():
-            raise NotAnIndex(f"{folder} is not an index (no {FILE}): create one with 'suwen index {folder} SOURCE'")
+            raise NotAnIndex(f"{folder} is not an index (no {FILE}): {_nearest(folder)}")
         self._check_format(folder)
 
     @classmethod

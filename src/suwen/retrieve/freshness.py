@@ -25,6 +25,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
 from suwen.index.engine import Engine, IndexProblem, Ranking, Rows, Scale, Snapshot, Vectors
 from suwen.index.filters import Where
+from suwen.retrieve.ingest import kept_tier
 from suwen.retrieve.relevance import MIXED
 
 log = logging.getLogger("suwen.retrieve")
@@ -153,7 +154,7 @@ class Freshness:
             most: How many passages a sample should have.
             ahead: Count the tier that will encode what comes, though no passage of it may be there yet.
         """
-        coming = {tier_at_once(self._pair)} if ahead else set()
+        coming = {kept_tier(self._engine, self._pair) or tier_at_once(self._pair)} if ahead else set()
         with self._engine.snapshot() as snapshot:
             there = {*snapshot.encoders, *coming} - {self.own}
             wanted = snapshot.count(self.own, most) if there else 0

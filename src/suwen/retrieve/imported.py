@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from suwen.corpora.files import not_there
 from suwen.corpora.records import Passage
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
@@ -127,6 +128,8 @@ class ImportedVectors:
 
 
 def _matrix(file: Path, dimension: int) -> Any:
+    if not file.exists():
+        raise IngestError(not_there(file))
     try:
         matrix = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile) as problem:

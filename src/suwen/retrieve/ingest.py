@@ -27,6 +27,7 @@ from suwen.retrieve.seen_ids import IngestError as IngestError
 from suwen.retrieve.seen_ids import SeenIds as SeenIds
 
 #: A batch is stored when it has this many passages or has waited this long: bounds memory, and what a kill can cost.
+#: Where encoding them takes longer, batches are smaller: 4,096 passages would be minutes of a transformer.
 _BATCH_PASSAGES = 4096
 _BATCH_SECONDS = 5.0
 #: Enough for every core and for a GPU's batches by length, and still progress that moves.
@@ -156,6 +157,8 @@ class Ingestion:
         self._questions = questions
         self._held, self._step = 0, step
         self._stored_at = time.monotonic()
+        # Ready vectors cost nothing, and are probed with many passages.
+        self._room = _BATCH_PASSAGES if ready else min(_BATCH_PASSAGES, _ENCODE_AT_ONCE)
         self._report = IngestReport(self._maker)
 
     def run(self, documents: Iterable[Document], duplicates: Duplicates) -> IngestReport:
@@ -191,7 +194,7 @@ class Ingestion:
         self._held += len(passages) + len(questions)
         if self._step is not None:
             self._check_step(document, self._step.passages)
-        elif self._held >= _BATCH_PASSAGES or time.monotonic() - self._stored_at > _BATCH_SECONDS:
+        elif self._held >= self._room or time.monotonic() - self._stored_at > _BATCH_SECONDS:
             self._flush()
 
     def _asked(self, document: Document, passages: list[Passage], known: Known | None) -> tuple[list[Question], str]:
@@ -260,11 +263,14 @@ class Ingestion:
         remember = self._step.remember if self._step else None
         if not self._waiting and remember is None:
             return
+        began = time.monotonic()
         documents = list(self._encoded()) if self._waiting else []
         self._engine.add(documents, remember(self._report) if remember else None)
         self._waiting.clear()
         self._held = 0
         self._stored_at = time.monotonic()
+        if self._stored_at - began < _BATCH_SECONDS / 2:
+            self._room = min(_BATCH_PASSAGES, 2 * self._room)
 
     def _encoded(self) -> Iterator[EncodedDocument]:
         vectors = self._made()

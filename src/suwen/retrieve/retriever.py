@@ -167,7 +167,7 @@ class Index(AbstractContextManager["Index"]):
         if questions is not None:
             need(self.engine, "questions")
         if step and encoder is None and ready is None:
-            encoder = self.pair.encoder(kept_tier(self.engine, self.pair) or tier_at_once(self.pair))
+            encoder = self.encoder_at_once()
         options: dict[str, Any] = {"mirror": mirror, "prune": prune, "size": size, "overlap": overlap, "keep": keep}
         options |= {"encoder": encoder, "ready": ready, "questions": questions, "step": step, "progress": progress}
         report = Ingestion(self.engine, self.pair, **options).run(documents, duplicates)
@@ -196,6 +196,10 @@ class Index(AbstractContextManager["Index"]):
         if remember and (tier or document_encoder):
             self.engine.remember(tier=tier or "")
         return choice
+
+    def encoder_at_once(self) -> Encoder:
+        """What encodes a document without waiting: the tier the index was built with, else the pair's for that."""
+        return self.pair.encoder(kept_tier(self.engine, self.pair) or tier_at_once(self.pair))
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""

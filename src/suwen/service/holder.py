@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import DamagedPair
-from suwen.encoders.who_encodes import tier_at_once
 from suwen.errors import SuwenError
 from suwen.index.address import shown
 from suwen.index.engine import DamagedIndex
@@ -276,7 +275,7 @@ class Holder:
         """What encodes documents here: one at a time in all, in steps that a stop may end between.
 
         Args:
-            index: Whose pair it is of.
+            index: Whose tier it is.
             stop: For work nobody waits for: raises to end it. It gives way to the rest.
         """
 
@@ -286,7 +285,7 @@ class Holder:
             if stop is not None:
                 stop()
 
-        encoder = index.pair.encoder(tier_at_once(index.pair))
+        encoder = index.encoder_at_once()
         return InSteps(encoder, self.shared.encoding, check, give_way=self.give_way, breath=stop is not None)
 
     def give_way(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import importlib
 import importlib.resources
 import os
@@ -65,18 +66,31 @@ def find_recipe(name: Path | str) -> Path:
     path = Path(name)
     if path.exists():
         return path
+    known = _packaged()
     if path.suffix or len(path.parts) > 1:
-        beside = [file.name for ending in ("*.yaml", "*.yml") for file in path.parent.glob(ending)]
-        near = nearest(path.name, beside) if beside else "; check the path"
-        raise RecipeError(f"{path}: there is no such recipe{near}")
+        raise RecipeError(f"{path}: there is no such recipe{_near(path, known)}")
+    if str(name) not in known:
+        raise RecipeError(f"there is no recipe '{name}', nor a file of that name{nearest(str(name), known)}")
+    return known[str(name)]
+
+
+def _packaged() -> dict[str, Path]:
+    """The recipes that come with the package, by name."""
     package = Path(str(importlib.resources.files("suwen")))
     # In the wheel they lie inside the package; in a checkout they are a folder of their own.
-    for folder in (package / "recipes", package.parent.parent / "recipes"):
-        if (file := folder / f"{name}.yaml").is_file():
-            return file
-        if known := sorted(file.stem for file in folder.glob("*.yaml")):
-            raise RecipeError(f"there is no recipe '{name}', nor a file of that name{nearest(str(name), known)}")
-    return path
+    folders = (package / "recipes", package.parent.parent / "recipes")
+    found = [sorted(folder.glob("*.yaml")) for folder in folders]
+    return {file.stem: file for file in found[0] or found[1]}
+
+
+def _near(missing: Path, known: Mapping[str, Path]) -> str:
+    """What may have been meant by a path that is not there: a file beside it, or a recipe of the package."""
+    beside = {file.stem: file.name for ending in ("*.yaml", "*.yml") for file in missing.parent.glob(ending)}
+    if close := difflib.get_close_matches(missing.stem, beside, n=1):
+        return f"; did you mean '{missing.with_name(beside[close[0]])}'?"
+    if missing.stem in known:
+        return f"; did you mean the package's own? Then leave folder and ending out: '{missing.stem}'"
+    return f"; there are: {', '.join(beside.values())}" if beside else "; check the path"
 
 
 def wanted_stages(recipe: Recipe, only: Sequence[str] | None = None) -> list[str]:
@@ -134,7 +148,8 @@ def _validated(raw: _Raw) -> Recipe:
         recipe = Recipe.model_validate(raw)
     except ValidationError as error:
         raise RecipeError(
-            f"the recipe '{raw.get('name', '?')}' has {error.error_count()} wrong keys:\n{explain(error, raw)}"
+            f"the recipe '{raw.get('name', '?')}' has {error.error_count()} wrong "
+            f"key{'s' * (error.error_count() > 1)}:\n{explain(error, raw)}"
         ) from error
     check(recipe)
     return recipe
