@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -67,13 +66,13 @@ def test_searches_beside_a_writer(made: Make) -> None:
     assert engine.verify() == []
 
 
-def opened_in(folder: Path) -> list[str]:
+def opened_in(folder: Path) -> list[Path]:
     """Files of an index that this process has open; those of other threads, a server's say, are none of its."""
     links = []
     for one in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # closed by its own thread since
-            links.append(os.readlink(one))
-    return [link for link in links if link.startswith(str(folder))]
+            links.append(one.readlink())
+    return [link for link in links if link.is_relative_to(folder)]
 
 
 def test_threads_that_come_and_go_leave_no_files_open(made: Make) -> None:
@@ -91,5 +90,5 @@ def test_threads_that_come_and_go_leave_no_files_open(made: Make) -> None:
         return len(opened_in(engine.folder))
 
     first = run(3)
-    assert 0 < first
+    assert first > 0
     assert run(40) <= first + 6

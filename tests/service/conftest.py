@@ -89,6 +89,7 @@ def served(tmp_path: Path, static_pair: Path) -> Iterator[Serve]:
 def client(tmp_path_factory: pytest.TempPathFactory, static_pair: Path) -> Iterator[TestClient]:
     """A client of one service that a module's tests share."""
     folder = make_index(tmp_path_factory.mktemp("index") / "notes", static_pair)
-    with TestClient(create_app(Holder(ServeSettings(index=folder, **PATIENT))), raise_server_exceptions=False) as client:
+    app = create_app(Holder(ServeSettings(index=folder, **PATIENT)))
+    with TestClient(app, raise_server_exceptions=False) as client:
         wait_until_ready(client)
         yield client

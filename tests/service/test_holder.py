@@ -45,8 +45,8 @@ async def hold_a_reader(holder: Holder, go: threading.Event) -> Problem:
     begun = threading.Event()
     while not begun.is_set():
         with pytest.raises(Problem) as caught:
-            await holder.read(lambda _: (begun.set(), go.wait(60)))
-        # On a busy machine it may not even have begun in its time: it never will, gives its place back, and is sent again.
+            await holder.read(lambda _: (begun.set(), go.wait(300)))
+        # On a busy machine it may not have begun in its time: it never will, gives its place back, and is sent again.
         while holder.places["read"].taken and not begun.is_set():
             await asyncio.sleep(0.005)
     return caught.value
@@ -76,8 +76,8 @@ def test_reads_run_beside_one_another_and_beside_a_write(folder: Path) -> None:
     together = threading.Barrier(3)
 
     async def work(holder: Holder) -> None:
-        meet = [holder.read(lambda _: together.wait(120)), holder.read(lambda _: together.wait(120))]
-        await asyncio.gather(*meet, holder.write(lambda _: together.wait(120)))
+        meet = [holder.read(lambda _: together.wait(300)), holder.read(lambda _: together.wait(300))]
+        await asyncio.gather(*meet, holder.write(lambda _: together.wait(300)))
 
     run(Holder(ServeSettings(index=folder, readers=2, seconds=300)), work)
 
@@ -86,7 +86,7 @@ def test_what_is_too_much_is_turned_away_and_the_rest_is_answered(folder: Path) 
     go = threading.Event()
 
     async def work(holder: Holder) -> tuple[list[Any], int]:
-        tasks = [asyncio.create_task(holder.read(lambda _, n=n: (go.wait(60), n)[1])) for n in range(12)]
+        tasks = [asyncio.create_task(holder.read(lambda _, n=n: (go.wait(300), n)[1])) for n in range(12)]
         await asyncio.sleep(0.01)
         shed = sum(task.done() for task in tasks)
         go.set()
@@ -136,7 +136,7 @@ def test_a_write_that_takes_too_long_is_done_all_the_same(folder: Path) -> None:
 
     async def work(holder: Holder) -> None:
         with pytest.raises(Problem, match="still being done"):
-            await holder.write(lambda _: (go.wait(60), done.append("slow")))
+            await holder.write(lambda _: (go.wait(300), done.append("slow")))
         with pytest.raises(Problem, match="still being done"):
             await holder.write(lambda _: done.append("queued"))
         assert done == []
@@ -150,7 +150,7 @@ def test_a_write_that_nobody_waits_for_fails_with_one_line(folder: Path, caplog:
     go, said = threading.Event(), list[dict[str, Any]]()
 
     def write(_: Index) -> None:
-        go.wait(60)
+        go.wait(300)
         raise ZeroDivisionError
 
     async def work(holder: Holder) -> None:
@@ -277,7 +277,7 @@ def test_reads_and_writes_have_places_of_their_own(folder: Path) -> None:
     go = threading.Event()
 
     async def work(holder: Holder) -> None:
-        writes = [asyncio.create_task(holder.write(lambda _: go.wait(60))) for _ in range(3)]
+        writes = [asyncio.create_task(holder.write(lambda _: go.wait(300))) for _ in range(3)]
         await asyncio.sleep(0.01)
         assert isinstance(writes[2].exception(), Shed)
         assert await holder.read(lambda _: "read") == "read"

@@ -66,7 +66,7 @@ class Held:
 
         def encode(encoder: StaticEncoder, texts: Any, **options: Any) -> Any:
             if any("等一等" in text for text in texts):
-                assert self.go.wait(120)
+                assert self.go.wait(300)
             return plain(encoder, texts, **options)
 
         monkeypatch.setattr(StaticEncoder, "encode", encode)
@@ -149,7 +149,7 @@ def test_a_key_cannot_take_every_place_for_searches(served, tmp_path: Path, monk
     plain = type(index).search
 
     def search(self: Any, query: str, *given: Any, **more: Any) -> Any:
-        assert "等" not in query or go.wait(60)
+        assert "等" not in query or go.wait(300)
         return plain(self, query, *given, **more)
 
     monkeypatch.setattr(type(index), "search", search)

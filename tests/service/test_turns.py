@@ -62,7 +62,7 @@ def test_a_piece_that_takes_long_keeps_nobody(readers: ThreadPoolExecutor) -> No
             return "short"
 
     async def work() -> None:
-        long = asyncio.create_task(turns.do(lambda: go.wait(60), _SECONDS, nothing))
+        long = asyncio.create_task(turns.do(lambda: go.wait(300), _SECONDS, nothing))
         await asyncio.sleep(0)
         assert await asyncio.gather(*(turns.do(short, _SECONDS, nothing) for _ in range(5))) == ["short"] * 5
         assert not long.done()
@@ -96,7 +96,7 @@ def test_who_took_long_does_not_go_on_beside_the_other(
         go.set()
 
     async def work() -> list[bool]:
-        long = asyncio.create_task(turns.do(lambda: go.wait(60), _SECONDS, nothing))
+        long = asyncio.create_task(turns.do(lambda: go.wait(300), _SECONDS, nothing))
         await asyncio.sleep(0)
         many = [turns.do(other, _SECONDS, nothing), *(turns.do(piece, _SECONDS, nothing) for _ in range(50))]
         _, *found = await asyncio.gather(*many)
@@ -112,7 +112,7 @@ def test_what_has_not_begun_in_time_never_begins(readers: ThreadPoolExecutor) ->
     turns, go, begun, over = Turns(alone), threading.Event(), threading.Event(), threading.Event()
 
     async def work() -> None:
-        long = asyncio.create_task(turns.do(lambda: go.wait(60), _SECONDS, nothing))
+        long = asyncio.create_task(turns.do(lambda: go.wait(300), _SECONDS, nothing))
         await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
             await turns.do(begun.set, 0.02, over.set)
@@ -131,7 +131,7 @@ def test_longer_work_gets_its_thread_between_pieces() -> None:
         turns, go = Turns(alone), threading.Event()
 
         async def work() -> None:
-            first = turns.do(lambda: go.wait(60), _SECONDS, nothing)
+            first = turns.do(lambda: go.wait(300), _SECONDS, nothing)
             many = [first, *(turns.do(lambda: order.append("short"), _SECONDS, nothing) for _ in range(40))]
             waiting = [asyncio.create_task(one) for one in many]
             await asyncio.sleep(0)
