@@ -106,7 +106,7 @@ def test_a_read_that_takes_too_long_keeps_its_place_until_it_ends(folder: Path) 
 
     async def work(holder: Holder) -> None:
         problem = await hold_a_reader(holder, go)
-        assert (problem.code, problem.status) == ("timeout", 503) and "longer than 0.05 seconds" in str(problem)
+        assert (problem.code, problem.status) == ("timeout", 503) and "longer than 0.5 seconds" in str(problem)
         assert holder.places["read"].taken == 1
         with pytest.raises(Shed):
             await holder.read(lambda _: 1)
@@ -114,7 +114,7 @@ def test_a_read_that_takes_too_long_keeps_its_place_until_it_ends(folder: Path) 
         while holder.places["read"].taken:
             await asyncio.sleep(0.005)
 
-    run(Holder(ServeSettings(index=folder, readers=1, concurrency=1, seconds=0.05)), work)
+    run(Holder(ServeSettings(index=folder, readers=1, concurrency=1, seconds=0.5)), work)
 
 
 def test_a_read_that_has_not_begun_in_time_never_begins(folder: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_read_that_has_not_begun_in_time_never_begins(folder: Path) -> None:
             await holder.read(lambda _: begun.set())
         go.set()
 
-    run(Holder(ServeSettings(index=folder, readers=1, seconds=0.05)), work)
+    run(Holder(ServeSettings(index=folder, readers=1, seconds=0.5)), work)
     assert not begun.is_set()
 
 
