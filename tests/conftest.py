@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Two workers share two cores: with a thread for each core in either, torch spends half of its time waiting for itself
 # (the stages of a tiny document encoder take 47 seconds of CPU, and 26 with this). Read once, as torch is loaded.
@@ -33,9 +33,15 @@ def _memory_has_room(place: str = "/dev/shm") -> bool:
 if "TMPDIR" not in os.environ and _memory_has_room():
     os.environ["TMPDIR"] = tempfile.tempdir = "/dev/shm"
 
-# A deadline would assert on time, and a busy machine is not a bug.
-settings.register_profile("suwen", deadline=None)
-settings.load_profile("suwen")
+# A deadline would assert on time, and a busy machine is not a bug; nor is one that draws examples slowly. What is tried
+# is the same in every run, so that a change is judged by what it does; `make test-long` looks for new examples.
+settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suwen", settings.get_profile("searching"), derandomize=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples, before any test file asks for its settings."""
+    settings.load_profile("searching" if config.option.markexpr.startswith("long") else "suwen")
 
 
 def _module(file: Path) -> ModuleType:

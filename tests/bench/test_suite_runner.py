@@ -273,7 +273,7 @@ def stall_on(text: str, reached: threading.Event, hang: threading.Event):
     def before(body: dict) -> None:
         if body["input"][0] == text:
             reached.set()
-            hang.wait(60)
+            hang.wait(300)
 
     return before
 
@@ -303,7 +303,7 @@ def test_a_run_killed_while_encoding_goes_on_at_the_shard(tmp_path: Path, make_s
     command = [sys.executable, "-c", CHILD, str(tmp_path / "mine.toml"), server.url, str(out)]
     child = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     try:
-        assert reached.wait(120)
+        assert reached.wait(300)
     finally:
         child.send_signal(signal.SIGKILL)
         child.wait()

@@ -267,7 +267,7 @@ def test_a_second_process_in_the_folder_is_refused_and_pays_nothing(bench, play)
 
     def slow(body):
         arrived.set()
-        hold.wait(60)
+        hold.wait(300)
         return judges(by_mark)(body)
 
     play["now"] = slow
@@ -277,14 +277,14 @@ def test_a_second_process_in_the_folder_is_refused_and_pays_nothing(bench, play)
         command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
-        assert arrived.wait(60)
+        assert arrived.wait(300)
         code, told = bench.judge("two")
         assert code == 1 and f"process {child.pid}" in told
         assert not any('"model": "two"' in call for call in bench.server.calls)
         assert bench("judge", "work", "-j", "two", "--dry-run")[0] == 0
     finally:
         hold.set()
-    assert child.wait(60) == 0
+    assert child.wait(300) == 0
     assert bench.judge("two")[0] == 0
 
 
@@ -311,14 +311,14 @@ def test_calls_cut_off_by_a_kill_are_told_in_the_next_run(bench, play):
 
     def slow(body):
         arrived.set()
-        hold.wait(60)
+        hold.wait(300)
         return judges(by_mark)(body)
 
     play["now"] = slow
     bench.pool()
     command = [sys.executable, "-c", RUN, "jury", "judge", "work", "-j", "one", "--batch", "5"]
     child = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, stderr=subprocess.DEVNULL)
-    assert arrived.wait(60)
+    assert arrived.wait(300)
     child.kill()
     child.wait()
     hold.set()

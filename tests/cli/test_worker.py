@@ -74,7 +74,7 @@ def test_the_first_signal_stops_and_the_second_kills(handlers: None) -> None:
     stop = _stopped_by_signals()
     assert not stop.is_set()
     signal.raise_signal(signal.SIGTERM)
-    assert stop.wait(60)
+    assert stop.wait(300)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
     assert threading.main_thread().is_alive()

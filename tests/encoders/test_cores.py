@@ -32,7 +32,7 @@ class Together:
     name, dimension = "together", 1
 
     def __init__(self, count: int) -> None:
-        self.met = threading.Barrier(count, timeout=30)
+        self.met = threading.Barrier(count, timeout=300)
 
     def encode_documents(self, texts: Sequence[str]) -> Vectors:
         self.met.wait()

@@ -120,7 +120,7 @@ def test_a_snapshot_outlives_a_rebuild(made: Make) -> None:
             with engine.snapshot() as view:
                 view.dense(np.ones(16, np.float32), 99)
                 looked.set()
-                changed.wait(20)
+                changed.wait(300)
                 seen.append(len(view.dense(np.ones(16, np.float32), 99).rows))
                 seen.append(len(view.lexical("编号", 99).rows))
         except Exception as problem:
@@ -128,7 +128,7 @@ def test_a_snapshot_outlives_a_rebuild(made: Make) -> None:
 
     thread = threading.Thread(target=look)
     thread.start()
-    looked.wait(20)
+    looked.wait(300)
     engine.delete(["d0"])
     engine.rebuild()
     changed.set()

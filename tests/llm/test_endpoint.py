@@ -58,8 +58,8 @@ def test_trouble_that_passes_is_tried_again(tmp_path: Path, configured: Configur
 
 
 def test_a_slow_reply_is_given_up_and_asked_for_again(tmp_path: Path, configured: Configured) -> None:
-    with Server(trouble=burst(Fault("slow", seconds=2.5), 1)) as server:
-        reply = one(configured(server.url, timeout=2.0), tmp_path)
+    with Server(trouble=burst(Fault("slow", seconds=7), 1)) as server:
+        reply = one(configured(server.url, timeout=4.0), tmp_path)
         assert (reply.text, reply.attempts) == ("x", 2)
 
 

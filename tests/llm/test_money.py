@@ -93,14 +93,14 @@ def test_the_ledger_knows_what_a_kill_may_have_cost(tmp_path: Path, configured) 
         number = int(body["messages"][0]["content"][1:])
         if number >= 3:
             arrived.release()
-            hold.wait(30)
+            hold.wait(300)
         return "fine"
 
     with Server(play) as server:
         program = [sys.executable, "-c", KILLED, server.url, str(tmp_path / "r.db")]
         child = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": str(SOURCE)})
         for _ in range(3):
-            assert arrived.acquire(timeout=60)
+            assert arrived.acquire(timeout=300)
         child.send_signal(signal.SIGKILL)
         child.wait()
         hold.set()
@@ -207,7 +207,7 @@ def proxy(answer: int | None = None) -> Iterator[tuple[str, list[str]]]:
             status, data = answer or 200, b'{"error": {"message": "who are you?"}}'
             if answer is None:
                 to = urlsplit(self.path)
-                there = HTTPConnection("127.0.0.1", to.port, timeout=30)
+                there = HTTPConnection("127.0.0.1", to.port, timeout=300)
                 there.request(self.command, to.path, body, {"Content-Type": "application/json"})
                 came = there.getresponse()
                 status, data = came.status, came.read()

@@ -52,6 +52,13 @@ class LiveServer:
         """Log lines of requests on which the server itself failed."""
         return [line for line in list(self.said) if '"trace"' in line or '"status":500' in line]
 
+    def wait_to_say(self, pattern: str) -> None:
+        """Return once its log has such a line: what it has written is read a moment later."""
+        deadline = time.monotonic() + _PATIENCE
+        while not any(re.search(pattern, line) for line in list(self.said)):
+            assert time.monotonic() < deadline, f"it never said {pattern}"
+            time.sleep(0.02)
+
     def connect(self) -> socket.socket:
         """A bare connection."""
         return socket.create_connection(self.place, timeout=120)

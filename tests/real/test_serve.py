@@ -107,14 +107,28 @@ def index(tmp_path: Path) -> Path:
     return make_index(tmp_path / "notes")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server with keys, small limits and little patience, for the tests that leave it whole."""
-    folder = tmp_path_factory.mktemp("served")
+@contextmanager
+def limited(folder: Path, **limits: object) -> Iterator[Server]:
+    """A server with keys and limits."""
     keys = {role: new_key(folder / "keys.toml", role, role) for role in ("read", "write")}
-    limits = {"slow_seconds": 1, "body_bytes": 12_000_000, "connections": 200}
     with serving(make_index(folder / "notes"), "--keys", str(folder / "keys.toml"), **limits) as server:
         server.keys = keys  # type: ignore[attr-defined]
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server with keys and small limits, for the tests that leave it whole."""
+    # A client of 14 MB may stand still for a while on a busy machine, and is not slow.
+    limits = {"slow_seconds": 120, "body_bytes": 12_000_000, "connections": 200}
+    with limited(tmp_path_factory.mktemp("served"), **limits) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One with little patience, for clients that are too slow."""
+    with limited(tmp_path_factory.mktemp("hasty"), slow_seconds=1) as server:
         yield server
 
 
@@ -196,15 +210,15 @@ def cut_off(connection: socket.socket, parts: Iterable[bytes], pause: float = 0.
     return False
 
 
-def test_a_client_that_never_sends_a_whole_head_is_let_go(server: Server) -> None:
-    for start in (b"", b"POST /search HT", request_of(server)[:-2]):
-        with server.connect() as connection:
+def test_a_client_that_never_sends_a_whole_head_is_let_go(hasty: Server) -> None:
+    for start in (b"", b"POST /search HT", request_of(hasty)[:-2]):
+        with hasty.connect() as connection:
             connection.sendall(start)
             assert read_all(connection) == b""
 
 
-def test_a_client_that_trickles_its_head_is_let_go(server: Server) -> None:
-    with server.connect() as connection:
+def test_a_client_that_trickles_its_head_is_let_go(hasty: Server) -> None:
+    with hasty.connect() as connection:
         assert cut_off(connection, (bytes([byte]) for byte in b"GET / HTTP/1.1\r\nX: " + b"a" * 10_000), pause=0.01)
 
 
@@ -214,9 +228,9 @@ def test_a_head_without_end_is_cut(server: Server) -> None:
         assert cut_off(connection, (b"X-%d: " % number + b"a" * 1000 + b"\r\n" for number in range(100_000)))
 
 
-def test_a_slow_body_gets_408(server: Server) -> None:
-    with server.connect() as connection:
-        connection.sendall(request_of(server, "Content-Length: 100") + b'{"query": ')
+def test_a_slow_body_gets_408(hasty: Server) -> None:
+    with hasty.connect() as connection:
+        connection.sendall(request_of(hasty, "Content-Length: 100") + b'{"query": ')
         said = read_all(connection)
     assert b" 408 " in said.splitlines()[0]
     assert b'"slow_client"' in said
@@ -239,11 +253,11 @@ def test_a_body_nobody_reads_does_not_spoil_the_next_request(server: Server) -> 
     assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"413", b"200"]
 
 
-def test_answers_that_are_not_read_are_given_up(server: Server) -> None:
+def test_answers_that_are_not_read_are_given_up(hasty: Server) -> None:
     asked = 300
     # On a busy machine the server may be late in giving up, never too early.
     for patience in (2.5, 5, 10, 20):
-        with server.connect() as connection:
+        with hasty.connect() as connection:
             connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: here\r\n\r\n" * asked)
             time.sleep(patience)
             if read_all(connection).count(b"HTTP/1.1 200") < asked:

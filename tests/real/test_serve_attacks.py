@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import sys
 import threading
@@ -175,7 +174,7 @@ def test_one_address_has_its_share_of_connections() -> None:
 
 
 def until(server: LiveServer, key: str, status: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while server.ask("GET", "/info", headers={"X-API-Key": key}).status_code != status:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -200,8 +199,8 @@ def test_keys_are_made_and_withdrawn_while_the_server_runs() -> None:
             until(server, third, 401)
             assert server.ask("GET", "/info").status_code == 401, "with the last key gone, nobody is let in"
             assert server.ask("GET", "/healthz").status_code == 200
-            said = "".join(server.said)
-        assert "the keys stay as they were" in said and '"client":"127.0.0.1"' in said
+            server.wait_to_say("the keys stay as they were")
+            server.wait_to_say('"client":"127.0.0.1"')
 
 
 # -- stopping -------------------------------------------------------------------------------------------------------
@@ -280,7 +279,7 @@ def test_damage_that_comes_while_it_runs_is_told_with_the_file_and_the_fix() -> 
         assert (reply.status_code, error_of(reply)) == (503, "damaged_index")
         assert "notes/truth.db cannot be read" in said and "restore a backup" in said
         assert str(server.index.parent) not in said
-        assert any(re.search(r"the index is damaged.*truth\.db", line) for line in server.said)
+        server.wait_to_say(r"the index is damaged.*truth\.db")
 
 
 # -- imports --------------------------------------------------------------------------------------------------------
@@ -289,33 +288,28 @@ def test_damage_that_comes_while_it_runs_is_told_with_the_file_and_the_fix() -> 
 def test_an_import_outlives_kills_and_undoes_nothing_that_was_acknowledged() -> None:
     lines = [{"id": f"i{n:05}", "text": f"第{n}条：骨折后应固定患肢。"} for n in range(3000)]
     body = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-    # Every step takes a moment, so that a kill finds the import at work.
-    slow = "import time\nfrom suwen.index.embedded import EmbeddedEngine\nplain = EmbeddedEngine.add\n"
-    slow += "EmbeddedEngine.add = lambda self, *given: (time.sleep(0.05), plain(self, *given))[1]"
+    # In each life it stores three batches, and a kill finds it at the fourth.
+    slow = "import time\nfrom itertools import count\nfrom suwen.index.embedded import EmbeddedEngine\n"
+    slow += "plain, steps = EmbeddedEngine.add, count()\n"
+    slow += "EmbeddedEngine.add = lambda self, *given: (next(steps) < 3 or time.sleep(600), plain(self, *given))[1]"
     with folder_in_memory() as folder:
-        index, id_, deleted, lives = make_index(folder), None, [], 0
-        while True:
-            lives += 1
+        index, id_, deleted, read = make_index(folder), None, [], 0
+        for life in range(1, 4):
             with running(index, patch=slow) as server:
                 if id_ is None:
-                    sent = server.ask(
-                        "POST", "/imports", content=body, headers={"Content-Type": "application/x-ndjson"}
-                    )
-                    id_ = sent.json()["id"]
-                target = 700 * lives
-                while True:
-                    job = server.ask("GET", f"/imports/{id_}").json()
-                    if job["state"] == "done" or job["read"] >= target:
-                        break
+                    kind = {"Content-Type": "application/x-ndjson"}
+                    id_ = server.ask("POST", "/imports", content=body, headers=kind).json()["id"]
+                while (job := server.ask("GET", f"/imports/{id_}").json())["read"] < read + 3 * 256:
                     time.sleep(0.01)
-                if job["state"] == "done":
-                    left = set(server.ask("GET", "/documents?limit=10000").json()["ids"])
-                    break
-                gone = lines[100 * lives]["id"]
+                read = job["read"]
+                gone = lines[100 * life]["id"]
                 assert server.ask("DELETE", f"/documents/{gone}").json() == {"deleted": 1}
                 deleted.append(gone)
                 server.kill()
-        assert lives >= 4 and len(deleted) >= 3
+        with running(index) as server:
+            while (job := server.ask("GET", f"/imports/{id_}").json())["state"] != "done":
+                time.sleep(0.01)
+            left = set(server.ask("GET", "/documents?limit=10000").json()["ids"])
         assert (job["read"], job["added"], job["unchanged"], job["changed"]) == (3000, 3000, 0, 0)
         assert {line["id"] for line in lines} - left == set(deleted), "what was deleted stays deleted"
         with Index.open(index, write=True) as opened:

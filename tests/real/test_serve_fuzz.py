@@ -26,7 +26,11 @@ from live_server import LiveServer, live_server, mark
 BODY_BYTES = 300_000
 POSTS = ("/search", "/documents", "/documents/delete", "/info/recall", "/v1/embeddings", "/v1/rerank")
 WORKER_POSTS = ("/worker/lease", "/worker/release", "/worker/results")
-fuzzed = settings(max_examples=60, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzzed = settings(
+    max_examples=60,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @pytest.fixture(scope="module")

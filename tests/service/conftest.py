@@ -33,6 +33,10 @@ NOTES = (
 )
 
 
+#: On a busy machine no request is late and no stop gives up, but where a test is of that.
+PATIENT: dict[str, Any] = {"seconds": 300.0, "stop_seconds": 300.0}
+
+
 class Served(NamedTuple):
     """A running service."""
 
@@ -72,7 +76,7 @@ def served(tmp_path: Path, static_pair: Path) -> Iterator[Serve]:
             folder = index or tmp_path / "notes"
             if index is None and not folder.exists():
                 make_index(folder, static_pair)
-            holder = Holder(ServeSettings(index=folder, **settings))
+            holder = Holder(ServeSettings(index=folder, **PATIENT | settings))
             client = stack.enter_context(TestClient(create_app(holder), raise_server_exceptions=False))
             if wait:
                 wait_until_ready(client)
@@ -85,6 +89,7 @@ def served(tmp_path: Path, static_pair: Path) -> Iterator[Serve]:
 def client(tmp_path_factory: pytest.TempPathFactory, static_pair: Path) -> Iterator[TestClient]:
     """A client of one service that a module's tests share."""
     folder = make_index(tmp_path_factory.mktemp("index") / "notes", static_pair)
-    with TestClient(create_app(Holder(ServeSettings(index=folder))), raise_server_exceptions=False) as client:
+    app = create_app(Holder(ServeSettings(index=folder, **PATIENT)))
+    with TestClient(app, raise_server_exceptions=False) as client:
         wait_until_ready(client)
         yield client

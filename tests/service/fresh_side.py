@@ -72,7 +72,9 @@ class Running(NamedTuple):
 @contextmanager
 def running(index: Path, port: int = 0, **settings: Any) -> Iterator[Running]:
     """Serve an index from a thread of this process, until the block ends."""
-    holder = Holder(ServeSettings(index=index, **settings))
+    # On a busy machine no request is late and no stop gives up, but where a test is of that.
+    patient = {"seconds": 300.0, "stop_seconds": 300.0}
+    holder = Holder(ServeSettings(index=index, **patient | settings))
     server = uvicorn.Server(uvicorn.Config(create_app(holder), port=port, log_config=None, lifespan="on"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -110,7 +110,7 @@ def test_only_named_origins_may_ask_from_a_browser(served) -> None:
 
 def test_while_the_index_is_loading(served, monkeypatch: pytest.MonkeyPatch) -> None:
     go, open_ = threading.Event(), Index.open
-    monkeypatch.setattr(Index, "open", lambda *a, **b: (go.wait(20), open_(*a, **b))[1])
+    monkeypatch.setattr(Index, "open", lambda *a, **b: (go.wait(300), open_(*a, **b))[1])
     client, _ = served(wait=False)
     try:
         assert client.get("/healthz").status_code == 200

@@ -40,6 +40,18 @@ def run(holder: Holder, work: Callable[[Holder], Coroutine[Any, Any, Any]]) -> A
     return asyncio.run(whole())
 
 
+async def hold_a_reader(holder: Holder, go: threading.Event) -> Problem:
+    """Have a reader thread wait for ``go``; what the caller hears, whose time is up meanwhile."""
+    begun = threading.Event()
+    while not begun.is_set():
+        with pytest.raises(Problem) as caught:
+            await holder.read(lambda _: (begun.set(), go.wait(300)))
+        # On a busy machine it may not have begun in its time: it never will, gives its place back, and is sent again.
+        while holder.places["read"].taken and not begun.is_set():
+            await asyncio.sleep(0.005)
+    return caught.value
+
+
 def test_writes_run_one_at_a_time_and_in_order(folder: Path) -> None:
     at_once: list[int] = []
     order: list[int] = []
@@ -64,17 +76,17 @@ def test_reads_run_beside_one_another_and_beside_a_write(folder: Path) -> None:
     together = threading.Barrier(3)
 
     async def work(holder: Holder) -> None:
-        meet = [holder.read(lambda _: together.wait(20)), holder.read(lambda _: together.wait(20))]
-        await asyncio.gather(*meet, holder.write(lambda _: together.wait(20)))
+        meet = [holder.read(lambda _: together.wait(300)), holder.read(lambda _: together.wait(300))]
+        await asyncio.gather(*meet, holder.write(lambda _: together.wait(300)))
 
-    run(Holder(ServeSettings(index=folder, readers=2)), work)
+    run(Holder(ServeSettings(index=folder, readers=2, seconds=300)), work)
 
 
 def test_what_is_too_much_is_turned_away_and_the_rest_is_answered(folder: Path) -> None:
     go = threading.Event()
 
     async def work(holder: Holder) -> tuple[list[Any], int]:
-        tasks = [asyncio.create_task(holder.read(lambda _, n=n: (go.wait(20), n)[1])) for n in range(12)]
+        tasks = [asyncio.create_task(holder.read(lambda _, n=n: (go.wait(300), n)[1])) for n in range(12)]
         await asyncio.sleep(0.01)
         shed = sum(task.done() for task in tasks)
         go.set()
@@ -93,9 +105,8 @@ def test_a_read_that_takes_too_long_keeps_its_place_until_it_ends(folder: Path) 
     go = threading.Event()
 
     async def work(holder: Holder) -> None:
-        with pytest.raises(Problem, match=r"longer than 0\.05 seconds") as caught:
-            await holder.read(lambda _: go.wait(20))
-        assert (caught.value.code, caught.value.status) == ("timeout", 503)
+        problem = await hold_a_reader(holder, go)
+        assert (problem.code, problem.status) == ("timeout", 503) and "longer than 0.5 seconds" in str(problem)
         assert holder.places["read"].taken == 1
         with pytest.raises(Shed):
             await holder.read(lambda _: 1)
@@ -103,22 +114,19 @@ def test_a_read_that_takes_too_long_keeps_its_place_until_it_ends(folder: Path) 
         while holder.places["read"].taken:
             await asyncio.sleep(0.005)
 
-    run(Holder(ServeSettings(index=folder, readers=1, concurrency=1, seconds=0.05)), work)
+    run(Holder(ServeSettings(index=folder, readers=1, concurrency=1, seconds=0.5)), work)
 
 
 def test_a_read_that_has_not_begun_in_time_never_begins(folder: Path) -> None:
     go, begun = threading.Event(), threading.Event()
 
     async def work(holder: Holder) -> None:
-        first = asyncio.create_task(holder.read(lambda _: go.wait(20)))
-        await asyncio.sleep(0)
+        await hold_a_reader(holder, go)
         with pytest.raises(Problem):
             await holder.read(lambda _: begun.set())
-        with pytest.raises(Problem):
-            await first
         go.set()
 
-    run(Holder(ServeSettings(index=folder, readers=1, seconds=0.05)), work)
+    run(Holder(ServeSettings(index=folder, readers=1, seconds=0.5)), work)
     assert not begun.is_set()
 
 
@@ -128,7 +136,7 @@ def test_a_write_that_takes_too_long_is_done_all_the_same(folder: Path) -> None:
 
     async def work(holder: Holder) -> None:
         with pytest.raises(Problem, match="still being done"):
-            await holder.write(lambda _: (go.wait(60), done.append("slow")))
+            await holder.write(lambda _: (go.wait(300), done.append("slow")))
         with pytest.raises(Problem, match="still being done"):
             await holder.write(lambda _: done.append("queued"))
         assert done == []
@@ -142,7 +150,7 @@ def test_a_write_that_nobody_waits_for_fails_with_one_line(folder: Path, caplog:
     go, said = threading.Event(), list[dict[str, Any]]()
 
     def write(_: Index) -> None:
-        go.wait(60)
+        go.wait(300)
         raise ZeroDivisionError
 
     async def work(holder: Holder) -> None:
@@ -157,8 +165,9 @@ def test_a_write_that_nobody_waits_for_fails_with_one_line(folder: Path, caplog:
 
     run(Holder(ServeSettings(index=folder, seconds=0.05)), work)
     assert said == []
-    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "answered with a timeout has failed" in line.getMessage() and "ZeroDivisionError" in str(line.exc_info)
+    # Servers that other tests of this process share may have errors of their own.
+    (line,) = [record for record in caplog.records if "ZeroDivisionError" in f"{record.getMessage()}{record.exc_info}"]
+    assert line.levelname == "ERROR" and "answered with a timeout has failed" in line.getMessage()
 
 
 def test_a_stop_finishes_what_was_accepted(folder: Path) -> None:
@@ -224,15 +233,18 @@ def test_read_only_needs_no_lock_and_takes_no_writes(folder: Path) -> None:
 
 def test_a_stop_gives_up_what_does_not_fit_into_its_time(folder: Path) -> None:
     done: list[int] = []
+    begun = threading.Event()
 
     async def work(holder: Holder) -> list[Any]:
         def write(number: int) -> None:
+            begun.set()
             while not holder._writer.give_up.is_set():
                 time.sleep(0.005)
             done.append(number)
 
         tasks = [asyncio.create_task(holder.write(lambda _, n=n: write(n))) for n in range(3)]
-        await asyncio.sleep(0)
+        while not begun.is_set():
+            await asyncio.sleep(0.005)
         holder.end()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -265,7 +277,7 @@ def test_reads_and_writes_have_places_of_their_own(folder: Path) -> None:
     go = threading.Event()
 
     async def work(holder: Holder) -> None:
-        writes = [asyncio.create_task(holder.write(lambda _: go.wait(20))) for _ in range(3)]
+        writes = [asyncio.create_task(holder.write(lambda _: go.wait(300))) for _ in range(3)]
         await asyncio.sleep(0.01)
         assert isinstance(writes[2].exception(), Shed)
         assert await holder.read(lambda _: "read") == "read"

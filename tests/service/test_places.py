@@ -66,7 +66,7 @@ class Held:
 
         def encode(encoder: StaticEncoder, texts: Any, **options: Any) -> Any:
             if any("等一等" in text for text in texts):
-                assert self.go.wait(120)
+                assert self.go.wait(300)
             return plain(encoder, texts, **options)
 
         monkeypatch.setattr(StaticEncoder, "encode", encode)
@@ -129,14 +129,16 @@ def test_a_stuck_writer_is_told_and_searches_go_on(served, monkeypatch: pytest.M
                 time.sleep(0.01)
             assert (ready.status_code, ready.json()["error"]["code"]) == (503, "writer_stuck")
             assert client.post("/search", json={"query": "布洛芬"}).status_code == 200
-            while not any("a write has taken" in record.getMessage() for record in caplog.records):
+            while not any("self.go.wait" in record.getMessage() for record in caplog.records):
                 time.sleep(0.01)
         finally:
             held.go.set()
         assert waiting.result().status_code == 200
-    assert client.get("/readyz").status_code == 200
-    (said,) = [record.getMessage() for record in caplog.records if "a write has taken" in record.getMessage()]
-    assert "in encode" in said, "the log says where it is"
+    # What the server does by itself after a write may take as long on a busy machine, and is told as well.
+    while client.get("/readyz").status_code != 200:
+        time.sleep(0.01)
+    told = [record.getMessage() for record in caplog.records if "a write has taken" in record.getMessage()]
+    assert len([one for one in told if "in encode" in one and "self.go.wait" in one]) == 1, "the log says where it is"
 
 
 def test_a_key_cannot_take_every_place_for_searches(served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +149,7 @@ def test_a_key_cannot_take_every_place_for_searches(served, tmp_path: Path, monk
     plain = type(index).search
 
     def search(self: Any, query: str, *given: Any, **more: Any) -> Any:
-        assert "等" not in query or go.wait(60)
+        assert "等" not in query or go.wait(300)
         return plain(self, query, *given, **more)
 
     monkeypatch.setattr(type(index), "search", search)

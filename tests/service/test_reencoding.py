@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -130,17 +131,28 @@ def test_an_encoder_that_is_not_the_spaces_is_told(
 def test_a_stop_in_the_middle_loses_nothing(
     served: Serve, tmp_path: Path, big: list[BigEncoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = BigEncoder.encode_documents
-    monkeypatch.setattr(BigEncoder, "encode_documents", lambda self, texts: (time.sleep(0.1), plain(self, texts))[1])
+    plain, stopped = BigEncoder.encode_documents, threading.Event()
+
+    def waits(self: BigEncoder, texts: Any) -> np.ndarray:
+        if any("第20条" in text for text in texts):
+            stopped.wait(300)
+        return plain(self, texts)
+
+    monkeypatch.setattr(BigEncoder, "encode_documents", waits)
     index = make_index(tmp_path / "here", 40)
     client, holder = served(index, document_encoder="own")
-    until(lambda: bool(big) and bool(big[0].texts))
-    client.__exit__(None, None, None)
+    until(lambda: bool(big) and len(big[0].texts) >= 20)
+    # The stop comes while one is being encoded, of a batch of which others are.
+    ending = threading.Thread(target=client.__exit__, args=(None, None, None))
+    ending.start()
+    until(lambda: holder.ending)
+    stopped.set()
+    ending.join()
     assert not holder.ready
     again, _ = served(index)
     assert again.get("/info").json()["index"]["documents"] == 40
     states = {again.get(f"/documents/d{number}").json()["state"] for number in range(40)}
-    assert "fresh" in states
+    assert states == {"fresh", "encoded"}
 
 
 def test_the_sample_for_comparable_scores_is_made_ahead(

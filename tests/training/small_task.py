@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._dynamo  # an optimiser's first step would load it: seconds in every child, here once for all of them
@@ -117,12 +118,12 @@ def train_in_process(tell: Connection, environment: dict[str, str], path: Path, 
 def start(path: Path, environment: dict[str, str] | None = None, **settings: Any) -> tuple[BaseProcess, Connection]:
     """A process that trains. A server that has torch loaded forks it: seconds saved on each, and a pid to kill."""
     context = multiprocessing.get_context("forkserver")
-    # The server takes its path from the environment alone.
-    os.environ["PYTHONPATH"] = os.pathsep.join(one for one in sys.path if one)
     context.set_forkserver_preload([__name__])
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=train_in_process, args=(theirs, environment or {}, path, settings), daemon=True)
-    child.start()
+    # The server takes its path from the environment alone; programs that other tests start must not.
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(one for one in sys.path if one)):
+        child.start()
     theirs.close()
     return child, ours
 

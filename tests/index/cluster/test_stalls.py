@@ -115,10 +115,11 @@ def through(address: str, ways: dict[str, Way]) -> str:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Milvus gets two seconds for anything."""
-    monkeypatch.setattr(milvus, "_PATIENCE", 2.0)
-    monkeypatch.setattr(milvus, "_LONG", 2.0)
-    limited = {"methodConfig": [{"name": [{}], "timeout": "2s"}]}
+    """Milvus gets five seconds for anything: with two, a busy machine made the calls late that were not held."""
+    monkeypatch.setattr(milvus, "_PATIENCE", 5.0)
+    monkeypatch.setattr(milvus, "_LONG", 5.0)
+    monkeypatch.setattr(milvus, "_GREETING", 15.0)
+    limited = {"methodConfig": [{"name": [{}], "timeout": "5s"}]}
     monkeypatch.setitem(milvus._CHANNEL, "grpc.service_config", json.dumps(limited))
     monkeypatch.setitem(milvus._CHANNEL, "grpc.min_reconnect_backoff_ms", 2000)
 

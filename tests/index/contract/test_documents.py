@@ -113,13 +113,13 @@ def test_a_snapshot_holds_still(make: Making) -> None:
     def look() -> None:
         with engine.snapshot() as view:
             looked.set()
-            changed.wait(20)
+            changed.wait(300)
             for ranking in (view.dense(np.ones(16, np.float32), 99), view.lexical("编号", 99)):
                 seen.append(sorted(item.passage.id for item in view.fetch(ranking.rows.tolist())))
 
     thread = threading.Thread(target=look)
     thread.start()
-    looked.wait(20)
+    looked.wait(300)
     engine.delete(["d0"])
     engine.add([encoded("late", ["编号 late"], unit(RNG, 1, 16))])
     now = ids_of(engine)

@@ -59,7 +59,9 @@ def tab(browser: Browser) -> Iterator[Tab]:
     opened.speak("en-US")
     opened.prefer("light")
     yield opened
-    assert opened.complaints() == []
+    complaints = opened.complaints()
+    opened.close()
+    assert complaints == []
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ def test_the_switch_is_off_until_asked_for_and_says_when_the_time_ran_out(tab, f
 
     def play(body: Body) -> str:
         if "失眠" in body["messages"][-1]["content"]:
-            released.wait(60)
+            released.wait(300)
         return SAYS
 
     with Server(play) as server:

@@ -73,7 +73,7 @@ def test_a_link_shows_at_once_that_a_search_is_on_its_way(tab, folder, pair):
 
     gate = threading.Event()
     settings = ServeSettings(index=folder, pair=pair, read_only=True)
-    with serving(settings, lambda holder: holder.on_open.append(lambda _: gate.wait(60))) as address:
+    with serving(settings, lambda holder: holder.on_open.append(lambda _: gate.wait(300))) as address:
         try:
             tab.go(f"{address}/#q=stone")
             tab.until("document.querySelector('.spinner')")

@@ -65,7 +65,7 @@ def test_the_review_page_is_mounted_behind_the_key(tab, keyed, tmp_path):
     tab.click("#reviewer")
     tab.write("li")
     tab.press("Enter")
-    tab.until("document.getElementById('key-dialog')")
+    tab.until("document.getElementById('key-dialog')?.open")
     tab.write(write)
     tab.press("Enter")
     tab.until("document.getElementById('count').textContent.startsWith('0 of 3')")
@@ -120,7 +120,7 @@ def test_an_error_is_shown_with_its_message_and_request_id(tab, address):
 def test_the_page_waits_while_the_index_is_opened(tab, folder, pair):
     gate = threading.Event()
     settings = ServeSettings(index=folder, pair=pair, read_only=True)
-    with serving(settings, lambda holder: holder.on_open.append(lambda _: gate.wait(60))) as address:
+    with serving(settings, lambda holder: holder.on_open.append(lambda _: gate.wait(300))) as address:
         try:
             tab.go(f"{address}/#q=stone")
             tab.until("document.querySelector('#notices .notice')")
