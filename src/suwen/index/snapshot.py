@@ -147,12 +147,13 @@ class EmbeddedSnapshot(Snapshot):
 
     def _looked_up(self, rows: Rows, query: Vectors) -> Ranking:
         """These rows with their true scores, in no order."""
-        parts = [(np.empty(0, np.int64), np.empty(0, np.float32))]
+        owners, scores = [np.empty(0, np.int64)], [np.empty(0, np.float32)]
         for start in range(0, len(rows), IN_MEMORY):
             some = rows[start : start + IN_MEMORY]
-            owners, vectors = every_vector_of(self._connection, some, self._view.dimension)
-            parts.append((owners, products(vectors, query)))
-        return Ranking(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+            owner, vectors = every_vector_of(self._connection, some, self._view.dimension)
+            owners.append(owner)
+            scores.append(products(vectors, query))
+        return Ranking(np.concatenate(owners), np.concatenate(scores))
 
 
 def _score(rows: Rows, vectors: Vectors, query: Vectors, admitted: Rows | None, hidden: Rows) -> Ranking:

@@ -1,4 +1,4 @@
-"""Rows whose scores by meaning are wanted whatever their place: what words found, in hybrid search. For every engine."""
+"""Rows whose scores by meaning are wanted whatever their place, as of what words found. For every engine."""
 
 from __future__ import annotations
 
