@@ -79,6 +79,8 @@ def post(port: int) -> None:
         while True:
             documents = [{"id": f"w{number}-{n}", "text": text(draw)} for n in range(8)]
             status, _ = asking.ask("POST", "/documents", json.dumps({"documents": documents}).encode())
+            if status not in {200, 429}:
+                os._exit(1)
             time.sleep(1.0 if status == 429 else 0.0)
 
     for number in range(WRITERS):
@@ -91,7 +93,8 @@ def posting(port: int) -> Iterator[None]:
     command = [sys.executable, __file__, "--post", "--port", str(port)]
     process = subprocess.Popen(command)
     try:
-        wait_for(port, lambda length: length > 8)
+        wait_for(port, lambda length: length > 8 or process.poll() is not None)
+        assert process.poll() is None, "posts are not taken"
         yield
     finally:
         process.kill()
@@ -136,7 +139,7 @@ def wait_for(port: int, true: Any) -> None:
 def compare(folder: Path, rounds: int, count: int, tier: str) -> None:
     ways = {"posts": posting, "import": importing}
     ratios: dict[str, list[list[float]]] = {name: [] for name in ways}
-    with running("suwen", folder) as (_, port):
+    with running("writer", folder) as (_, port):
         search(port, 20, tier)
         for number in range(rounds):
             with idle(port):
@@ -173,7 +176,8 @@ def main() -> None:
         post(int(options.port))
         return
     with tempfile.TemporaryDirectory() as folder:
-        make_index(Path(folder), options.passages)
+        # What is posted is encoded by the tier that the index was built with.
+        make_index(Path(folder), options.passages, options.tier)
         compare(Path(folder), options.rounds, options.searches, options.tier)
 
 

@@ -4,7 +4,7 @@ Run: python benchmarks/serve_throughput.py [--passages 10000 --rounds 5 --second
 
 Four ways to ask the same queries, taken in turn within each round on the same cores:
   library   index.search in a loop, one thread: what the service adds is counted from here
-  suwen     `suwen serve --read-only` (its log goes to a file)
+  suwen     `suwen serve --read-only` (its log goes to a file); `writer`, for other scripts, may write too
   bare      uvicorn and FastAPI, one handler that returns a constant: the bytes of one of suwen's answers
   peer      uvicorn and FastAPI over sentence-transformers and faiss: the same static weights (int8 rows times their
             scales, in fp32), exact search over vectors of the same passages, the same texts in the answer
@@ -76,7 +76,7 @@ class Asked(BaseModel):
 # -- the corpus -------------------------------------------------------------------------------------------------------
 
 
-def make_index(folder: Path, passages: int) -> None:
+def make_index(folder: Path, passages: int, tier: str = TIER) -> None:
     """An index of so many short passages, made of the sample's sentences."""
     draw = random.Random(7)
     whole = "".join(document.text for document in read_documents(sample_path()))
@@ -85,7 +85,7 @@ def make_index(folder: Path, passages: int) -> None:
     (folder / "texts.json").write_bytes(orjson.dumps(texts))
     with Index.create(folder / "index") as index:
         documents = (Document(f"d{number}", text) for number, text in enumerate(texts))
-        index.add(documents, encoder=index.pair.encoder(TIER))
+        index.add(documents, encoder=index.pair.encoder(tier))
         index.calibrate()
         assert index.engine.stats().passages == passages, "a text was split: the peer would hold other passages"
 
@@ -376,8 +376,9 @@ def main() -> None:
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     if options.load:
         print(json.dumps(load(int(options.port), options.load, options.seconds, options.connections)))
-    elif options.serve in ("suwen", "before"):
-        sys.argv = ["suwen", "serve", f"{options.folder}/index", "--port", options.port, "--read-only"]
+    elif options.serve in ("suwen", "before", "writer"):
+        sys.argv = ["suwen", "serve", f"{options.folder}/index", "--port", options.port]
+        sys.argv += [] if options.serve == "writer" else ["--read-only"]
         from suwen.cli.main import run
 
         run()
