@@ -61,14 +61,16 @@ def serve(
     """
     _needs_extra()
     from suwen.index.address import shown
-    from suwen.service.request_log import log_to_stderr
     from suwen.service.serve_settings import load_settings
-    from suwen.service.server import serve as run
 
     given: dict[str, Any] = {"host": host, "port": port, "keys": keys, "pair": pair, "read_only": read_only}
     given |= {"workers": workers, "concurrency": concurrency, "document_encoder": document_encoder}
     given |= {"reviews": reviews, "books": books, "log_queries": log_queries}
     settings = load_settings(index, config, given)
+    # After what the user may have to set right: it is slow to load.
+    from suwen.service.request_log import log_to_stderr
+    from suwen.service.server import serve as run
+
     log_to_stderr()
     run(settings, lambda address: _tell(shown(settings.index), address, json))
 
