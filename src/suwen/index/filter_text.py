@@ -21,7 +21,8 @@ _COMPARED = re.compile(rf"{_FIELD}\s*(?P<op>>=|<=|!=|=|>|<|≥|≤|≠)", re.DOT
 _MISSING = re.compile(rf"{_FIELD}\s+(?i:is\s+missing)\s*", re.DOTALL)
 _VALUE = re.compile(rf"\s*({_QUOTED}|[^|]*?)\s*(?:\||$)", re.DOTALL)
 #: Another sign (==, =>, <>), or a second condition behind a small *and* or a comma: as a value it would equal nothing.
-_SLIP = re.compile(r"\s*[=<>≥≤≠]|.*(?:\s(?:and|or|&&|\|\|)|[,;，；])\s.*[=<>≥≤≠]", re.DOTALL)
+_SIGN = re.compile(r"[=<>≥≤≠]")
+_SIGN_FIRST, _JOINED = re.compile(r"\s*[=<>≥≤≠]"), re.compile(r"(?:\s(?:and|or|&&|\|\|)|[,;，；])\s")
 _NAMES = {">": "gt", ">=": "gte", "≥": "gte", "<": "lt", "<=": "lte", "≤": "lte"}
 
 
@@ -107,7 +108,9 @@ class _Reader:
         stray = re.match(r"(AND|OR)\s", clause)
         if stray or found is None or not (values := clause[found.end() :].strip()):
             raise self.error()
-        if _SLIP.match(re.sub(_QUOTED, "", values, flags=re.DOTALL)):
+        bare = re.sub(_QUOTED, "", values, flags=re.DOTALL)
+        joined = _JOINED.search(bare)
+        if _SIGN_FIRST.match(bare) or (joined and _SIGN.search(bare, joined.end())):
             raise self.error()
         field, operator = _plain(found["key"]), found["op"]
         if operator in _NAMES:
