@@ -72,9 +72,9 @@ def test_questions_are_held_out_with_their_documents(
 ) -> None:
     work = tmp_path / "work"
     run(monkeypatch, "questions", data, work)
-    assert [task.name for task in load_suite(work / "suites" / "cardio.toml").tasks] == [
-        "medquad-heart",
-        "toyhom-heart",
+    assert [(task.name, task.language) for task in load_suite(work / "suites" / "cardio.toml").tasks] == [
+        ("medquad-heart", "en"),
+        ("toyhom-heart", "zh"),
     ]
     held_out = HeldOut.read(work / "cardio-held-out.jsonl.gz")
     rows = list(read_training_rows(work / "cardio-qa.jsonl.gz"))

@@ -17,13 +17,17 @@ _LAYOUTS = {"retrieval": "beir", "rerank": "beir", "sts": "pairs", "paraphrase":
 
 
 class SuiteTask(NamedTuple):
-    """A task of the suite: its kind, its folder (from the suite file's own), how much it holds, its split and name."""
+    """A task of the suite: its kind, its folder (from the suite file's own), how much it holds, its split and name.
+
+    Its language is the suite's where it has none of its own.
+    """
 
     kind: str
     folder: str
     counts: Mapping[str, float] = {}
     split: str = "test"
     name: str = ""
+    language: str = ""
 
 
 def suite_text(name: str, tasks: Sequence[SuiteTask], *, language: str = "zh", licence: str = "your own") -> str:
@@ -33,7 +37,7 @@ def suite_text(name: str, tasks: Sequence[SuiteTask], *, language: str = "zh", l
         f'name = {_quoted(name)}\ntitle = {_quoted(name)}\npaper = ""\nreference = ""\n\n'
         '[templates]\nquery = "{instruction}{text}"\ndocument = "{instruction}{text}"\n'
     )
-    return head + "".join(_task(name, task, language, licence) for task in tasks)
+    return head + "".join(_task(name, task, task.language or language, licence) for task in tasks)
 
 
 def _task(name: str, task: SuiteTask, language: str, licence: str) -> str:
