@@ -109,11 +109,12 @@ class PgVector:
         # No index serves a sum: what is in no graph is compared row by row.
         ways = [distance] * (len(parts) - 1) + [f"{distance} + 0"]
         queries = [
-            f"(SELECT row, {distance} AS far FROM {self.table(meta.generation)} WHERE {part} AND {chosen}"
-            f" ORDER BY {way} LIMIT %(count)s)"
+            f"(SELECT row, {way} AS far FROM {self.table(meta.generation)} WHERE {part} AND {chosen}"
+            f" ORDER BY far LIMIT %(count)s)"
             for part, way in zip(parts, ways, strict=True)
         ]
-        select = f"SELECT row FROM ({' UNION ALL '.join(queries)}) AS found ORDER BY far LIMIT %(count)s"
+        # Sorted again: a graph's own order is only about right.
+        select = f"SELECT row FROM ({' UNION ALL '.join(queries)}) AS found ORDER BY far + 0 LIMIT %(count)s"
         given = {"query": _literal(query), "count": count, "among": None if among is None else among.tolist()}
         return rows_of(connection.execute(select.encode(), given))
 
