@@ -109,7 +109,7 @@ def test_rows_are_read_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"none\.jsonl: cannot be read"):
+    with pytest.raises(CorpusError, match=r"none\.jsonl: there is no such file"):
         list(read_training_rows(tmp_path / "none.jsonl"))
 
 

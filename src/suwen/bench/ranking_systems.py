@@ -20,7 +20,6 @@ from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
 from suwen.encoders.pair_files import sha256_of
 from suwen.index.engine import Ranking
-from suwen.index.vectors import best, folded
 from suwen.retrieve.fuse import DEPTH, GROWTH, POWER, WEIGHTS, fuse_hybrid
 from suwen.text.segment import bigrams, pairs_and_words, words
 
@@ -163,12 +162,12 @@ class Hybrid(Ranker):
         # What words found has its true score by meaning too, however far down it stands.
         pairs = PairScores.of(owners, worded.rows[owners, places])
         near, fused = rank_densely(self._dense, data, setting, deep, pairs), []
-        for number, beside in enumerate(by_query(pairs, len(data.queries))):
+        for number, (rows, scores) in enumerate(by_query(pairs, len(data.queries))):
             found, top = _ranking(worded, number), _ranking(near, number)
-            rows, scores = folded(np.concatenate([top.rows, beside[0]]), np.concatenate([top.scores, beside[1]]))
+            low = ~np.isin(rows, top.rows)
+            dense = Ranking(np.concatenate([top.rows, rows[low]]), np.concatenate([top.scores, scores[low]]))
             most = _LIKE_INDEX * self._lexical.most[number]
-            words = found._replace(scores=_LIKE_INDEX * found.scores, most=most)
-            each = {"dense": best(rows, scores, len(rows)), "lexical": words}
+            each = {"dense": dense, "lexical": found._replace(scores=_LIKE_INDEX * found.scores, most=most)}
             # Products of vectors that keep their lengths are counted in the query's best; cosines in themselves.
             unit = max(1.0, abs(float(each["dense"].scores[0]))) if len(each["dense"].scores) else 1.0
             fused.append(fuse_hybrid(each, len(data.documents), unit=unit))

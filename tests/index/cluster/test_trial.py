@@ -40,7 +40,7 @@ def test_everything_holds_and_nothing_is_left(new: Callable[[], str]) -> None:
 
 
 def test_an_engine_that_answers_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "best", lambda rows, scores, k: best(rows, -scores, k))
+    monkeypatch.setattr(snapshot, "best", lambda rows, scores, *more: best(rows, -scores, *more))
     found = try_engine(new_address(), rounds=2)
     assert "instead of" in found[0].problem
     assert [one.problem for one in found if one.promise.startswith("a second writer")] == [""]
