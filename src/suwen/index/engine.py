@@ -239,15 +239,11 @@ class Snapshot(Protocol):
         """The ``k`` live passages nearest to ``vector``, among those ``where`` admits, and below them ``beside``.
 
         Scores of passages whose encoder is in ``scales`` are mapped by it before the best are chosen. ``beside`` are
-        ascending rows of this moment that the filter admits: their scores are true, however far down they stand, and
-        where a search that guesses has passed over one of them, it takes its place.
+        ascending rows that the filter admits; one that a search that guesses has passed over takes its place.
         """
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
-        """The ``k`` live passages with the best BM25 score, among those ``where`` admits.
-
-        A passage with one of the names in ``also`` counts nearly as if it had the wording they stand beside.
-        """
+        """The ``k`` live passages with the best BM25 score among those admitted; ``also`` counts nearly as much."""
 
     def vocabulary(self, terms: Sequence[str]) -> list[int]:
         """In how many passages each of these words or character pairs stands, deleted ones perhaps among them."""

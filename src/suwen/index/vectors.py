@@ -32,14 +32,12 @@ _KINDS: dict[Similarity, tuple[str, ...]] = {
 
 #: Vectors taken into memory at once: whoever asks for a hundred thousand hits does not get them all there.
 IN_MEMORY = 8192
-#: Bytes of int8 codes that are rescored after the bit scan: 1,000 candidates of 768 dimensions, 3,000 of 256. Narrow
-#: vectors need more: on 160k real spans recall@10 is 0.996 with 1,000 of 512 dimensions, but 0.986 with 1,000 and
-#: 0.994 with 2,000 of 256 (centred; uncentred 0.979, 0.910 and 0.946).
+#: Bytes of int8 codes that are rescored after the bit scan: 1,000 candidates of 768 dimensions, 3,000 of 256: narrow
+#: vectors need more (of 160k spans 1,000 of 512 dimensions hold 0.996 of the top 10, of 256 0.986).
 RESCORED_BYTES = 768_000
 #: Up to this many passages; from here on with the root of their number (benchmarks/vector_scale.py).
 RESCORED_AT = 40_000
-#: Up to this many bytes of codes every admitted passage is scored: no bit scan, nothing missed. Past it the scan of the
-#: admitted alone is cheaper (benchmarks/filter_cost.py).
+#: Up to this many bytes of codes every admitted passage is scored: past it a scan is cheaper (filter_cost.py).
 SCORED_BYTES = 2 * RESCORED_BYTES
 #: Records that are worth a thread of their own: starting one takes as long as scanning a few thousand.
 SLICE = 2_000_000
@@ -335,17 +333,14 @@ def _one_thread() -> Iterator[None]:
 
 
 def best(rows: Rows, scores: Vectors, k: int, beside: Rows | None = None) -> Ranking:
-    """The ``k`` highest scores; equal scores in ascending row order, so that a rebuild answers alike.
-
-    Below them the others of ``beside``, ascending rows, by their scores.
+    """The ``k`` highest scores, equal ones in row order, so that a rebuild answers alike; below them ``beside``'s.
 
     >>> best(np.array([7, 3, 5, 9]), np.array([0.2, 0.5, 0.1, 0.3], np.float32), 1, np.array([3, 5, 7])).rows
     array([3, 7, 5])
     """
     if beside is not None:
         top, asked = best(rows, scores, k), np.flatnonzero(among(rows, beside))
-        asked = asked[~among(rows[asked], np.sort(top.rows))]
-        low = best(rows[asked], scores[asked], len(asked))
+        low = best(rows[left := asked[~among(rows[asked], np.sort(top.rows))]], scores[left], len(left))
         return Ranking(np.concatenate([top.rows, low.rows]), np.concatenate([top.scores, low.scores]))
     if len(scores) > k:
         # Everything equal to the k-th score stays in: which of the equal ones goes must not depend on the partition.
