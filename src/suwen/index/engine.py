@@ -243,7 +243,7 @@ class Snapshot(Protocol):
         """
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
-        """The ``k`` live passages with the best BM25 score among those admitted; ``also`` counts nearly as much."""
+        """The ``k`` admitted live passages with the best BM25; names in ``also`` count nearly as what they stand for."""
 
     def vocabulary(self, terms: Sequence[str]) -> list[int]:
         """In how many passages each of these words or character pairs stands, deleted ones perhaps among them."""
