@@ -243,7 +243,7 @@ class Snapshot(Protocol):
         """
 
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
-        """The ``k`` admitted live passages with the best BM25; names in ``also`` count nearly as what they stand for."""
+        """The ``k`` admitted live passages with the best BM25; names in ``also`` count nearly as what they stand by."""
 
     def vocabulary(self, terms: Sequence[str]) -> list[int]:
         """In how many passages each of these words or character pairs stands, deleted ones perhaps among them."""
