@@ -46,9 +46,11 @@ PASSAGE, REST, TEXT = 500, 300, 400
 #: A span is meant to read like a query, so a longer one is not drawn; English takes three letters for a character.
 SPAN = {"zh": 40, "en": 100}
 NEGATIVES = 8
-#: Of what a language model wrote: the kinds that are titles, the longest line, the English kinds, marks before a line.
+#: Of what a language model wrote: the kinds that are titles, the longest line (of a question told at length, too), the
+#: English kinds, marks before a line.
 TITLES = ("title", "topic")
 WRITTEN = {"zh": 80, "en": 120}
+TOLD = 200
 WRITTEN_EN = ("search", "near", "about")
 _MARKS = re.compile(r"^\s*(?:[-*•·]+|[（(]?\d{1,2}[.、)）:：]|(?:搜索词|标题|问题|网页标题)\d?[：:])\s*")
 #: NFCorpus judges some 40 documents a query, nearly all by way of a link of a link: more would drown the other sources.
@@ -135,7 +137,8 @@ def read_written(path: Path) -> Iterator[Written]:
             for raw in reply["lines"]:
                 line = _MARKS.sub("", raw).strip("\"'“”「」 ")
                 asked, arrow, title = (part.strip(' “”"') for part in line.partition("=>"))
-                kind, longest = reply["kind"], WRITTEN["en" if reply["kind"] in WRITTEN_EN else "zh"]
+                kind = reply["kind"]
+                longest = TOLD if kind == "tell" else WRITTEN["en" if kind in WRITTEN_EN else "zh"]
                 if not 3 <= len(asked) <= longest or bool(arrow) != (kind == "topic") or asked.endswith((":", "：")):
                     continue
                 if kind == "topic" and 3 <= len(title) <= longest:

@@ -32,47 +32,68 @@ log = logging.getLogger("write-texts")
 Prompt = dict[str, str]
 #: What is asked, by kind. ``title`` and ``topic`` are pairs of search words and titles, the others are questions.
 ASKED = {
-    "title": "搜索词：{x}\n写出搜索引擎会给出的3个健康网站的网页标题，都能回答这条搜索词，说法各不相同。"
+    "title": "搜索词：{x}\n写出搜索引擎会给出的5个健康网站的网页标题，都能回答这条搜索词，说法各不相同。"
     "每行一个，不要编号。",
-    "topic": "围绕“{x}”写出4条网民会输入的健康搜索词，每条后面配一个能回答它的网页标题。"
+    "topic": "围绕“{x}”写出6条网民会输入的健康搜索词，每条后面配一个能回答它的网页标题。"
     "每行一条，格式：搜索词 => 网页标题。不要编号。",
-    "question": "医生的回答：{x}\n\n写出3个患者会这样问、而这段话能回答的问题。口语化，长短不一。每行一个，不要编号。",
-    "short": "患者的描述：{x}\n\n把它写成3条简短的搜索词，意思不变，用词各不相同。每行一条，不要编号。",
-    "ask": "患者的提问：{x}\n\n写出4个别的患者在类似情况下会问的问题，病情、部位、年龄、用药各不相同，口语化，"
+    "question": "医生的回答：{x}\n\n写出6个患者会这样问、而这段话能回答的问题。口语化，长短不一。每行一个，不要编号。",
+    "short": "患者的描述：{x}\n\n把它写成5条简短的搜索词，意思不变，用词各不相同。每行一条，不要编号。",
+    "ask": "患者的提问：{x}\n\n写出8个别的患者在类似情况下会问的问题，病情、部位、年龄、用药各不相同，口语化，"
     "长短不一。每行一个，不要编号。",
-    "search": "Passage: {x}\n\nWrite 4 different short search queries that this passage answers, 2 to 8 words each. "
+    "tell": "话题：{x}\n\n两位患者在网上问医生，都与这个话题有关，但年龄、经过、检查和用药不同。写出他们各自的提问，"
+    "每段40到120字：先说症状和经过，再说想知道什么，口语化。每行一段，不要编号。",
+    "search": "Passage: {x}\n\nWrite 8 different short search queries that this passage answers, 2 to 8 words each. "
     "One per line, no numbers.",
-    "near": "Search query: {x}\n\nWrite 5 other search queries on neighbouring topics of health, food or medicine, "
+    "near": "Search query: {x}\n\nWrite 10 other search queries on neighbouring topics of health, food or medicine, "
     "each about another substance, disease or effect, 2 to 10 words. One per line, no numbers.",
-    "about": "Topic: {x}\n\nWrite 5 different things that people type into a search engine about this topic, "
+    "about": "Topic: {x}\n\nWrite 10 different things that people type into a search engine about this topic, "
     "some in medical and some in everyday words, 2 to 10 words. One per line, no numbers.",
 }
 #: How many of each source are asked about, by kind; passages are cut to this many characters.
 SOURCES: Mapping[str, Mapping[str, int]] = {
     "title": {
-        "zh/kuake-qqr-train": 14000,
-        "zh/cmedqq-train": 14000,
-        "zh/covid-pairs-train": 4000,
-        "toyhom-titles": 8000,
+        "zh/kuake-qqr-train": 5000,
+        "zh/cmedqq-train": 5000,
+        "zh/covid-pairs-train": 2000,
+        "toyhom-titles": 4000,
     },
     "topic": {
-        "zh/disease-aliases": 9000,
-        "zh-en/icd10-names": 8000,
-        "zh/imcs-symptom-train": 3000,
+        "zh/disease-aliases": 4000,
+        "zh-en/icd10-names": 3000,
+        "zh/imcs-symptom-train": 2000,
         "zh/disease-articles": 2500,
-        "zh/kuake-qqr-train": 8000,
+        "zh/kuake-qqr-train": 3000,
     },
     "question": {"huatuo": 3600, "toyhom": 12000, "disease-articles": 6000, "zh/textbook-sentences": 7000},
     "short": {"huatuo": 3600, "toyhom": 12000},
     "ask": {"huatuo": 3600, "toyhom": 12000, "zh/cmedqq-train": 14000},
+    "tell": {
+        "huatuo": 3600,
+        "toyhom": 8000,
+        "zh/disease-aliases": 9000,
+        "zh-en/icd10-names": 4000,
+        "zh/imcs-symptom-train": 3000,
+    },
     "search": {"nfcorpus": 7000, "medquad": 6000, "consult": 5000, "pubmedqa": 900, "openstax": 3000},
     "near": {"en/nfcorpus": 2600, "en/medquad-qa": 5000, "en/medical-question-pairs": 4000, "en/consult-qa": 2200},
     "about": {"zh-en/hpo-labels": 9000, "zh-en/icd10-names": 6000, "en/medquad-qa": 4000},
 }
 ENGLISH = ("search", "near", "about")
+#: The kinds that ask about a row's query, and not about its positive.
+OF_QUERIES = ("title", "short", "ask", "tell")
 LONGEST = {"zh": 180, "en": 450}
 #: New tokens of a reply, by kind.
-ROOM = {"title": 72, "topic": 110, "question": 84, "short": 60, "ask": 104, "search": 44, "near": 60, "about": 60}
+ROOM = {
+    "title": 110,
+    "topic": 160,
+    "question": 150,
+    "short": 90,
+    "ask": 190,
+    "tell": 190,
+    "search": 80,
+    "near": 110,
+    "about": 110,
+}
 _CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
 
 
@@ -102,7 +123,9 @@ def _from_rows(kind: str, source: str, path: Path) -> list[Prompt]:
     found: dict[str, Prompt] = {}
     for number, row in enumerate(_lines(path)):
         about, pairs_with = (
-            (row["query"], row["pos"][0]) if kind in ("title", "short", "ask") else (row["pos"][0], row["pos"][0])
+            (row["query"], row["pos"][0])
+            if kind in ("title", "short", "ask", "tell")
+            else (row["pos"][0], row["pos"][0])
         )
         # NFCorpus has few documents and many queries about them: each document is asked about twice.
         key = f"{about}{number % 2}" if source == "nfcorpus" else about

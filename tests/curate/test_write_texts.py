@@ -56,6 +56,7 @@ def test_prompts_ask_about_rows_and_texts_once_and_keep_what_replies_pair_with(t
         ("search", "dietary fiber and stroke", "dietary fiber and stroke"),
         ("search", "dietary fiber and stroke", "dietary fiber and stroke"),
         ("short", "痛风吃什么", "少吃内脏，多喝水。"),
+        ("tell", "痛风吃什么", "少吃内脏，多喝水。"),
         ("title", "头晕怎么回事", "头晕怎么回事"),
         ("topic", "头晕怎么回事", "头晕怎么回事"),
     ]

@@ -17,6 +17,7 @@ from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
 from suwen.encoders.adapter import apply_adapter, load_adapted
 from suwen.encoders.base_model import load_base
+from suwen.encoders.pair import Pair, pair_folder
 from suwen.encoders.pair_files import sha256_of, sha256_of_files
 from suwen.encoders.side import load_model
 from suwen.encoders.space import load_manifest
@@ -25,7 +26,7 @@ from suwen.training.loop.best_kept import Watch
 from suwen.training.loop.run_folder import RunFolder
 from suwen.training.loop.training_loop import optimise
 from suwen.training.recipe.key_groups import Training
-from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.recipe_model import Recipe, Student
 from suwen.training.recipe.stage_base import Stage
 from suwen.training.students.shrunk_layers import shrink_decoder
 from suwen.training.students.student_models import (
@@ -37,6 +38,7 @@ from suwen.training.students.student_models import (
     with_projection,
 )
 from suwen.training.students.student_tokenizer import train_tokenizer
+from suwen.training.students.tier_weights import open_tier
 from suwen.training.tasks.row_tables import (
     DataError,
     Texts,
@@ -257,7 +259,7 @@ class RunContext:
             return load_model(self.model_of(start), device=self.device)[0]
         shape = self.recipe.students[name]
         if shape.base is not None:
-            pretrained = with_pooling(load_model(shape.base, device=self.device)[0], shape.pooling)
+            pretrained = with_pooling(self._pretrained(shape), shape.pooling)
             if not shape.projection or pretrained.get_embedding_dimension() == self.recipe.dimension:
                 return pretrained
             return with_projection(pretrained, self.recipe.dimension)
@@ -291,6 +293,12 @@ class RunContext:
             learnt = load_model(self.model_of(self._source_stage(shape.table_of, name)), device="cpu")[0]
             init_from_vectors(made, learnt[0].embedding.weight.detach().numpy())
         return made.to(self.device)
+
+    def _pretrained(self, shape: Student) -> Any:
+        if shape.tier_of is None:
+            return load_model(str(shape.base), device=self.device)[0]
+        pair, tier = shape.tier_of
+        return open_tier(Pair.load(pair_folder(pair)), tier).to(self.device)
 
     def _decoder(self) -> Any:
         """The document encoder as it was frozen (or trained), with its prompts, for a student of its first layers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 import torch
 
 from suwen.encoders.pair import Pair
-from suwen.encoders.side import Side
+from suwen.encoders.side import Side, load_model
 from suwen.training.loop.batches import BatchError, tokenise
+from suwen.training.recipe.recipe_checks import check
+from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
@@ -19,7 +22,7 @@ from suwen.training.run_context import RunContext
 from suwen.training.stages.joint import JointStage
 from suwen.training.students.student_models import build_student
 from suwen.training.students.student_tokenizer import train_tokenizer
-from suwen.training.tasks.towers import TrainedTower, vectors_of
+from suwen.training.tasks.towers import FrozenTower, TrainedTower, vectors_of
 from suwen.training.trained_student import open_student
 
 TEXTS = ["胃痛反酸怎么办", "痛风能吃豆腐吗", "what helps against gout", "头晕"]
@@ -44,6 +47,17 @@ def towers() -> list[TrainedTower]:
     made.append(build_student(tokenizer, kind="static", dimension=8, max_length=32, seed=1))
     sides = [Side(model, "query") for model in made]
     return [TrainedTower(side, tokenise(side, TEXTS), rows_budget=2) for side in sides]
+
+
+def test_what_stays_comes_half_way_by_a_share_of_the_sides_own_vector() -> None:
+    own, _ = towers()
+    stored = np.random.default_rng(0).standard_normal((len(TEXTS), 8)).astype(np.float32)
+    stored /= np.linalg.norm(stored, axis=1, keepdims=True)
+    rows = np.array([1, 3])
+    met = own.beside(FrozenTower(stored, "cpu"), 0.4).vectors(rows)
+    wanted = stored[rows] + 0.4 * own.vectors(rows).detach().numpy()
+    np.testing.assert_allclose(met.detach().numpy(), wanted / np.linalg.norm(wanted, axis=1)[:, None], atol=1e-6)
+    assert met.requires_grad and not own.blend, "the side learns; as it was, it stays alone"
 
 
 def test_a_blend_is_the_weighted_mean_and_only_its_own_side_learns() -> None:
@@ -156,6 +170,46 @@ def test_a_stage_trains_measures_and_exports_the_blend(blended: tuple[Path, Reci
     np.testing.assert_allclose(student.encode(TEXTS), mixed, atol=1e-5)
     served = Pair.load(context.model_of("export")).encoder("l2").encode_queries(TEXTS)
     assert float((served * mixed).sum(1).min()) > 0.99
+
+
+def test_stage_two_may_learn_with_documents_that_come_half_way(blended: tuple[Path, Recipe]) -> None:
+    root, _ = blended
+    aside = ["data.set_aside=0.2", "stages.vectors.rows={}", "stages.joint.vectors=vectors"]
+    plain = [line for line in BLEND if "blend" not in line] + aside
+    met = ["stages.joint.halfway=0.4", "stages.joint.early_stop={every: 1}"]
+    folders = []
+    for name, more in (("stays", []), ("comes", met)):
+        recipe = load_recipe(RECIPE, [*plain, *more]).model_copy(update={"name": name})
+        report = train(
+            recipe, root, device="cpu", only=[stage.name for stage in recipe.stages if stage.name != "export"]
+        )
+        folders.append(report.folder)
+    students = [load_model(folder / "joint" / "model", device="cpu")[0] for folder in folders]
+    apart = [student[0].model.encoder.layer[0].output.dense.weight.detach() for student in students]
+    assert not torch.equal(*apart), "what documents come to has learnt with them"
+    events = [json.loads(line) for line in (folders[1] / "joint" / "events.jsonl").read_text().splitlines()]
+    assert max(event.get("best", 0) for event in events) > 0, "it was looked at with documents that have come"
+    with pytest.raises(RecipeError, match="say `train_document: false`"):
+        load_recipe(RECIPE, ["stages.joint.halfway=0.4", "stages.joint.train_document=true"])
+    with pytest.raises(RecipeError, match="take it or `blend` out"):
+        load_recipe(RECIPE, [*BLEND, "stages.joint.halfway=0.4"])
+
+
+def test_a_students_mean_is_that_of_its_weights(blended: tuple[Path, Recipe]) -> None:
+    root, recipe = blended
+    raw = recipe.model_dump(mode="json")
+    mean = {"stage": "mean", "name": "mean", "student": "student", "of": {"align": 0.25, "joint": 0.75}}
+    whole = Recipe.model_validate(raw | {"stages": [*raw["stages"], mean]})
+    check(whole)
+    context = RunContext(whole, root / "care-tiny" / "s0", shared=root)
+    metrics = context.run(whole.stage("mean"))
+    align, joint, found = (context.student("student", name).state_dict() for name in ("align", "joint", "mean"))
+    for name in found:
+        torch.testing.assert_close(found[name], 0.25 * align[name] + 0.75 * joint[name])
+    assert metrics["mean"] > 0
+    for of, said in (({"align": 0.5, "align-static": 0.5}, "is of 'static'"), ({"align": 0.5, "joint": 0.4}, "make 1")):
+        with pytest.raises((RecipeError, ValueError), match=said):
+            check(Recipe.model_validate(raw | {"stages": [*raw["stages"], mean | {"of": of}]}))
 
 
 def test_a_changed_share_is_another_stage(blended: tuple[Path, Recipe], tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def document_shape(recipe: Recipe) -> Shape | None:
 
 def student_shape(recipe: Recipe, student: Student) -> Shape | None:
     """The shape of a student, by where it starts."""
-    if student.base is not None:
+    if student.base is not None and student.tier_of is None:
         return shape_of(student.base)
     other = student.pruned_from if student.width is None else None
     if student.start == "layers-of-document" or other is not None:

@@ -28,7 +28,11 @@ class Student(KeyGroup):
     """The shape and the start of one query encoder."""
 
     kind: Literal["transformer", "static"] = Field(default="transformer", description="static = token lookup and mean")
-    base: str | None = Field(default=None, description="a pretrained encoder (hub id or folder) to start from")
+    base: str | None = Field(
+        default=None,
+        description="a pretrained encoder to start from: hub id, folder, or pair:FOLDER#TIER, a tier of a pair "
+        "(pair:default#l6)",
+    )
     start: str = Field(
         default="scratch",
         pattern=r"^(scratch|layers-of-document|shrunk-document|prune:[a-z0-9._-]+)$",
@@ -77,6 +81,8 @@ class Student(KeyGroup):
             raise ValueError("`dropout` is for transformers from scratch: others keep their own")
         if not (scratch or shrunk) and self.base is None and self.pooling not in (None, "cls"):
             raise ValueError("`pooling` is for transformers from scratch or a `base`: others keep their own")
+        if (self.base or "").startswith("pair:") and self.tier_of is None:
+            raise ValueError(f"`base: {self.base}` names no tier; say pair:FOLDER#TIER, such as pair:default#l6")
         if self.table_of is not None and not scratch:
             raise ValueError("`init: table:STUDENT` starts a transformer from scratch: say `init: random`")
         return self
@@ -85,6 +91,12 @@ class Student(KeyGroup):
     def table_of(self) -> str | None:
         """The static student whose table it starts from."""
         return self.init.removeprefix("table:") if self.init.startswith("table:") else None
+
+    @property
+    def tier_of(self) -> tuple[str, str] | None:
+        """The pair, and the tier of it, that it starts from."""
+        pair, _, tier = (self.base or "").removeprefix("pair:").rpartition("#")
+        return (pair, tier) if pair and tier and (self.base or "").startswith("pair:") else None
 
     @property
     def pruned_from(self) -> str | None:

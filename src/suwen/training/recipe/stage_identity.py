@@ -10,6 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from suwen.encoders.pair import pair_folder
+from suwen.encoders.space import load_manifest, tier_sha256
 from suwen.training.recipe.data_files import data_hashes, file_hash, model_files
 from suwen.training.recipe.key_groups import HOW, KeyGroup
 from suwen.training.recipe.recipe_model import Recipe
@@ -104,7 +106,10 @@ def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
     def digests(stages: Sequence[Stage]) -> list[str]:
         return [digest(identity(recipe, one.name, seed)) for one in stages]
 
-    if student.base is not None:
+    if student.tier_of is not None:
+        pair, tier = student.tier_of
+        depends["tier"] = tier_sha256(load_manifest(pair_folder(pair)).tiers, tier)
+    elif student.base is not None:
         depends["base"] = model_files(student.base)
     if student.table_of is not None:
         depends["table_of"] = digests([one for one in earlier if one.student_trained == student.table_of])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import override
 
@@ -57,8 +58,18 @@ class AlignedStage(TrainingStage):
         Prompts(), "what stands before its queries while it learns, where `faithful: code` parts it"
     )
 
-    def watching(self, context: RunContext, student: StudentModel, vectors: TeacherVectors) -> Watch | None:
-        """What looks at the student on questions that were set aside, where the stage says so."""
+    def watching(
+        self, context: RunContext, student: StudentModel, vectors: TeacherVectors, halfway: float | None = None
+    ) -> Watch | None:
+        """What looks at the student on questions that were set aside, where the stage says so.
+
+        Args:
+            context: The run.
+            student: The student as it is trained.
+            vectors: The teacher's.
+            halfway: The share of the student's own vectors with which documents come half-way; None where they stay.
+        """
+        from suwen.encoders.static import unit
         from suwen.training.loop.best_kept import Watch
         from suwen.training.set_aside import SetAside
 
@@ -67,7 +78,9 @@ class AlignedStage(TrainingStage):
         aside = SetAside.read(context, vectors)
 
         def score() -> float:
-            found = aside.score(student.encode(aside.questions))
+            theirs = student.encode(aside.documents, "document") if halfway is not None else None
+            met = None if theirs is None else unit(aside.given + np.float32(halfway or 0) * theirs)
+            found = aside.score(student.encode(aside.questions), met)
             student.model.train()
             return found
 

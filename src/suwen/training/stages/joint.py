@@ -49,6 +49,13 @@ class JointStage(AlignedStage):
     )
     projection: bool = Field(default=False, description="project the student up to the document encoder's full width")
 
+    halfway: float | None = later(
+        None,
+        "documents come half-way while it learns: this share of the student's own vector, which learns too, is added "
+        "to theirs, as the export's `halfway` does; null = they stay",
+        gt=0,
+        le=1,
+    )
     rewrites: Annotated[Name | None, Needs("rewrites")] = later(
         None, "the stage that has written its rows with a language model, in place of files of rows"
     )
@@ -60,6 +67,10 @@ class JointStage(AlignedStage):
             raise ValueError("`rows.negatives` has no effect here: say `negatives` on the stage itself")
         if self.keep_alignment > 0 and self.vectors is None:
             raise ValueError("`keep_alignment` above 0 needs `vectors`, the vectors stage it aligns to: name it")
+        if self.halfway is not None and self.train_document:
+            raise ValueError("with `halfway` documents keep their own vectors: say `train_document: false`")
+        if self.halfway is not None and self.blend:
+            raise ValueError("`halfway` is to the student alone: take it or `blend` out")
         hyde_problem(self.hyde, self.rewrites, self.rows)
         return self
 
@@ -68,6 +79,7 @@ class JointStage(AlignedStage):
         from suwen.training.pair_rows import mined, read_table, stored_teacher, train_pairs
         from suwen.training.students.student_models import with_projection
         from suwen.training.tasks.pair_task import PairLosses
+        from suwen.training.tasks.row_tables import DataError
         from suwen.training.tasks.towers import Tower
         from suwen.training.teacher_vectors import vectors_of
         from suwen.training.trained_document import TrainedDocument
@@ -99,6 +111,10 @@ class JointStage(AlignedStage):
             document.model.train()
         else:
             documents = vectors.candidates(vectors.of_documents(table), context.device)
+            if self.halfway is not None:
+                if vectors.by_dot:
+                    raise DataError(f"stages.{self.name}.halfway: vectors of this space have no common length")
+                documents = student.documents(table, self.training).beside(documents, self.halfway)
         losses = PairLosses(self.temperature, distil=self.distil, keep_alignment=self.keep_alignment)
         student.model.train()
         beside = (
@@ -117,7 +133,7 @@ class JointStage(AlignedStage):
             teacher=stored_teacher(context, vectors, table) if self.distil else None,
             alignment=self.kept_alignment(context, student) if self.keep_alignment else None,
             beside=beside if self.hyde is not None else None,
-            watch=self.watching(context, student, vectors),
+            watch=self.watching(context, student, vectors, self.halfway),
         )
         if document is None:
             return folder.leave(student.save, lambda: vectors.measure(context, student.encode))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol
@@ -60,6 +61,12 @@ class TrainedTower:
         self.side, self.tokens, self.precision, self.dimension = side, tokens, precision, dimension
         self.token_budget, self.rows_budget, self.blend = token_budget, rows_budget, tuple(blend)
         self.normalise = normalise
+
+    def beside(self, stored: Tower, share: float) -> TrainedTower:
+        """The same over vectors that stay: each comes half-way, by this share of the side's own vector."""
+        met = copy.copy(self)
+        met.blend = ((stored, 1 / (1 + share)),)
+        return met
 
     def vectors(self, rows: Ints) -> torch.Tensor:
         """The vectors of these texts, with the gradients of the side."""

@@ -1,0 +1,79 @@
+"""The stage ``mean``: the mean of one student's weights in several stages that went apart from one start.
+
+Each has errors of its own, which the mean has less of (Wortsman et al., 2022, "Model soups"); a query costs the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import override
+
+from suwen.training.recipe.key_groups import Name
+from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import Needs, Stage
+
+if TYPE_CHECKING:
+    from suwen.training.loop.run_folder import RunFolder
+    from suwen.training.run_context import RunContext
+
+
+class MeanStage(Stage):
+    """Takes the mean of a student's weights."""
+
+    gives = frozenset({"student"})
+    starts_tables = True
+
+    stage: Literal["mean"]
+    student: Name = Field(description="the student")
+    of: Annotated[dict[Name, float], Needs("student")] = Field(
+        min_length=2, description="stages of that student, each with its share; the shares make 1"
+    )
+
+    @model_validator(mode="after")
+    def _shares_make_one(self) -> MeanStage:
+        if min(self.of.values()) <= 0 or abs(sum(self.of.values()) - 1) > 1e-6:
+            raise ValueError(f"shares are above 0 and make 1, not {self.of}")
+        return self
+
+    @override
+    def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
+        from suwen.training.teacher_vectors import vectors_of_student
+        from suwen.training.trained_student import open_student
+
+        first, *others = self.of
+        student = open_student(context, self.student, first)
+        state = {name: self.of[first] * tensor for name, tensor in student.model.state_dict().items()}
+        for stage in others:
+            for name, tensor in context.student(self.student, stage).state_dict().items():
+                state[name] = state[name] + self.of[stage] * tensor
+        kinds = {name: tensor.dtype for name, tensor in student.model.state_dict().items()}
+        student.model.load_state_dict({name: tensor.to(kinds[name]) for name, tensor in state.items()})
+        vectors = vectors_of_student(context, self.name)
+        return folder.leave(student.save, lambda: vectors.measure(context, student.encode))
+
+    @override
+    def vectors_from(self, recipe: Recipe) -> str | None:
+        found: str | None = recipe.stage(next(iter(self.of))).vectors_from(recipe)
+        return found
+
+    @override
+    def space_from(self, recipe: Recipe) -> str | None:
+        found: str | None = recipe.stage(next(iter(self.of))).space_from(recipe)
+        return found
+
+    @override
+    def depends_on(self, recipe: Recipe) -> dict[str, Any]:
+        return {"of": list(self.of.values())}
+
+    @override
+    def problems(self, recipe: Recipe) -> Iterator[str]:
+        own = self.space_from(recipe)
+        for name in self.of:
+            stage = recipe.stage(name)
+            if stage.student_trained != self.student:
+                yield f"stages.{self.name}.of.{name}: it is of '{stage.student_trained}', not of '{self.student}'"
+            elif stage.space_from(recipe) != own:
+                yield f"stages.{self.name}.of.{name}: it is aligned to another space than the first; take it out"
