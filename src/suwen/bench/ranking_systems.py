@@ -30,7 +30,8 @@ _K1, _B = 1.2, 0.75
 #: The index adds two fields, and its BM25 counts k1 + 1 times as much: the fusion knows heights like those.
 _LIKE_INDEX = 2 * (_K1 + 1)
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
-_TOKEN = re.compile(rf"([{_CJK}]+)|[^\W{_CJK}]+(?:['’.][^\W{_CJK}]+)*")
+_CJK_RUN = re.compile(f"([{_CJK}]+)")
+_WORD = re.compile(r"\w+(?:['’.]\w+)*")
 _SUFFIXES = (".trec", ".run", ".txt", ".tsv", ".trec.gz", ".run.gz", ".txt.gz")
 
 
@@ -40,7 +41,7 @@ def lucene(text: str) -> list[str]:
     >>> lucene("高血压 Beta-blockers 7.5%")
     ['高血', '血压', 'beta', 'blockers', '7.5']
     """
-    return pairs_and_words(_TOKEN, unicodedata.normalize("NFKC", text).lower())
+    return pairs_and_words(_CJK_RUN, unicodedata.normalize("NFKC", text).lower(), _WORD.findall)
 
 
 ANALYSERS: dict[str, Callable[[str], list[str]]] = {"words": words, "bigrams": bigrams, "lucene": lucene}
