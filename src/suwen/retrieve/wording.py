@@ -79,7 +79,7 @@ class Wordings:
             if there:
                 also[mention.text] = (*also.get(mention.text, ()), *there)
             usual = next((name for name in mention.names if _same_script(name, mention.text)), None)
-            if usual and fold(usual) in _usual_names() and not _is_there(mention.text, snapshot):
+            if usual and not _is_there(mention.text, snapshot) and fold(usual) in _usual_names():
                 meant = meant.replace(mention.text, usual)
         return Wording(text, meant, also, _rare(text, mentions, snapshot))
 

@@ -18,7 +18,6 @@ from suwen.text.fold import fold
 _SHIPPED = Path(__file__).with_name("synonyms.txt")
 _COMMA = re.compile(r"[,，](?![^\[]*\])")
 _NAME = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]+)\])?")
-_HAN = re.compile("[\u3400-\u9fff]")
 
 
 class BadSynonyms(SuwenError):
@@ -50,8 +49,10 @@ class Synonyms:
         names = [name for group in groups for name, _ in group]
         folded = dict(zip(names, fold("\n".join(names)).split("\n"), strict=bool(names)))
         for number, group in enumerate(groups):
+            anywhere = _Sense(number, ())
             for name, context in group:
-                self._senses.setdefault(folded[name], []).append(_Sense(number, tuple(map(fold, context))))
+                sense = _Sense(number, tuple(map(fold, context))) if context else anywhere
+                self._senses.setdefault(folded[name], []).append(sense)
         # How long the names are that begin with two characters, the longest first.
         lengths: dict[str, set[int]] = {}
         for name in self._senses:
@@ -115,7 +116,7 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
 
 
 def _joined(left: str, right: str) -> bool:
-    return bool(left and right) and all(one.isalnum() and not _HAN.match(one) for one in (left, right))
+    return bool(left and right) and all(one.isalnum() and not "\u3400" <= one <= "\u9fff" for one in (left, right))
 
 
 def _group(line: str, where: str) -> list[tuple[str, tuple[str, ...]]]:
