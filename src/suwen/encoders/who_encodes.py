@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from suwen.encoders.cores import in_bulk
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder, Vectors
 from suwen.encoders.space import (
@@ -224,7 +223,13 @@ def _settings(
 
 def _by_tier(pair: Pair, tier: str, why: str) -> Choice:
     pair.need_tier(tier)
-    return Choice(tier, f"documents are encoded by the tier '{tier}', {why}", lambda: in_bulk(pair, tier))
+
+    def load() -> Encoder:
+        from suwen.encoders.cores import in_bulk
+
+        return in_bulk(pair, tier)
+
+    return Choice(tier, f"documents are encoded by the tier '{tier}', {why}", load)
 
 
 def _torch() -> bool:

@@ -25,7 +25,6 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
 from suwen.index.engine import Engine, IndexProblem, Ranking, Rows, Scale, Snapshot, Vectors
 from suwen.index.filters import Where
-from suwen.retrieve.ingest import kept_tier
 from suwen.retrieve.relevance import MIXED
 
 log = logging.getLogger("suwen.retrieve")
@@ -285,3 +284,17 @@ class _Sample:
         packed = io.BytesIO()
         np.savez(packed, rows=self.rows, maker=np.array(maker), **halves)
         return packed.getvalue()
+
+
+def kept_tier(engine: Engine, pair: Pair) -> str | None:
+    """The tier that was asked for when the index was built; None where its documents' encoder was left to the pair.
+
+    An index that says nothing of it, but that one tier other than the usual encoded, was built with that one.
+    """
+    asked = engine.settings().get("tier")
+    if asked is None:
+        # Not by the stats, which count all passages: a service asks this with every document that is posted.
+        with engine.snapshot() as snapshot:
+            encoders = list(snapshot.encoders)
+        asked = encoders[0] if len(encoders) == 1 and encoders[0] != tier_at_once(pair) else ""
+    return str(asked) if asked in pair.tiers else None

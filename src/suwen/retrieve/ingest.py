@@ -22,6 +22,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
 from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
 from suwen.index.engine import EncodedDocument, Engine, Known, Question, Vectors, all_ids
+from suwen.retrieve.freshness import kept_tier
 from suwen.retrieve.questions import SOME, QuestionFile, carried, settled, without_mark
 from suwen.retrieve.seen_ids import IngestError as IngestError
 from suwen.retrieve.seen_ids import SeenIds as SeenIds
@@ -336,20 +337,6 @@ class Ingestion:
         for start in range(0, len(gone), 1000):
             self._engine.delete(gone[start : start + 1000])
         self._report.removed = len(gone)
-
-
-def kept_tier(engine: Engine, pair: Pair) -> str | None:
-    """The tier that was asked for when the index was built; None where its documents' encoder was left to the pair.
-
-    An index that says nothing of it, but that one tier other than the usual encoded, was built with that one.
-    """
-    asked = engine.settings().get("tier")
-    if asked is None:
-        # Not by the stats, which count all passages: a service asks this with every document that is posted.
-        with engine.snapshot() as snapshot:
-            encoders = list(snapshot.encoders)
-        asked = encoders[0] if len(encoders) == 1 and encoders[0] != tier_at_once(pair) else ""
-    return str(asked) if asked in pair.tiers else None
 
 
 def _passage_settings(engine: Engine, size: int | None, overlap: int | None) -> tuple[int, int]:

@@ -34,19 +34,8 @@ from suwen.index.filters import Where
 from suwen.index.opening import create_engine, index_exists, open_engine
 from suwen.retrieve.answering import Asked, answer
 from suwen.retrieve.calibration import Calibration
-from suwen.retrieve.freshness import Freshness
+from suwen.retrieve.freshness import Freshness, kept_tier
 from suwen.retrieve.fuse import WEIGHTS, Fusion
-from suwen.retrieve.ingest import (
-    Duplicates,
-    Ingestion,
-    IngestProgress,
-    IngestReport,
-    OneStep,
-    ReadyVectors,
-    kept_tier,
-    refuse_gone,
-)
-from suwen.retrieve.questions import QuestionFile
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.relevance import query_length
 from suwen.retrieve.results import Results
@@ -54,6 +43,8 @@ from suwen.retrieve.wording import Wording, Wordings
 
 if TYPE_CHECKING:
     from suwen.encoders.reranker import Reranker
+    from suwen.retrieve.ingest import Duplicates, IngestProgress, IngestReport, OneStep, ReadyVectors
+    from suwen.retrieve.questions import QuestionFile
     from suwen.retrieve.rewriting import Rewritten
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
@@ -164,6 +155,8 @@ class Index(AbstractContextManager["Index"]):
                 background: encode by one core, and neither :meth:`compare` nor :meth:`calibrate`.
             progress: Called with the number of documents done and of passages encoded.
         """
+        from suwen.retrieve.ingest import Ingestion, refuse_gone
+
         if questions is not None:
             need(self.engine, "questions")
         if step and encoder is None and ready is None:
