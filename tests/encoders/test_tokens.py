@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest.mock import Mock, patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,42 @@ def test_a_long_text_is_cut_as_if_it_had_been_tokenised_whole(bert_folder, text,
     whole.no_padding()
     whole.enable_truncation(length)
     assert Tokens(file, length).ids(text * 8) == whole.encode(text * 8).ids
+
+
+@pytest.mark.parametrize("padding", [None, 12])
+def test_files_that_differ_in_length_and_padding_alone_share_a_vocabulary(bert_folder, tmp_path, padding):
+    whole = Tokenizer.from_file(str(bert_folder / "tokenizer.json"))
+    whole.add_special_tokens(["[Q]", "[D]"])
+    texts, files = ["[Q]高血压 patients [SEP] x", "血压 " * 30, ""], [tmp_path / "short.json", tmp_path / "long.json"]
+    for file, length in zip(files, (6, 20), strict=True):
+        whole.enable_truncation(length)
+        if padding:
+            whole.enable_padding(length=padding)
+        whole.save(str(file))
+    read = []
+
+    def counted(text):
+        read.append(text)
+        return Tokenizer.from_str(text)
+
+    with patch("suwen.encoders.tokens.Tokenizer", Mock(side_effect=Tokenizer, from_str=counted)):
+        short, long = (Tokens(file, length) for file, length in zip(files, (6, 20), strict=True))
+        counts = [tokens.count(texts) for tokens in (short, long)]
+    assert len(read) == 1
+    whole.no_padding()
+    for tokens, length in ((short, 6), (long, 20)):
+        whole.enable_truncation(length)
+        assert [tokens.ids(text) for text in texts] == [whole.encode(text).ids for text in texts]
+    whole.no_truncation()
+    assert counts == [[len(whole.encode(text, add_special_tokens=False).ids) for text in texts]] * 2
+
+
+def test_another_vocabulary_is_not_shared(bert_folder, tmp_path):
+    text = (bert_folder / "tokenizer.json").read_text(encoding="utf-8")
+    (tmp_path / "other.json").write_text(text.replace('"[UNK]"', '"[ODD]"'), encoding="utf-8")
+    one, other = (Tokens(file, 8) for file in (bert_folder / "tokenizer.json", tmp_path / "other.json"))
+    assert one._tokenizer.token_to_id("[ODD]") is None
+    assert other._tokenizer.token_to_id("[UNK]") is None
 
 
 @given(st.text())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 from tokenizers import Tokenizer
 
@@ -13,6 +16,9 @@ from suwen.encoders.space import DamagedPair
 
 #: Well above what any script needs, so that the first try is nearly always enough.
 _CHARACTERS_PER_TOKEN = 16
+_SETTING = r"(?:null|\{(?:[^{}]|\{[^{}]*\})*\})"
+#: What a ``tokenizer.json`` begins with and what is set anew here: the length, and the padding.
+_SETTINGS = re.compile(rf'\s*\{{\s*"version":\s*"[^"]*",\s*"truncation":\s*{_SETTING},\s*"padding":\s*{_SETTING},')
 
 
 def well_formed(text: str) -> str:
@@ -40,11 +46,24 @@ class Tokens:
         special: Add the tokenizer's special tokens (``[CLS]``, an end token); they survive truncation.
     """
 
+    #: Those in use, by a hash of their files without the settings. Tiers that are blended have one vocabulary, as a
+    #: rule: it is read and kept once.
+    _in_use: ClassVar[WeakValueDictionary[bytes, Tokens]] = WeakValueDictionary()
+
     def __init__(self, file: Path, max_length: int, *, special: bool = True) -> None:
-        self._file, self._special, self._max_length = file, special, max_length
-        self._tokenizer = _read(file)
+        self._special, self._max_length = special, max_length
+        try:
+            text = file.read_text(encoding="utf-8")
+            key = hashlib.sha256(_SETTINGS.sub("", text, count=1).encode()).digest()
+            known = self._in_use.get(key)
+            self._tokenizer = _twin(known._tokenizer) if known else Tokenizer.from_str(text)
+        except Exception as error:  # the Rust side raises bare Exception for a malformed file
+            raise DamagedPair(
+                f"{file} is not a tokenizer.json that can be read ({error}): export the tier again"
+            ) from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length=max_length)
+        self._in_use[key] = self
 
     def ids(self, text: str) -> list[int]:
         """The ids of one text, cut to the length; never empty (see :func:`stand_in`)."""
@@ -70,10 +89,7 @@ class Tokens:
     @cached_property
     def _counter(self) -> Any:
         # A tokenizer of its own: switching truncation off on the shared one would race with ids() in another thread.
-        counter = _read(self._file)
-        counter.no_padding()
-        counter.no_truncation()
-        return counter
+        return _twin(self._tokenizer)
 
 
 def _prefix(text: str, size: int) -> str:
@@ -85,10 +101,11 @@ def _prefix(text: str, size: int) -> str:
     return text
 
 
-def _read(file: Path) -> Any:
-    try:
-        return Tokenizer.from_file(str(file))
-    except Exception as error:  # the Rust side raises bare Exception for both a missing and a malformed file
-        raise DamagedPair(
-            f"{file} is not a tokenizer.json that can be read ({error}): export the tier again"
-        ) from error
+def _twin(tokenizer: Any) -> Any:
+    """A tokenizer over the same vocabulary, which neither cuts nor pads."""
+    twin = Tokenizer(tokenizer.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor"):
+        if (its := getattr(tokenizer, part)) is not None:
+            setattr(twin, part, its)
+    twin.add_tokens([token for _, token in sorted(tokenizer.get_added_tokens_decoder().items())])
+    return twin
