@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from suwen.encoders.prompts import Form
@@ -109,6 +108,8 @@ def open_session(file: Path, threads: int | None) -> Any:
     Raises:
         DamagedPair: The file is none.
     """
+    import onnxruntime  # a search by words alone needs none
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1
