@@ -46,11 +46,11 @@ def test_files_that_differ_in_length_and_padding_alone_share_a_vocabulary(bert_f
         whole.save(str(file))
     read = []
 
-    def counted(text):
-        read.append(text)
-        return Tokenizer.from_str(text)
+    def counted(data):
+        read.append(data)
+        return Tokenizer.from_buffer(data)
 
-    with patch("suwen.encoders.tokens.Tokenizer", Mock(side_effect=Tokenizer, from_str=counted)):
+    with patch("suwen.encoders.tokens.Tokenizer", Mock(side_effect=Tokenizer, from_buffer=counted)):
         short, long = (Tokens(file, length) for file, length in zip(files, (6, 20), strict=True))
         counts = [tokens.count(texts) for tokens in (short, long)]
     assert len(read) == 1

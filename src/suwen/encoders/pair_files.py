@@ -8,8 +8,6 @@ from pathlib import Path
 
 from suwen.encoders.space import DamagedPair, Manifest
 
-_CHUNK = 1 << 20
-
 
 def verify_files(path: Path, manifest: Manifest, *, tiers: Iterable[str] | None = None, contents: bool = True) -> None:
     """Check that each file of the tiers is there and is the one the manifest names.
@@ -40,15 +38,12 @@ _hashes: dict[tuple[str, int, int], str] = {}
 
 
 def sha256_of(file: Path) -> str:
-    """The sha256 of a file, read in pieces; remembered in this process by path, time and size."""
+    """The sha256 of a file; remembered in this process by path, time and size."""
     status = file.stat()
     key = (str(file.resolve()), status.st_mtime_ns, status.st_size)
     if key not in _hashes:
-        digest = hashlib.sha256()
         with file.open("rb") as stream:
-            while piece := stream.read(_CHUNK):
-                digest.update(piece)
-        _hashes[key] = digest.hexdigest()
+            _hashes[key] = hashlib.file_digest(stream, "sha256").hexdigest()
     return _hashes[key]
 
 

@@ -16,9 +16,11 @@ from suwen.encoders.space import DamagedPair
 
 #: Well above what any script needs, so that the first try is nearly always enough.
 _CHARACTERS_PER_TOKEN = 16
-_SETTING = r"(?:null|\{(?:[^{}]|\{[^{}]*\})*\})"
+_SETTING = rb"(?:null|\{(?:[^{}]|\{[^{}]*\})*\})"
 #: What a ``tokenizer.json`` begins with and what is set anew here: the length, and the padding.
-_SETTINGS = re.compile(rf'\s*\{{\s*"version":\s*"[^"]*",\s*"truncation":\s*{_SETTING},\s*"padding":\s*{_SETTING},')
+_SETTINGS = re.compile(
+    rb'\s*\{\s*"version":\s*"[^"]*",\s*"truncation":\s*%b,\s*"padding":\s*%b,' % (_SETTING, _SETTING)
+)
 
 
 def well_formed(text: str) -> str:
@@ -53,10 +55,11 @@ class Tokens:
     def __init__(self, file: Path, max_length: int, *, special: bool = True) -> None:
         self._special, self._max_length = special, max_length
         try:
-            text = file.read_text(encoding="utf-8")
-            key = hashlib.sha256(_SETTINGS.sub("", text, count=1).encode()).digest()
+            data = file.read_bytes()
+            settings = _SETTINGS.match(data)
+            key = hashlib.sha256(data[settings.end() if settings else 0 :]).digest()
             known = self._in_use.get(key)
-            self._tokenizer = _twin(known._tokenizer) if known else Tokenizer.from_str(text)
+            self._tokenizer: Any = _twin(known._tokenizer) if known else Tokenizer.from_buffer(data)
         except Exception as error:  # the Rust side raises bare Exception for a malformed file
             raise DamagedPair(
                 f"{file} is not a tokenizer.json that can be read ({error}): export the tier again"
