@@ -63,6 +63,8 @@ def unit(vectors: Vectors) -> Vectors:
     """Rows scaled to length one. A row without direction becomes the diagonal, so that no NaN ever leaves here."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     lost = (lengths < 1e-12) | ~np.isfinite(lengths)
+    if not lost.any():
+        return np.asarray(vectors / lengths, dtype=np.float32)
     scaled = vectors / np.where(lost, 1.0, lengths)
     diagonal = np.float32(1.0 / np.sqrt(vectors.shape[1]))
     return np.where(lost, diagonal, scaled).astype(np.float32, copy=False)

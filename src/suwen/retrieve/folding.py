@@ -39,16 +39,13 @@ class Content:
         self.item, self.score = item, score
         self._raw = item.passage.content
         self.length = max(1, len(self._raw))
+        #: The digits in it, which are soon had: where these differ, nothing else is looked at.
+        self.digits = bytes(sorted(self._raw.encode("ascii", "ignore").translate(None, _NO_DIGITS)))
 
     @cached_property
     def characters(self) -> frozenset[str]:
         """Its characters: two texts that share 85% of their pairs share nearly all of these."""
         return frozenset(self._raw)
-
-    @cached_property
-    def digits(self) -> bytes:
-        """The digits in it, which are soon had: where these differ, nothing else is looked at."""
-        return bytes(sorted(self._raw.encode("ascii", "ignore").translate(None, _NO_DIGITS)))
 
     @cached_property
     def text(self) -> str:
