@@ -5,8 +5,10 @@ collection (``sample/``, so that the demo shows its documents with no download),
 hash and size. The folder takes its place whole or not at all. Encoding the sample with a base of 0.5B parameters takes
 about ten minutes on two CPU cores; ``--vectors FOLDER`` keeps the vectors, so that an interrupted run goes on, and
 ``--only-vectors`` stops there: a GPU machine makes them in seconds, without the packages that search needs.
-``--blend l6=static:0.5`` gives a tier of a pair that is exported already a blend, or another one, and ``--halfway
-l6:0.3`` lets its documents come half-way to a tier, which makes another space; without it they go on as they did.
+``--blend l6=static:0.5`` gives a tier of a pair that is exported already a blend, or another one (``--blend-queries``:
+of its queries alone), and ``--halfway l6:0.3`` lets its documents come half-way to a tier: another space;
+without it they go on as they did. Where the document encoder is that of a pair which has been shipped, ``--sample-of
+PAIR`` takes its vectors of the sample in place of ``--base``, and lets them come half-way too.
 
 The card is a Markdown file with places such as ``{{ training.seed }}``, filled from the numbers file: JSON objects,
 where a list of objects becomes a table. ``pair.*`` is filled from the pair itself. Needs the ``train`` extra. Example::
@@ -34,9 +36,9 @@ from pydantic import ValidationError
 from suwen.corpora.collection import Collection
 from suwen.corpora.sample_collection import sample_passages, sample_path
 from suwen.encoders.document import DocumentEncoder
-from suwen.encoders.halfway import set_halfway, stand_alone
+from suwen.encoders.halfway import Meeting, set_halfway, stand_alone
 from suwen.encoders.pair import Pair
-from suwen.encoders.pair_files import verify_files
+from suwen.encoders.pair_files import sha256_of, verify_files
 from suwen.encoders.probe import LEAST_COSINE, row_cosines, verify_probe
 from suwen.encoders.space import AdapterDocument, DamagedPair, Manifest, load_manifest, manifest_path, save_manifest
 from suwen.encoders.vector_folder import encode_to_folder
@@ -72,12 +74,14 @@ def ship(
     vectors: Path | None = None,
     blends: Mapping[str, Mapping[str, float]] | None = None,
     met: tuple[str, float] | None = None,
+    sample: Path | None = None,
+    blend_documents: bool = True,
 ) -> Path:
     """Write the folder that ships.
 
     Args:
         source: The light pair.
-        base: The base of its adapter: a GGUF file, a folder or a hub id.
+        base: The base of its adapter: a GGUF file, a folder or a hub id; not used with ``sample``.
         card: The text of the model card, with places to fill.
         numbers: What to fill them with.
         tiers: The tiers to ship; the pair's default tier stays it where it is among them, else the first is.
@@ -86,6 +90,8 @@ def ship(
         vectors: A folder to keep the sample's vectors in; what is there already is not encoded again.
         blends: Tiers that get another blend than the pair gives them.
         met: The tier that documents come half-way to, and its share; as in the pair by default.
+        sample: A pair of the same document encoder, by itself, whose vectors of the sample are taken.
+        blend_documents: Whether those blends are of documents too.
 
     Raises:
         ShipError: The pair, the card or the sizes will not do.
@@ -94,14 +100,16 @@ def ship(
     root = manifest_path(source).parent
     read = load_manifest(root)
     met = met or ((read.space.halfway.tier, read.space.halfway.share) if read.space.halfway else None)
-    manifest = chosen(stand_alone(read), tiers, blends)
+    manifest = chosen(stand_alone(read), tiers, blends, blend_documents)
     with published(out) as stage:
         copy(root, stage, manifest)
         if met is not None:
             manifest = set_halfway(stage, *met)
         check_sizes(stage)
         fill(card, {**numbers, "pair": facts(stage, manifest)})  # what is missing is better known before the encoding
-        made = encode_sample(Pair.load(stage), base, vectors or stage / ".vectors", device)
+        kept = vectors or stage / ".vectors"
+        taken = (Pair.load(stage), sample, kept) if sample is not None else None
+        made = take_sample(*taken) if taken else encode_sample(Pair.load(stage), base, kept, device)
         (stage / SAMPLE).mkdir()
         for name in PARTS:
             shutil.copyfile(made / name, stage / SAMPLE / name)
@@ -113,7 +121,10 @@ def ship(
 
 
 def chosen(
-    manifest: Manifest, tiers: Sequence[str], blends: Mapping[str, Mapping[str, float]] | None = None
+    manifest: Manifest,
+    tiers: Sequence[str],
+    blends: Mapping[str, Mapping[str, float]] | None = None,
+    blend_documents: bool = True,
 ) -> Manifest:
     """The manifest with these tiers alone, and with something said where the pair's own says nothing."""
     if not isinstance(manifest.document, AdapterDocument):
@@ -128,7 +139,7 @@ def chosen(
     said = manifest.model_dump()
     said |= {
         "form": "light",
-        "tiers": _blended({name: said["tiers"][name] for name in tiers}, blends or {}),
+        "tiers": _blended({name: said["tiers"][name] for name in tiers}, blends or {}, blend_documents),
         "default_tier": manifest.default_tier if manifest.default_tier in tiers else tiers[0],
         "licence": manifest.licence or LICENCE,
         "notes": manifest.notes or NOTES,
@@ -139,11 +150,13 @@ def chosen(
         raise ShipError(f"{manifest.name}: {error.errors()[0]['msg']}") from error
 
 
-def _blended(tiers: dict[str, Any], blends: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def _blended(tiers: dict[str, Any], blends: Mapping[str, Mapping[str, float]], documents: bool) -> dict[str, Any]:
     """The tiers with these blends in place of their own; one that needs a tier which does not ship is refused."""
     if unknown := [name for name in blends if name not in tiers]:
         raise ShipError(f"--blend names {', '.join(unknown)}, which is not shipped: add it to --tiers")
     found = {name: {**tier, "blend": dict(blends.get(name, tier.get("blend", {})))} for name, tier in tiers.items()}
+    for name in blends:
+        found[name]["blend_documents"] = documents
     for name, tier in found.items():
         if missing := [other for other in tier["blend"] if other not in tiers]:
             raise ShipError(
@@ -206,6 +219,35 @@ def encode_sample(pair: Pair, base: str, folder: Path, device: str | None) -> Pa
     stored = np.load(folder / "vectors.npy")[some].astype(np.float32)
     if (least := float(row_cosines(again, stored).min())) < LEAST_COSINE:
         raise ShipError(f"{folder} holds other vectors of the sample (least cosine {least:.4f}): name a new folder")
+    return folder
+
+
+def take_sample(pair: Pair, other: Path, folder: Path) -> Path:
+    """Store another pair's vectors of the sample's passages in a folder, come half-way as the pair's documents do.
+
+    Raises:
+        ShipError: It has another document encoder, or none of its own vectors.
+    """
+    theirs = load_manifest(other).space
+    if theirs.halfway is not None or theirs.id != pair.space.alone.id:
+        raise ShipError(
+            f"{other} is of {theirs.id}, not of {pair.space.alone.id}: name the pair with this document encoder"
+        )
+    passages = sample_passages(pair.count_tokens)
+    ids = (other / SAMPLE / "ids.txt").read_text(encoding="utf-8").splitlines()
+    if [line.partition("\t")[0] for line in ids] != [passage.id for passage in passages]:
+        raise ShipError(f"{other} holds vectors of another sample collection: give --base in its place")
+    stored = np.load(other / SAMPLE / "vectors.npy").astype(np.float32)
+    meeting = Meeting.open(pair.path, pair.manifest)
+    if meeting is not None:
+        stored = meeting.begin([passage.content for passage in passages])(stored)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PARTS:
+        shutil.copyfile(other / SAMPLE / name, folder / name)
+    np.save(folder / "vectors.npy", stored.astype(np.float16))
+    said = json.loads((folder / "vectors.json").read_text(encoding="utf-8"))
+    said |= {"space": pair.space.id, "sha256": sha256_of(folder / "vectors.npy")}
+    (folder / "vectors.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     return folder
 
 
@@ -360,11 +402,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pair", type=Path, help="the light pair with an adapter")
-    parser.add_argument("--base", required=True, help="the adapter's base: a GGUF file, a folder or a hub id")
+    parser.add_argument("--base", help="the adapter's base: a GGUF file, a folder or a hub id")
+    parser.add_argument("--sample-of", type=Path, help="in place of --base: a pair of the same document encoder")
     parser.add_argument("--card", type=Path, help="the model card, with places to fill")
     parser.add_argument("--numbers", type=Path, help="JSON to fill the card's places with")
     parser.add_argument("--tiers", default="l6,static", help="the tiers to ship [l6,static]")
     parser.add_argument("--blend", action="append", default=[], help="a tier's blend, e.g. l6=static:0.5; repeatable")
+    parser.add_argument("--blend-queries", action="store_true", help="the blends are of queries alone")
     parser.add_argument("--halfway", type=halfway, metavar="TIER:SHARE", help="e.g. l6:0.3 [as in the pair]")
     parser.add_argument("--out", type=Path, default=Path("src/suwen/models/default"), help="the folder to replace")
     parser.add_argument("--vectors", type=Path, help="a folder to keep the sample's vectors in")
@@ -373,6 +417,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     if (asked.only_vectors and asked.vectors is None) or not (asked.only_vectors or asked.card):
         parser.error("--only-vectors needs --vectors" if asked.only_vectors else "--card is needed")
+    if (asked.base is None) == (asked.sample_of is None) or (asked.only_vectors and asked.sample_of):
+        parser.error("give --base, or --sample-of where the sample's vectors are another pair's")
     if asked.only_vectors and asked.halfway:
         parser.error("--only-vectors takes the pair as it is: say `halfway` in its recipe's export stage")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
@@ -391,7 +437,8 @@ def _run(asked: argparse.Namespace) -> None:
     # Numbers are kept as they are written: 42.10 stays 42.10.
     numbers = json.loads(asked.numbers.read_text(encoding="utf-8"), parse_float=str) if asked.numbers else {}
     card = asked.card.read_text(encoding="utf-8")
-    options = (tiers, asked.out, asked.device, asked.vectors, blends, asked.halfway)
+    documents = not asked.blend_queries
+    options = (tiers, asked.out, asked.device, asked.vectors, blends, asked.halfway, asked.sample_of, documents)
     ship(asked.pair, asked.base, card, numbers, *options)
     log.info("%s is ready", asked.out)
 

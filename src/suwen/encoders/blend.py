@@ -18,15 +18,18 @@ class BlendedEncoder(Encoder):
     Args:
         own: The tier's own encoder: its name, and its count of tokens, are those of the blend.
         others: The encoders blended in, each with its share; what they leave, less than 1 in all, is the tier's own.
+        documents: Whether documents are blended too, and not queries alone.
     """
 
-    def __init__(self, own: Encoder, others: Sequence[tuple[Encoder, float]]) -> None:
+    def __init__(self, own: Encoder, others: Sequence[tuple[Encoder, float]], *, documents: bool = True) -> None:
         self.name, self.dimension = own.name, own.dimension
-        self._own, self._others = own, tuple(others)
+        self._own, self._others, self._documents = own, tuple(others), documents
         self._rest = 1.0 - sum(share for _, share in others)
 
     def encode(self, texts: Sequence[str], *, form: Form = "document", instruction: str | None = None) -> Vectors:
         """Encode texts in the form of documents or of queries."""
+        if form == "document" and not self._documents:
+            return self._own.encode(texts, form=form, instruction=instruction)
         mixed = self._rest * self._own.encode(texts, form=form, instruction=instruction)
         for encoder, share in self._others:
             mixed += share * encoder.encode(texts, form=form, instruction=instruction)
@@ -43,8 +46,9 @@ def made_of(manifest: Manifest, tier: str) -> dict[str, str]:
     What stores vectors keeps this beside them, to know when they are out of date: a blend changes no file of the tier,
     so its share stands in the keys.
     """
+    word = "blend" if manifest.tiers[tier].blend_documents else "blend-of-queries"
     others = {
-        f"blend/{other}:{share}/{file}": sha256
+        f"{word}/{other}:{share}/{file}": sha256
         for other, share in manifest.tiers[tier].blend.items()
         for file, sha256 in manifest.tiers[other].files.items()
     }

@@ -141,8 +141,9 @@ class Pair:
         if key not in self._encoders:
             own = self._open(name, threads)
             # A tier that is blended in does not blend itself, so this ends after one step.
-            others = [(self._shared(it, threads), share) for it, share in self.manifest.tiers[name].blend.items()]
-            self._encoders[key] = BlendedEncoder(own, others) if others else own
+            tier = self.manifest.tiers[name]
+            others = [(self._shared(it, threads), share) for it, share in tier.blend.items()]
+            self._encoders[key] = BlendedEncoder(own, others, documents=tier.blend_documents) if others else own
         return self._encoders[key]
 
     def _open(self, name: str, threads: int | None) -> Encoder:

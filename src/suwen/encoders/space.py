@@ -196,6 +196,7 @@ class Tier(_Frozen):
         dict[TierName, Weight],
         Field(description="the shares of other tiers' vectors in this tier's; the rest is its own"),
     ] = {}
+    blend_documents: Annotated[bool, Field(description="false: its queries alone are blended")] = True
 
     @model_serializer(mode="wrap")
     def _without_an_empty_blend(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -203,6 +204,8 @@ class Tier(_Frozen):
         written: dict[str, Any] = handler(self)
         if not self.blend:
             written.pop("blend", None)
+        if self.blend_documents:
+            written.pop("blend_documents", None)
         return written
 
     @model_validator(mode="after")
@@ -335,7 +338,8 @@ class Manifest(_Frozen):
 
 def tier_sha256(tiers: Mapping[str, Tier], name: str) -> str:
     """One hash of what fixes a tier's vectors of documents: files, prompts and lengths, of it and of what it blends."""
-    parts = [(0.0, tiers[name]), *((share, tiers[other]) for other, share in sorted(tiers[name].blend.items()))]
+    blend = tiers[name].blend if tiers[name].blend_documents else {}
+    parts = [(0.0, tiers[name]), *((share, tiers[other]) for other, share in sorted(blend.items()))]
     fixed = [(share, it.kind, sorted(it.files.items()), it.prompts.document, it.max_length) for share, it in parts]
     return hashlib.sha256(json.dumps(fixed, ensure_ascii=False).encode()).hexdigest()
 

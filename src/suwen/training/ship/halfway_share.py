@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from suwen.training.teacher_vectors import TeacherVectors
 
 #: What is tried.
-SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 #: What the document encoder's own queries may lose, in points: less than a few hundred questions can tell.
 _LOST = 0.1
 

@@ -41,6 +41,7 @@ class ExportStage(Stage):
     blends: dict[Name, Annotated[Blend, Field(min_length=1)]] = Field(
         default_factory=dict, description="tier: {other tier: its share of the vector}; the rest is the tier's own"
     )
+    blend_documents: bool = later(True, "false: a blended tier blends its queries alone; its documents are its own")
     precision: Literal["int8", "fp32", "both"] = Field(default="int8", description="weights of the tiers")
     halfway: ComeHalfway | None = later(
         None, "documents come half-way to a tier, so that its queries find them better; null = they stay"
@@ -184,7 +185,7 @@ class ExportStage(Stage):
         for tier, others in self.blends.items():
             for name in (tier, f"{tier}-fp32"):  # the same tier before int8, where both are written
                 if name in manifest["tiers"]:
-                    manifest["tiers"][name]["blend"] = others
+                    manifest["tiers"][name] |= {"blend": others, "blend_documents": self.blend_documents}
         save_manifest(out, Manifest.model_validate(manifest))
         pair, metrics = Pair.load(out), dict[str, float]()
         for tier in self.blends:
