@@ -73,7 +73,7 @@ def test_the_pair_of_the_package(suwen: Suwen, source: Path, tmp_path: Path, mon
     monkeypatch.delenv("SUWEN_PAIR")
     monkeypatch.delenv("SUWEN_BASE", raising=False)
     told = suwen("info", "--json").json
-    assert [tier.partition(":")[0] for tier in told["tiers"]] == ["l6 (0.5 static) (default)", "static"]
+    assert [tier.partition(":")[0] for tier in told["tiers"]] == ["l6 (0.25 static) (default)", "static"]
     done = suwen("demo", tmp_path / "demo", "--json").json
     assert done["encoder"] == "document" and "queries by the tier 'l6'" in done["note"]
     assert {answer["tier"] for answer in done["answers"]} == {"l6"}

@@ -43,7 +43,7 @@ def dot_pair(folder: Path, factor: float = 1.0) -> Pair:
     shutil.copytree(default_pair_path() / tier.path, folder / tier.path)
     for name in ("scales.npy", "form.npy"):
         np.save(folder / tier.path / name, np.float32(factor) * np.load(folder / tier.path / name))
-    fields = default.space.model_dump(exclude={"id", "adapter"}) | {"normalise": False, "similarity": "dot"}
+    fields = default.space.alone.model_dump(exclude={"id", "adapter"}) | {"normalise": False, "similarity": "dot"}
     space = Space.mint(**fields)
     files = {name: hashlib.sha256((folder / tier.path / name).read_bytes()).hexdigest() for name in tier.files}
     tier = tier.model_copy(update={"aligned_to": space.id, "files": files})

@@ -24,7 +24,7 @@ from suwen.retrieve.fuse import DEPTH, fuse_hybrid, values
 
 #: Of each mode, how a height becomes a confidence: slope and the height of one half, of a logistic curve. Fitted on the
 #: open questions of tests/data/questions; how they hold on others is plotted in docs/results/search.md.
-CURVES: Mapping[str, tuple[float, float]] = {"hybrid": (0.47, 3.27), "dense": (0.57, 2.34), "lexical": (0.64, 1.78)}
+CURVES: Mapping[str, tuple[float, float]] = {"hybrid": (0.47, 3.7), "dense": (0.57, 2.34), "lexical": (0.64, 1.78)}
 #: Lengths of vectors spread what off-topic questions find: there a question that has an answer stands fewer deviations
 #: above it. With this, 30 of 30 questions of the sample are kept in such a space, and 1 of 5 off-topic ones is.
 _AMONG_LENGTHS = 0.6

@@ -198,12 +198,12 @@ def test_stage_two_may_learn_with_documents_that_come_half_way(blended: tuple[Pa
 def test_a_students_mean_is_that_of_its_weights(blended: tuple[Path, Recipe]) -> None:
     root, recipe = blended
     raw = recipe.model_dump(mode="json")
-    mean = {"stage": "mean", "name": "mean", "student": "student", "of": {"align": 0.25, "joint": 0.75}}
+    mean = {"stage": "merge", "name": "merged", "student": "student", "of": {"align": 0.25, "joint": 0.75}}
     whole = Recipe.model_validate(raw | {"stages": [*raw["stages"], mean]})
     check(whole)
     context = RunContext(whole, root / "care-tiny" / "s0", shared=root)
-    metrics = context.run(whole.stage("mean"))
-    align, joint, found = (context.student("student", name).state_dict() for name in ("align", "joint", "mean"))
+    metrics = context.run(whole.stage("merged"))
+    align, joint, found = (context.student("student", name).state_dict() for name in ("align", "joint", "merged"))
     for name in found:
         torch.testing.assert_close(found[name], 0.25 * align[name] + 0.75 * joint[name])
     assert metrics["mean"] > 0

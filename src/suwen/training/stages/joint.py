@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
     from suwen.training.tasks.align_task import AlignTask
+    from suwen.training.tasks.row_tables import PairTable
+    from suwen.training.tasks.towers import Tower
+    from suwen.training.teacher_vectors import TeacherVectors
     from suwen.training.trained_document import TrainedDocument
     from suwen.training.trained_student import StudentModel
 
@@ -79,8 +82,6 @@ class JointStage(AlignedStage):
         from suwen.training.pair_rows import mined, read_table, stored_teacher, train_pairs
         from suwen.training.students.student_models import with_projection
         from suwen.training.tasks.pair_task import PairLosses
-        from suwen.training.tasks.row_tables import DataError
-        from suwen.training.tasks.towers import Tower
         from suwen.training.teacher_vectors import vectors_of
         from suwen.training.trained_document import TrainedDocument
         from suwen.training.trained_student import StudentModel, open_student
@@ -110,11 +111,7 @@ class JointStage(AlignedStage):
             modules.append((document.trained, rate / self.training.learning_rate))
             document.model.train()
         else:
-            documents = vectors.candidates(vectors.of_documents(table), context.device)
-            if self.halfway is not None:
-                if vectors.by_dot:
-                    raise DataError(f"stages.{self.name}.halfway: vectors of this space have no common length")
-                documents = student.documents(table, self.training).beside(documents, self.halfway)
+            documents = self._stored(context, table, vectors, student)
         losses = PairLosses(self.temperature, distil=self.distil, keep_alignment=self.keep_alignment)
         student.model.train()
         beside = (
@@ -138,6 +135,17 @@ class JointStage(AlignedStage):
         if document is None:
             return folder.leave(student.save, lambda: vectors.measure(context, student.encode))
         return self._leave_both(context, folder, student, document)
+
+    def _stored(self, context: RunContext, table: PairTable, vectors: TeacherVectors, student: StudentModel) -> Tower:
+        """The documents of a frozen space, come half-way to the student where the stage says so."""
+        from suwen.training.tasks.row_tables import DataError
+
+        stored = vectors.candidates(vectors.of_documents(table), context.device)
+        if self.halfway is None:
+            return stored
+        if vectors.by_dot:
+            raise DataError(f"stages.{self.name}.halfway: vectors of this space have no common length: take it out")
+        return student.documents(table, self.training).beside(stored, self.halfway)
 
     def _leave_both(
         self, context: RunContext, folder: RunFolder, student: StudentModel, document: TrainedDocument

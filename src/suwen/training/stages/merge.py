@@ -1,4 +1,4 @@
-"""The stage ``mean``: the mean of one student's weights in several stages that went apart from one start.
+"""The stage ``merge``: the mean of one student's weights in several stages that went apart from one start.
 
 Each has errors of its own, which the mean has less of (Wortsman et al., 2022, "Model soups"); a query costs the same.
 """
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from suwen.training.run_context import RunContext
 
 
-class MeanStage(Stage):
+class MergeStage(Stage):
     """Takes the mean of a student's weights."""
 
     gives = frozenset({"student"})
     starts_tables = True
 
-    stage: Literal["mean"]
+    stage: Literal["merge"]
     student: Name = Field(description="the student")
     of: Annotated[dict[Name, float], Needs("student")] = Field(
         min_length=2, description="stages of that student, each with its share; the shares make 1"
     )
 
     @model_validator(mode="after")
-    def _shares_make_one(self) -> MeanStage:
+    def _shares_make_one(self) -> MergeStage:
         if min(self.of.values()) <= 0 or abs(sum(self.of.values()) - 1) > 1e-6:
             raise ValueError(f"shares are above 0 and make 1, not {self.of}")
         return self
