@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from suwen.corpora.sample_collection import sample_passages
+from suwen.encoders.blend import made_of
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import row_cosines
-from suwen.encoders.space import Manifest, load_manifest, save_manifest
+from suwen.encoders.space import Manifest, load_manifest, save_manifest, tier_sha256
 
 CARD = Path(__file__).parents[2] / "tools" / "default_pair_card.md"
 SHORT = "Research preview, not medical advice. Licence: none."
@@ -271,3 +272,34 @@ def test_documents_come_half_way_and_go_on_doing_so(
         assert "--halfway TIER:SHARE" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="no tier 'l6'"):
         run(halfway="l6:0.3")
+
+
+def test_the_samples_vectors_may_be_another_pairs_of_the_same_document_encoder(
+    ship_pair: ModuleType, exported_pair: Path, shipped_pair: Path, base_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "card.md").write_text(SHORT)
+    asked = [str(exported_pair), "--sample-of", str(shipped_pair), "--card", str(tmp_path / "card.md")]
+    asked += ["--tiers", "static", "--halfway", "static:0.5"]
+    ship_pair.main([*asked, "--out", str(tmp_path / "out")])
+    encoder = DocumentEncoder.load(tmp_path / "out", base=base_folder, device="cpu")
+    some = sample_passages(Pair.load(tmp_path / "out").count_tokens)[:8]
+    stored = np.load(tmp_path / "out" / "sample" / "vectors.npy")[:8]
+    assert np.abs(stored - encoder.encode([passage.content for passage in some])).max() < 3e-3, "as it encodes them"
+    with pytest.raises(SystemExit, match="name the pair with this document encoder"):
+        ship_pair.main([*asked[:2], str(tmp_path / "out"), *asked[3:], "--out", str(tmp_path / "again")])
+    with pytest.raises(SystemExit, match="another sample collection"):
+        ship_pair.main([*asked[:-4], "--tiers", "l2,static", "--out", str(tmp_path / "again")])
+    with pytest.raises(SystemExit):
+        ship_pair.main([*asked, "--base", str(base_folder)])
+
+
+def test_a_blend_may_be_of_queries_alone(ship_pair: ModuleType, exported_pair: Path) -> None:
+    blends, plain = {"l2": {"static": 0.25}}, load_manifest(exported_pair)
+    manifest = ship_pair.chosen(plain, ["l2", "static"], blends, False)
+    assert manifest.tiers["l2"].blend == blends["l2"] and not manifest.tiers["l2"].blend_documents
+    own, blended = (Pair(exported_pair, one).encoder("l2") for one in (plain, manifest))
+    assert np.array_equal(own.encode_documents(["头疼"]), blended.encode_documents(["头疼"]))
+    assert not np.array_equal(own.encode_queries(["头疼"]), blended.encode_queries(["头疼"]))
+    both = ship_pair.chosen(plain, ["l2", "static"], blends)
+    assert made_of(both, "l2") != made_of(manifest, "l2") != made_of(plain, "l2"), "vectors of one are not the other's"
+    assert tier_sha256(manifest.tiers, "l2") == tier_sha256(plain.tiers, "l2") != tier_sha256(both.tiers, "l2")
