@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from recipes_on_the_spot import TRAINING, raw_recipe, write_recipe
 
 from suwen.encoders.pair import Pair
-from suwen.encoders.query import OnnxEncoder
+from suwen.encoders.query import EncoderError, OnnxEncoder
 from suwen.encoders.side import Side
 from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
@@ -58,6 +58,9 @@ def test_a_student_may_start_from_a_tier_that_ships(tmp_path: Path) -> None:
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in student.state_dict().items())
     assert not student[0].model.get_input_embeddings().weight.requires_grad
     assert _student(recipe, recipe.stage("align"), 0)["tier"], "another tier is other work"
+    raw["students"]["l6"]["base"] = "pair:default#l7"
+    with pytest.raises(EncoderError, match="has no tier 'l7': choose one of l6, static"):
+        _student(load_recipe(write_recipe(tmp_path, raw)), recipe.stage("align"), 0)
     raw["students"]["l6"]["base"] = "pair:default"
     with pytest.raises(RecipeError, match="names no tier; say pair:FOLDER#TIER"):
         load_recipe(write_recipe(tmp_path, raw))

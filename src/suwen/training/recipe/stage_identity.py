@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from suwen.encoders.pair import pair_folder
-from suwen.encoders.space import load_manifest, tier_sha256
+from suwen.encoders.pair import Pair, pair_folder
+from suwen.encoders.space import tier_sha256
 from suwen.training.recipe.data_files import data_hashes, file_hash, model_files
 from suwen.training.recipe.key_groups import HOW, KeyGroup
 from suwen.training.recipe.recipe_model import Recipe
@@ -107,8 +107,10 @@ def _student(recipe: Recipe, stage: Any, seed: int) -> dict[str, Any]:
         return [digest(identity(recipe, one.name, seed)) for one in stages]
 
     if student.tier_of is not None:
-        pair, tier = student.tier_of
-        depends["tier"] = tier_sha256(load_manifest(pair_folder(pair)).tiers, tier)
+        named, tier = student.tier_of
+        pair = Pair.load(pair_folder(named))
+        pair.need_tier(tier)
+        depends["tier"] = tier_sha256(pair.manifest.tiers, tier)
     elif student.base is not None:
         depends["base"] = model_files(student.base)
     if student.table_of is not None:
