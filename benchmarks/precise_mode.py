@@ -1,14 +1,16 @@
 """What precise mode gains over hybrid search, over rerankers and hits read: nDCG@10, and CPU milliseconds a query.
 
     python benchmarks/precise_mode.py DEV RERANKER [RERANKER ...] [--vectors FOLDER] [--pair PAIR --tier TIER]
-        [--hits 5 10 20 50] [--queries 200] [--record]
+        [--hits 5 10 20 50] [--queries 200] [--length 128] [--record]
+    python benchmarks/precise_mode.py DEV --teacher RUN/teacher --base BASE [--device cuda] [the same options]
 
 DEV is a folder that tools/make_dev_collections.py wrote; RERANKER is the model folder of an `export-reranker` stage. A
 hybrid ranking is the shipped one, over exact search, both sides by one tier of a pair, or over ready vectors: see
 benchmarks/hybrid_fusion.py. What a hybrid score counts beside the reranker's is chosen on the even queries, and all is
 told of the odd ones: differences are paired, with 95% intervals by bootstrap over queries. CPU time is that of reading
-alone, in one thread. With --record, the weight and the gains at 20 hits are written into each reranker.json: where it
-loses, precise mode does not use it.
+alone, in one thread. With --teacher, the large cross-encoder that a `cross` stage left is measured as well: the
+ceiling of what learns from it. With --record, the weight and the gains at 20 hits are written into each reranker.json:
+where it loses, precise mode does not use it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from suwen.bench.suite_tasks import load_suite
 from suwen.bench.task_data import Ranked
 from suwen.bench.task_loading import load_data
 from suwen.durable import write_json
-from suwen.encoders.reranker import DESCRIPTION, Reranker
+from suwen.encoders.reranker import DESCRIPTION, Reranker, joined
 from suwen.retrieve.fuse import fuse_hybrid
 
 
@@ -52,7 +54,7 @@ def cut(data: Ranked, queries: Any, most: int | None) -> tuple[Ranked, Any]:
     return Ranked(**{**vars(data), **kept}), queries[:most]
 
 
-def tell(reranker: Reranker, tasks: Mapping[str, Reading], hits: int, cpu_ms: float) -> None:
+def tell(reranker: Any, tasks: Mapping[str, Reading], hits: int, cpu_ms: float) -> None:
     """One line: the reranker with so many hits read."""
     less = {name: task._replace(read=[one[:hits] for one in task.read]) for name, task in tasks.items()}
     weight, _ = gains(less)
@@ -60,14 +62,62 @@ def tell(reranker: Reranker, tasks: Mapping[str, Reading], hits: int, cpu_ms: fl
     after = [ndcg(task, reordered(task.ranks, task.read, weight))[1::2] for task in less.values()]
     gap, low, high = mean_interval(after, before)
     cells = [f"{one.mean():.2f} → {other.mean():.2f}" for one, other in zip(before, after, strict=True)]
-    about = [reranker.name, str(reranker.manifest.layers), str(hits), f"{weight:g}"]
+    layers = reranker.layers if isinstance(reranker, Teacher) else reranker.manifest.layers
+    about = [reranker.name, str(layers), str(hits), f"{weight:g}"]
     print(f"| {' | '.join([*about, *cells, f'{gap:+.2f} ({low:+.2f} to {high:+.2f})', f'{cpu_ms:.0f}'])} |", flush=True)
+
+
+class Teacher:
+    """A large cross-encoder with a reranker's face.
+
+    Args:
+        stage: The folder of a `cross` stage.
+        base: The language model that it was trained on.
+        device: Where it reads.
+    """
+
+    def __init__(self, stage: Path, base: str, device: str) -> None:
+        from suwen.encoders.base_model import load_base
+        from suwen.encoders.side import Side
+        from suwen.training.cross_encoders import CrossEncoder
+
+        said = json.loads((stage / "config.json").read_text(encoding="utf-8"))
+        kind: Any = "bf16" if device == "cuda" else "fp32"
+        model = load_base(base, device=device, dtype=kind, max_length=said["max_length"], normalise=False)
+        self._side = Side(CrossEncoder.read(model, stage / "model").model.eval(), "document")
+        self._template, self._characters = said["template"], said["query_characters"]
+        self.name, self.layers = f"teacher ({stage.name})", model[0].model.config.num_hidden_layers
+
+    def scores(self, query: str, documents: Sequence[str]) -> list[float]:
+        """A score of each document."""
+        import torch
+
+        with torch.inference_mode():
+            ids = self._side.ids([joined(self._template, query, one, self._characters) for one in documents])
+            made: list[float] = self._side.embed(ids)[:, 0].float().tolist()
+        return made
+
+
+def opened(options: argparse.Namespace) -> Iterator[tuple[Path | None, Any]]:
+    """What is to be measured, one after the other."""
+    for folder in options.rerankers:
+        reranker = Reranker.load(folder)
+        if options.length is not None:
+            said = reranker.manifest.model_copy(update={"max_length": options.length})
+            reranker = Reranker(folder, said)
+        yield folder, reranker
+    if options.teacher is not None:
+        yield None, Teacher(options.teacher, options.base, options.device)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dev", type=Path)
-    parser.add_argument("rerankers", type=Path, nargs="+")
+    parser.add_argument("rerankers", type=Path, nargs="*")
+    parser.add_argument("--teacher", type=Path, help="the folder of a `cross` stage")
+    parser.add_argument("--base", help="the language model of --teacher")
+    parser.add_argument("--device", default="cpu", help="where --teacher reads")
+    parser.add_argument("--length", type=int, help="tokens of a query and a passage; the reranker's own where left out")
     parser.add_argument("--vectors", type=Path, help="a folder of ready vectors")
     parser.add_argument("--pair", help="a pair's folder; the default pair where left out")
     parser.add_argument("--tier", help="who encodes both sides; the pair's default where left out")
@@ -88,18 +138,17 @@ def main() -> None:
     most = max(*options.hits, HITS)
     print(f"| reranker | layers | hits | weight | {' | '.join(found)} | mean gain | CPU ms |")
     print("|---|" + "---|" * (len(found) + 5))
-    for folder in options.rerankers:
-        reranker, began = Reranker.load(folder), time.process_time()
-        tasks = {}
-        for name, task in found.items():
-            ranks = hybrid(task, 2 * most)
-            tasks[name] = Reading(task.data, ranks, read_again(reranker, task.data, ranks, most))
-        read = sum(len(one) for task in tasks.values() for one in task.read)
+    for folder, reranker in opened(options):
+        began, tasks = time.process_time(), {}
+        for name, one in found.items():
+            ranks = hybrid(one, 2 * most)
+            tasks[name] = Reading(one.data, ranks, read_again(reranker, one.data, ranks, most))
+        read = sum(len(one) for each in tasks.values() for one in each.read)
         each = 1000 * (time.process_time() - began) / max(1, read)
         for hits in sorted(options.hits):
             tell(reranker, tasks, hits, hits * each)
-        if options.record:
-            first = {name: task._replace(read=[one[:HITS] for one in task.read]) for name, task in tasks.items()}
+        if options.record and folder is not None:
+            first = {name: each._replace(read=[one[:HITS] for one in each.read]) for name, each in tasks.items()}
             weight, measured = gains(first)
             said = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
             said |= {"hybrid_weight": weight, "measured": {name: one.model_dump() for name, one in measured.items()}}

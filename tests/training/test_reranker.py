@@ -80,3 +80,16 @@ def test_a_stage_says_what_it_needs() -> None:
 @pytest.mark.parametrize("name", ["reranker", "reranker-mini"])
 def test_the_larger_recipes_are_whole(name: str) -> None:
     assert [stage.stage for stage in load_recipe(name).stages][:3] == ["cross", "scores", "reranker"]
+
+
+def test_on_a_gpu_candidates_are_found_with_the_tiers_own_weights(tmp_path: Path) -> None:
+    """Its vectors of documents are those of the graph that ships, but for int8; any device but `cpu` does so."""
+    from suwen.encoders.pair import Pair
+    from suwen.training.cross_encoders import encoded
+    from suwen.training.run_context import RunContext
+
+    context = RunContext(load_recipe("reranker-mini"), tmp_path, device="cpu:0")
+    texts = ["阿司匹林肠溶片饭前服用。", "Chest pain that spreads to the left arm", "小儿腹泻怎么办"]
+    made = encoded(context, context.recipe.stage("teacher"), texts, "document")
+    shipped = Pair.load().encoder("l6").encode(texts)
+    assert np.einsum("ij,ij->i", made, shipped).min() > 0.995

@@ -15,15 +15,18 @@ import numpy as np
 import torch
 
 from suwen.corpora.training_rows import TrainingRow
-from suwen.encoders.adapter import apply_adapter, apply_lora, save_adapter
+from suwen.encoders.adapter import adapter_of, apply_adapter, apply_lora, load_lora, save_adapter
 from suwen.encoders.base_model import load_base
-from suwen.encoders.pair import Pair
+from suwen.encoders.pair import Pair, pair_folder
+from suwen.encoders.prompts import Form
+from suwen.encoders.query import Vectors
 from suwen.encoders.reranker import joined
 from suwen.encoders.side import Side
 from suwen.training.loop.batches import Ragged, tokenise
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
+from suwen.training.students.tier_weights import open_tier
 from suwen.training.tasks.merged_lora import MergedLora
 from suwen.training.tasks.row_negatives import mine_rows
 from suwen.training.tasks.row_tables import PairTable, SourceRows
@@ -33,20 +36,34 @@ if TYPE_CHECKING:
     from suwen.training.stages.cross import CandidatesStage, CrossStage
 
 HEAD, ADAPTER = "head.safetensors", "adapter"
-#: Queries that are turned into text at a time.
-_AT_ONCE = 256
+#: Texts that a GPU encodes at a time.
+_AT_ONCE = 2048
 
 
 def candidate_rows(context: RunContext, stage: CandidatesStage) -> list[TrainingRow]:
     """The stage's rows, each with one positive and the negatives that a tier of a pair finds near its query."""
     seed = context.seed_of(stage)
     table = _cut(read_table(context, stage), stage, seed)
-    encoder = Pair.load(None if stage.pair == "default" else stage.pair).encoder(stage.tier)
-    queries = encoder.encode_queries(list(table.queries[:]))
-    documents = encoder.encode_documents(list(table.documents[:]))
+    queries = encoded(context, stage, list(table.queries[:]), "query")
+    documents = encoded(context, stage, list(table.documents[:]), "document")
     mined = mine_rows(table, queries, documents, stage.mine, device=context.device, seed=seed)
     rng = np.random.default_rng((seed, 23))
     return [row for rows in mined.sources.values() for row in _listed(mined, rows, stage.negatives, rng)]
+
+
+def encoded(context: RunContext, stage: CandidatesStage, texts: list[str], form: Form) -> Vectors:
+    """Vectors by the stage's tier; on a GPU by the tier's own weights there, without what it blends in."""
+    pair = Pair.load(None if stage.pair == "default" else stage.pair)
+    pair.need_tier(stage.tier)
+    tier = pair.manifest.tiers[stage.tier]
+    if context.device == "cpu" or tier.kind != "onnx":
+        return pair.encoder(stage.tier).encode(texts, form=form)
+    side = Side(open_tier(pair, stage.tier).to(context.device), form)
+    tokens = tokenise(side, texts, prompt=getattr(tier.prompts, form), max_length=tier.max_length)
+    tower = TrainedTower(side, tokens, precision="bf16" if context.device.startswith("cuda") else "fp32")
+    parts = np.array_split(np.arange(len(texts)), len(texts) // _AT_ONCE + 1)
+    with torch.inference_mode():
+        return np.concatenate([tower.vectors(part).float().cpu().numpy() for part in parts])
 
 
 def _cut(table: PairTable, stage: CandidatesStage, seed: int) -> PairTable:
@@ -147,11 +164,13 @@ class CrossEncoder:
 
     @classmethod
     def create(cls, context: RunContext, stage: CrossStage) -> CrossEncoder:
-        """The base with a fresh adapter, the same for the same seed."""
-        model = with_score(_base(context, stage))
+        """The base with a fresh adapter, the same for the same seed, or with that of the pair's document encoder."""
+        model, lora = with_score(_base(context, stage)), stage.lora
         torch.manual_seed(context.seed_of(stage))
-        lora = stage.lora
-        apply_lora(model, rank=lora.rank, alpha=lora.alpha, dropout=0.0, modules=lora.modules)
+        if stage.goes_on:
+            load_lora(model, adapter_of(pair_folder(stage.pair)), scale=lora.alpha / lora.rank)
+        else:
+            apply_lora(model, rank=lora.rank, alpha=lora.alpha, dropout=0.0, modules=lora.modules)
         for parameter in model[-1].parameters():
             parameter.requires_grad_(True)
         for parameter in model.parameters():
@@ -163,15 +182,15 @@ class CrossEncoder:
     def load(cls, context: RunContext, name: str) -> CrossEncoder:
         """The one that a stage has left: in memory, or in its folder."""
         kept: CrossEncoder | None = context.loaded.pop(f"cross:{name}", None)
-        if kept is not None:
-            return kept
+        return kept or cls.read(_base(context, context.recipe.stage(name)), context.model_of(name))
+
+    @classmethod
+    def read(cls, base: Any, folder: Path) -> CrossEncoder:
+        """The one in a folder, on the base that it was trained on."""
         from safetensors.torch import load_file
 
-        folder, stage = context.model_of(name), context.recipe.stage(name)
-        base = _base(context, stage)
-        apply_adapter(base, folder / ADAPTER)
         head = load_file(folder / HEAD)
-        return cls(with_score(base, start=head["weight"], bias=head["bias"]), None)
+        return cls(with_score(apply_adapter(base, folder / ADAPTER), start=head["weight"], bias=head["bias"]), None)
 
     @property
     def trained(self) -> torch.nn.Module:

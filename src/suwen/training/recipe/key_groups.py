@@ -211,7 +211,13 @@ class Mine(KeyGroup):
 
     first_rank: int = Field(default=2, ge=1, description="best rank a negative may have")
     last_rank: int = Field(default=40, ge=1, description="worst rank a negative may have")
-    margin: float = Field(default=0.95, gt=0, le=1, description="dropped above this share of the positive's score")
+    margin: float | None = Field(
+        default=0.95,
+        gt=0,
+        le=1,
+        description="dropped above this share of the positive's score; null = none is: what stands above it is what a "
+        "reranker has to put right",
+    )
     count: int = Field(default=15, ge=1, description="negatives kept per row")
 
     @model_validator(mode="after")

@@ -48,6 +48,9 @@ class CrossStage(CandidatesStage, TrainingStage):
     base: str = Field(min_length=1, description="the LLM: hub id, folder, GGUF file, or builtin:NAME")
     hub_id: str | None = Field(default=None, description="the base's official name, when `base` is a copy of it")
     lora: Lora = Field(default=Lora(rank=16, alpha=32, dropout=0.0), description="the adapter")
+    goes_on: bool = Field(
+        default=False, description="it begins with the adapter of the pair's document encoder, not with a fresh one"
+    )
     max_length: int = Field(default=256, ge=16, description="tokens of a query and a document together")
     query_characters: int = Field(default=128, ge=8, description="characters of a query; the rest is cut")
     template: str = Field(
@@ -90,4 +93,4 @@ class CrossStage(CandidatesStage, TrainingStage):
     @override
     def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
         lora = small["lora"] | {"rank": 2}
-        return small | {"base": builtin("qwen2-tiny"), "pair": "default", "lora": lora}
+        return small | {"base": builtin("qwen2-tiny"), "pair": "default", "lora": lora, "goes_on": False}
