@@ -1,12 +1,14 @@
 """Where a query encoder should start: from dice or a static encoder's table, trained or kept, and how it is pooled.
 
-Run: python benchmarks/student_starts.py DEV VECTORS [--table TIER --left-out cmedir --steps 1200 --out FILE]
+Run: python benchmarks/student_starts.py DEV VECTORS [--table TIER --left-out cmedir --steps 1200 --look 100 --out FILE]
 
 DEV holds collections of tools/make_dev_collections.py, VECTORS the document encoder's vectors of them (the folder
 `measure` of a vectors stage). Small students learn to land where the document encoder put the documents of all tasks
 but one. Printed is the mean cosine to it over documents of those tasks that were kept back, and over those of the task
 that was left out: texts of another kind, which is what a query encoder meets when it is served. TIER is a static tier,
 with its tokenizer. A start costs two minutes on a GPU and hours on a CPU.
+
+With --look N the same is told after every N steps: whether a training that ended earlier would have been better.
 """
 
 from __future__ import annotations
@@ -109,8 +111,10 @@ def build(start: Start, tier: Path, dimension: int, layers: int, device: str) ->
     return student.to(device)
 
 
-def train(student: Any, texts: Texts, *, steps: int, batch: int, device: str) -> dict[str, float]:
-    """Stage I over the texts; the mean cosine to the document encoder by task, and over what was trained on."""
+def train(
+    student: Any, texts: Texts, *, steps: int, batch: int, device: str, look: int | None = None
+) -> list[tuple[int, dict[str, float]]]:
+    """Stage I over the texts: the mean cosine to the document encoder by task and over what was trained on, by step."""
     side = Side(student, "document")
     precision: Any = "bf16" if device == "cuda" else "fp32"
 
@@ -123,17 +127,20 @@ def train(student: Any, texts: Texts, *, steps: int, batch: int, device: str) ->
     task = AlignTask(student, [part], batch, AlignLosses(), seed=0)
     plan = Optimisation(learning_rate=1e-3)
     optimiser = adamw(task.groups(), plan)
-    student.train()
+    looks = []
     for number in range(steps):
+        student.train()
         for group in optimiser.param_groups:
             group["lr"] = plan.learning_rate * plan.factor((number + 0.5) / steps)
         optimiser.zero_grad(set_to_none=True)
         task.step(number)
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimiser.step()
-    student.eval()
-    scores = {name: _cosine(tower(found), wanted) for name, (found, wanted) in texts.test.items()}
-    return scores | {"trained on": _cosine(known, texts.train[1][:_FAR])}
+        if number + 1 == steps or (look and (number + 1) % look == 0):
+            student.eval()
+            scores = {name: _cosine(tower(found), wanted) for name, (found, wanted) in texts.test.items()}
+            looks.append((number + 1, scores | {"trained on": _cosine(known, texts.train[1][:_FAR])}))
+    return looks
 
 
 def _cosine(tower: TrainedTower, wanted: Any) -> float:
@@ -156,24 +163,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--look", type=int, help="tell of every so many steps; of the last alone by default")
     parser.add_argument("--limit", type=int, help="documents of a task; all by default")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, help="the numbers as JSON")
     options = parser.parse_args(arguments)
     texts = read_texts(options.dev, options.vectors, options.left_out, options.limit)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for start in STARTS:
         if options.starts and start.name not in options.starts:
             continue
         student = build(start, options.table, texts.train[1].shape[1], options.layers, options.device)
-        scores = train(student, texts, steps=options.steps, batch=options.batch, device=options.device)
-        if not rows:
-            print(f"| start | {' | '.join(scores)} |\n|---|{'---|' * len(scores)}")
-        print(f"| {start.name} | {' | '.join(f'{score:.3f}' for score in scores.values())} |", flush=True)
-        rows.append({**asdict(start), "cosine": scores})
+        settings: Any = {"steps": options.steps, "batch": options.batch, "device": options.device, "look": options.look}
+        for step, scores in train(student, texts, **settings):
+            if not rows:
+                print(f"| start | steps | {' | '.join(scores)} |\n|---|---|{'---|' * len(scores)}")
+            cells = " | ".join(f"{score:.3f}" for score in scores.values())
+            print(f"| {start.name} | {step} | {cells} |", flush=True)
+            rows.append({**asdict(start), "step": step, "cosine": scores})
     if options.out is not None:
-        settings = {"left_out": options.left_out, "steps": options.steps, "layers": options.layers}
-        options.out.write_text(json.dumps({**settings, "starts": rows}, indent=1), encoding="utf-8")
+        about = {key: getattr(options, key) for key in ("left_out", "steps", "layers", "batch", "limit")}
+        options.out.write_text(json.dumps({**about, "starts": rows}, indent=1), encoding="utf-8")
     return 0
 
 

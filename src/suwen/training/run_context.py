@@ -107,7 +107,7 @@ class RunContext:
         with RunFolder.open(place, config, inputs, resume=self.resume) as folder:
             if folder.finished:
                 return folder.metrics
-            metrics = {"skipped": 1.0} if self._ended_before(stage) else dict(stage.run(self, folder))
+            metrics = {"skipped": 1.0} if self._ended_before(stage) else {**stage.run(self, folder), **folder.looks}
             folder.finish(metrics)
         return metrics
 

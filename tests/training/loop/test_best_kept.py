@@ -44,6 +44,7 @@ def test_a_training_ends_with_the_best_weights(tmp_path: Path) -> None:
     assert task.weights() != scored.seen[3]
     looked = [line for line in events(tmp_path / "run") if line["event"] == "looked"]
     assert [(line["step"], line["best_step"]) for line in looked] == [(6, 6), (12, 12), (18, 12), (20, 12)]
+    assert [line["score"] for line in looked] == [1.0, 3.0, 2.0, 2.9], "of each look, not of the best alone"
 
 
 def test_looking_changes_nothing_of_the_training(tmp_path: Path) -> None:

@@ -189,6 +189,8 @@ def test_stage_two_may_learn_with_documents_that_come_half_way(blended: tuple[Pa
     assert not torch.equal(*apart), "what documents come to has learnt with them"
     events = [json.loads(line) for line in (folders[1] / "joint" / "events.jsonl").read_text().splitlines()]
     assert max(event.get("best", 0) for event in events) > 0, "it was looked at with documents that have come"
+    told = json.loads((folders[1] / "joint" / "metrics.json").read_text())
+    assert told["kept.score"] >= told["last.score"] > 0 and told["kept.step"] >= 1
     with pytest.raises(RecipeError, match="say `train_document: false`"):
         load_recipe(RECIPE, ["stages.joint.halfway=0.4", "stages.joint.train_document=true"])
     with pytest.raises(RecipeError, match="take it or `blend` out"):

@@ -41,7 +41,7 @@ class BestKept:
 
     def __init__(self, folder: Path, watch: Watch) -> None:
         self.folder, self.watch = folder, watch
-        self.step, self.score, self.looked = -1, float("-inf"), -1
+        self.step, self.score, self.looked, self.last = -1, float("-inf"), -1, float("-inf")
 
     def found_again(self, done: int) -> None:
         """Take up what an earlier process kept; what it kept after the step that is gone on from is not of this run."""
@@ -55,10 +55,10 @@ class BestKept:
         """Score the weights after so many steps; true where they are the best so far."""
         self.looked = done
         mine = in_first(self.watch.score)
-        score = agree([float("-inf") if mine is None else mine])[0]
-        better = score > self.score
+        self.last = agree([float("-inf") if mine is None else mine])[0]
+        better = self.last > self.score
         if better:
-            self.step, self.score = done, score
+            self.step, self.score = done, self.last
         return better
 
     def keep(self, state: Mapping[str, Tensor]) -> None:
@@ -81,6 +81,10 @@ class BestKept:
         """Whether nothing was gained for so long that the training should end."""
         patience = self.watch.patience
         return patience is not None and self.step >= 0 and done - self.step >= patience * self.watch.every
+
+    def told(self) -> dict[str, float]:
+        """Which weights were kept, and how good they and the last ones are."""
+        return {"kept.step": float(self.step), "kept.score": self.score, "last.score": self.last}
 
     def state(self) -> dict[str, Tensor]:
         """The best weights."""

@@ -62,6 +62,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.curves = Curves(path / "curves.csv")
         self.checkpoints = Checkpoints(path / "checkpoints")
         self.finished = finished
+        #: What looking at texts set aside has told, of a training that was watched.
+        self.looks: dict[str, float] = {}
 
     @classmethod
     def open(

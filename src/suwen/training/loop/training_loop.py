@@ -221,6 +221,7 @@ class _Loop:
         if self.best is not None:
             self._look(self.best)
             self.task.load_state(self.best.state())
+            self.folder.looks = self.best.told()
         self.folder.event(event="trained", step=self.done, elapsed=round(self.elapsed, 3))
 
     def _look(self, best: BestKept) -> None:
@@ -230,7 +231,7 @@ class _Loop:
         if best.look(self.done):
             self._save()
             best.keep(self.task.state())
-        self.folder.event(event="looked", step=self.done, best=best.score, best_step=best.step)
+        self.folder.event(event="looked", step=self.done, score=best.last, best=best.score, best_step=best.step)
 
     def _look_around(self, asked: Callable[[], str]) -> str:
         """Read the clock and hear why to stop, if at all; several processes do so together, and less often."""
