@@ -15,10 +15,12 @@ from suwen.retrieve.fuse import (
     POWER,
     TYPICAL,
     WEIGHTS,
+    WORDS,
     fuse_hybrid,
     reciprocal_rank_fusion,
     score_fusion,
     values,
+    words_read,
 )
 
 RANKING = st.lists(st.integers(1, 30), unique=True, max_size=15)
@@ -76,10 +78,23 @@ def test_inner_products_are_counted_in_their_unit() -> None:
     assert values("dense", ranking({3: 12.0, 9: 6.0}), 12.0)[0].tolist() == [1.0, 0.5]
 
 
-def test_a_list_cut_at_its_depth_says_nothing_of_the_rest() -> None:
-    cut = ranking({row: 150.0 - row / 2 for row in range(1, DEPTH + 1)})._replace(most=TYPICAL)
-    assert values("lexical", cut)[1] == pytest.approx(0.25**POWER, abs=1e-5)
-    assert values("lexical", ranking({3: 12.0})._replace(most=12.0))[1] == 0.0
+def test_beside_vectors_no_more_words_count_than_the_first_forty() -> None:
+    worded = {row: 150.0 - row / 2 for row in range(1, DEPTH + 1)}
+    whole, cut = (ranking(dict(list(worded.items())[:count]))._replace(most=TYPICAL) for count in (DEPTH, WORDS))
+    last = ((150 - WORDS / 2) / TYPICAL) ** POWER
+    assert values("lexical", whole)[1] == values("lexical", cut)[1] == pytest.approx(last, abs=1e-5)
+    assert values("lexical", ranking({3: 12.0})._replace(most=12.0))[1] == 0.0, "there is no more of this list"
+    dense = ranking({row: 0.5 + row / 1000 for row in range(1, DEPTH + 1)})
+    read = [by_row(score_fusion({"dense": dense, "lexical": words}, WEIGHTS, DEPTH)) for words in (whole, cut)]
+    assert read[0] == read[1], "reading words deeper changes nothing"
+    alone = score_fusion({"lexical": whole}, WEIGHTS, DEPTH).rows
+    assert alone.tolist() == whole.rows.tolist(), "words alone count all the way"
+
+
+def test_how_deep_words_are_read() -> None:
+    assert words_read(DEPTH, WEIGHTS, "scores") == words_read(10, WEIGHTS, "scores") == WORDS
+    assert words_read(2000, WEIGHTS, "scores") == 2000
+    assert words_read(DEPTH, WEIGHTS, "ranks") == words_read(DEPTH, {"lexical": 1.0}, "scores") == DEPTH
 
 
 def test_no_scores_to_fuse() -> None:

@@ -22,6 +22,8 @@ from suwen.encoders.query import Vectors
 from suwen.encoders.who_encodes import (
     DOCUMENT,
     Choice,
+    Maker,
+    best_maker,
     choose_encoder,
     encode_documents,
     load_document_encoder,
@@ -133,6 +135,11 @@ class PairSystem(Dense):
     def similarity(self) -> Similarity:
         """As the space's contract says."""
         return self.pair.space.similarity
+
+    @property
+    def maker(self) -> Maker:
+        """What makes the documents' vectors."""
+        return "document" if self.tier in _BOTH_SIDES else best_maker(self.pair, [self._documents.name])
 
     def contract(self, setting: Setting | None, side: Side) -> dict[str, Any]:
         """The space and who encodes; the pair's prompts are its own, and take the task's instruction where they can."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
 from suwen.encoders.pair_files import sha256_of
 from suwen.index.engine import Ranking
-from suwen.retrieve.fuse import DEPTH, GROWTH, POWER, WEIGHTS, fuse_hybrid
+from suwen.retrieve.fuse import DEPTH, GROWTH, POWER, WEIGHTS_BY, WORDS, fuse_hybrid
 from suwen.text.segment import bigrams, pairs_and_words, words
 
 #: The release that last changed what an analyser makes of a text: stored results stay valid until it changes again.
@@ -150,10 +150,16 @@ class Hybrid(Ranker):
             "power": POWER,
             "growth": GROWTH,
             "depth": DEPTH,
+            "words": WORDS,
             "below it": "scored",
-            "weights": dict(WEIGHTS),
+            "weights": dict(self._weights),
             "legs": legs,
         }
+
+    @property
+    def _weights(self) -> Mapping[str, float]:
+        """As the retriever has them for who encodes the documents; a model that is no pair counts as a transformer."""
+        return WEIGHTS_BY[getattr(self._dense, "maker", "transformer")]
 
     def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
@@ -171,7 +177,7 @@ class Hybrid(Ranker):
             each = {"dense": dense, "lexical": found._replace(scores=_LIKE_INDEX * found.scores, most=most)}
             # Products of vectors that keep their lengths are counted in the query's best; cosines in themselves.
             unit = max(1.0, abs(float(each["dense"].scores[0]))) if len(each["dense"].scores) else 1.0
-            fused.append(fuse_hybrid(each, len(data.documents), unit=unit))
+            fused.append(fuse_hybrid(each, len(data.documents), self._weights, unit=unit))
         depth = context.depth if data.candidates is None else None
         rows, scores = ragged([(one.rows, one.scores) for one in fused], tie_order(data.document_ids), depth)
         return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in (near, worded)))

@@ -48,8 +48,9 @@ def rank_deep(
         asked = index.wordings.of(text, snapshot)
         vector = None if mode == "lexical" else index.pair.encoder(tier).encode_queries([asked.meant], instruction)[0]
         unit = index.unit(snapshot, tier, vector)
-        read = cache(lambda depth: search_legs(snapshot, index.freshness, asked, vector, mode, depth, where))
-        order = ranked(read, lambda depth: fuse_hybrid(read(depth), 2 * depth, unit=unit), steps)
+        weights = index.freshness.weights(snapshot)
+        read = cache(lambda depth: search_legs(snapshot, index.freshness, asked, vector, mode, depth, where, weights))
+        order = ranked(read, lambda depth: fuse_hybrid(read(depth), 2 * depth, weights, unit=unit), steps)
         places = [(place.row, place.score) for place in islice(order, most)]
     rows = np.fromiter((row for row, _ in places), dtype=np.int64, count=len(places))
     return Ranking(rows, np.fromiter((score for _, score in places), dtype=np.float32, count=len(places)))

@@ -19,9 +19,17 @@ Fusion = Literal["scores", "ranks"]
 DEPTH = 200
 #: The constant of reciprocal rank fusion, as published.
 CONSTANT = 60
-#: Weight of each leg of hybrid search. With the default pair a lexical weight of 0.3 to 0.5 beside a dense one of 1 is
-#: ahead of the fusion before it with either tier; `l6` is best at 0.4, `static` at 0.6 (docs/results/search.md).
+#: Beside the dense leg, so many passages count by their words; all others are worth what the last of these is. From 30
+#: to 70 it makes little difference, 200 is 0.2 to 0.3 points worse, and dearer (docs/results/search.md).
+WORDS = 40
+#: Weight of each leg of hybrid search where documents are by a transformer tier.
 WEIGHTS: Mapping[str, float] = {"dense": 2.5, "lexical": 1.0}
+#: And by who encoded them: the better their vectors, the more those count. Who encodes the query matters much less.
+WEIGHTS_BY: Mapping[str, Mapping[str, float]] = {
+    "document": {"dense": 3.5, "lexical": 1.0},
+    "transformer": WEIGHTS,
+    "static": {"dense": 1.5, "lexical": 1.0},
+}
 #: The power of the share that a BM25 score has of the most its query could score: half of a question's words say more
 #: than half of what all of them do. Plain shares measured 0.3 points worse with `l6` (docs/results/search.md).
 POWER = 0.6
@@ -53,8 +61,14 @@ def fuse_hybrid(
     return score_fusion({name: legs[name] for name in used}, used, k, unit)
 
 
+def words_read(depth: int, weights: Mapping[str, float], fusion: Fusion) -> int:
+    """How deep the lexical leg is read where the dense one is read so deep: no further than its words count."""
+    both = fusion == "scores" and all(weights.get(leg) for leg in WEIGHTS)
+    return WORDS if both and depth <= DEPTH else depth
+
+
 def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float]:
-    """What a leg's scores are worth in absolute terms, and what a passage is that the leg did not return.
+    """What a leg's scores are worth in absolute terms, and the least that a passage is, found by the leg or not.
 
     A cosine is worth itself (``unit`` is 1); an inner product, which grows with the lengths of vectors, is counted in
     what off-topic questions find. A BM25 score is worth its share of the most that its query could score, to the
@@ -72,7 +86,7 @@ def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float
         growth = (most / TYPICAL) ** GROWTH if ranking.most else 1.0
         found = (np.minimum(np.maximum(scores / most, 0.0), 1.0) ** POWER * growth).round(_DIGITS)
         # A list that ended by itself has every passage with a word of the query.
-        return found, float(found[-1]) if len(scores) >= DEPTH else 0.0
+        return found, float(found[WORDS - 1]) if len(scores) >= WORDS else 0.0
     found = (scores / unit).round(_DIGITS)
     return found, float(found[-1])
 
@@ -99,9 +113,9 @@ def score_fusion(legs: Mapping[str, Ranking], weights: Mapping[str, float], k: i
     scores = np.zeros(len(every))
     whole = sum(weights[name] for name in legs)
     for name, leg in legs.items():
-        found, missing = values(name, leg, unit)
-        column = np.full(len(every), missing)
-        column[np.searchsorted(every, leg.rows)] = found
+        found, least = values(name, leg, unit)
+        column = np.full(len(every), least)
+        column[np.searchsorted(every, leg.rows)] = np.maximum(found, least) if len(legs) > 1 else found
         scores += weights[name] / whole * column
     return _best(every, _lifted(every, scores, legs), k)
 
