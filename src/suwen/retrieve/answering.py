@@ -122,7 +122,8 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     weights = usual if asked.weights is None else asked.weights
     said, by = (worded, vector, asked.mode), (weights, asked.fusion)
     read = cache(lambda depth: search_legs(snapshot, index.freshness, *said, depth, asked.where, *by))
-    fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, *by, unit))
+    vectors = index.freshness.vectors(snapshot)
+    fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, *by, unit, vectors))
     order, counted = look_over(snapshot, ranked(read, fused), asked.k, asked.sort, asked.facets)
     both = asked.sort is None and asked.mode == "hybrid" and all(weights.get(leg) for leg in WEIGHTS)
     offset, k = asked.offset, asked.k

@@ -25,7 +25,7 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.who_encodes import best_maker, encode_documents, own_encoder, tier_at_once
 from suwen.index.engine import Engine, IndexProblem, Ranking, Rows, Scale, Snapshot, Vectors
 from suwen.index.filters import Where
-from suwen.retrieve.fuse import WEIGHTS_BY
+from suwen.retrieve.fuse import WEIGHTS_BY, VectorsOf
 from suwen.retrieve.relevance import MIXED
 
 log = logging.getLogger("suwen.retrieve")
@@ -144,6 +144,11 @@ class Freshness:
     def weights(self, snapshot: Snapshot) -> Mapping[str, float]:
         """How much each leg of hybrid search counts by itself: as for the best encoder of any passage."""
         return WEIGHTS_BY[best_maker(self._pair, snapshot.encoders)]
+
+    def vectors(self, snapshot: Snapshot) -> VectorsOf | None:
+        """The passages' vectors, where they tell what is like what: not of a static tier, nor of several encoders."""
+        encoders = snapshot.encoders
+        return snapshot.vectors if len(encoders) == 1 and best_maker(self._pair, encoders) != "static" else None
 
     def dense(
         self, snapshot: Snapshot, vector: Vectors, k: int, where: Where | None = None, beside: Rows | None = None
