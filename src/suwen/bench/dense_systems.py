@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -68,12 +68,7 @@ def rank_densely(
     """
     queries = encode_side(system, data.queries, setting, context._replace(progress=None))
     ties = tie_order(data.document_ids)
-    documents = context.cache.shards(
-        system.contract(setting, "document"),
-        data.documents,
-        lambda piece: system.encode(piece, setting, "document"),
-        context.progress,
-    )
+    documents = document_shards(system, data, setting, context)
     similarity = similarity_of(system, setting)
     wanted = [pairs] if pairs is not None else []
     depth = context.depth
@@ -91,6 +86,16 @@ def rank_densely(
     most = getattr(system, "timed", 32)
     spent = middle_ms(lambda text: alone([text], setting, "query"), data.queries, time.perf_counter, most)
     return Ranks(rows, scores, spent)
+
+
+def document_shards(system: Dense, data: Ranked, setting: Setting, context: RankingContext) -> Iterator[Vectors]:
+    """The vectors of the corpus, a shard at a time; only missing ones are encoded."""
+    return context.cache.shards(
+        system.contract(setting, "document"),
+        data.documents,
+        lambda piece: system.encode(piece, setting, "document"),
+        context.progress,
+    )
 
 
 def by_query(pairs: PairScores, count: int) -> list[tuple[Any, Vectors]]:
