@@ -64,7 +64,7 @@ class Query(NamedTuple):
     bm25: Values
     #: The cosine's mean over the whole corpus.
     mean: float
-    #: The vectors of documents, where the retriever looks at them.
+    #: Of documents; None where nothing is to be moved by them.
     vectors: VectorsOf | None
 
 
@@ -198,7 +198,7 @@ def plain_words() -> Iterator[None]:
 
 def read_legs(data: Ranked, queries: Values, documents: Values, maker: Maker = "transformer") -> Task:
     rows, scores = scan(queries, [documents], tie_order(data.document_ids), similarity="cosine", depth=DEPTH)
-    middle, vectors = documents.mean(axis=0), None if maker == "static" else documents.__getitem__
+    middle = documents.mean(axis=0)
     found = []
     with tempfile.TemporaryDirectory() as scratch:
         index = Lexical(Path(scratch) / "lexical", create=True)
@@ -216,7 +216,7 @@ def read_legs(data: Ranked, queries: Values, documents: Values, maker: Maker = "
             bm25[np.searchsorted(either, true.rows - 1)] = true.scores
             query, plain = queries[number], every._replace(rows=every.rows - 1)
             cosines, mean = documents[either] @ query, float(middle @ query)
-            found.append(Query(dense, lexical, plain, either, cosines, bm25, mean, vectors))
+            found.append(Query(dense, lexical, plain, either, cosines, bm25, mean, documents.__getitem__))
         index.close()
     weights = WEIGHTS_BY[maker]
     return Task(data, found, weights["dense"] / sum(weights.values()))

@@ -160,7 +160,7 @@ def test_the_hybrid_of_this_package() -> None:
 
 
 def plainly_near(scores: list[float], vectors: list[list[float]]) -> list[int]:
-    """The order by the definition: a score, and the mean cosine to the first few, each trusted by its score."""
+    """By the definition: a score, and the mean cosine to the first few, trusted by their scores, less that to all."""
 
     def cosine(one: list[float], other: list[float]) -> float:
         product = sum(a * b for a, b in zip(one, other, strict=True))
@@ -168,10 +168,10 @@ def plainly_near(scores: list[float], vectors: list[list[float]]) -> list[int]:
 
     trust = [math.exp((score - scores[0]) / STEP) for score in scores[:FEW]]
     total = sum(trust)
-    worth = [
-        score + NEARNESS * sum(t / total * cosine(vector, first) for t, first in zip(trust, vectors, strict=False))
-        for score, vector in zip(scores, vectors, strict=True)
-    ]
+    worth = []
+    for score, vector in zip(scores, vectors, strict=True):
+        first = sum(t / total * cosine(vector, other) for t, other in zip(trust, vectors, strict=False))
+        worth.append(score + NEARNESS * (first - sum(cosine(vector, other) for other in vectors) / len(vectors)))
     return sorted(range(len(scores)), key=lambda place: (-round(worth[place], 5), place))
 
 

@@ -20,7 +20,6 @@ from suwen.corpora import run_files
 from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
 from suwen.encoders.pair_files import sha256_of
-from suwen.encoders.who_encodes import Maker
 from suwen.index.engine import Ranking, Rows
 from suwen.retrieve.fuse import (
     DEPTH,
@@ -167,19 +166,14 @@ class Hybrid(Ranker):
             "words": WORDS,
             "below it": "scored",
             "weights": dict(self._weights),
-            "moved": [MOVED, FEW, NEARNESS, STEP] if self._maker != "static" else [],
+            "moved": [MOVED, FEW, NEARNESS, STEP],
             "legs": legs,
         }
 
     @property
-    def _maker(self) -> Maker:
-        """Who encodes the documents; a model that is no pair counts as a transformer."""
-        maker: Maker = getattr(self._dense, "maker", "transformer")
-        return maker
-
-    @property
     def _weights(self) -> Mapping[str, float]:
-        return WEIGHTS_BY[self._maker]
+        """As the retriever has them for who encodes the documents; a model that is no pair counts as a transformer."""
+        return WEIGHTS_BY[getattr(self._dense, "maker", "transformer")]
 
     def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
@@ -200,7 +194,7 @@ class Hybrid(Ranker):
             found.append((each, unit))
         fuse = partial(fuse_hybrid, weights=self._weights)
         first = np.unique(np.concatenate([fuse(each, MOVED, unit=unit).rows for each, unit in found]))
-        vectors = None if self._maker == "static" else self._vectors(data, setting, context, first)
+        vectors = self._vectors(data, setting, context, first)
         fused = [fuse(each, len(data.documents), unit=unit, vectors=vectors) for each, unit in found]
         depth = context.depth if data.candidates is None else None
         rows, scores = ragged([(one.rows, one.scores) for one in fused], tie_order(data.document_ids), depth)

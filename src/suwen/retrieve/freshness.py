@@ -146,9 +146,8 @@ class Freshness:
         return WEIGHTS_BY[best_maker(self._pair, snapshot.encoders)]
 
     def vectors(self, snapshot: Snapshot) -> VectorsOf | None:
-        """The passages' vectors, where they tell what is like what: not of a static tier, nor of several encoders."""
-        encoders = snapshot.encoders
-        return snapshot.vectors if len(encoders) == 1 and best_maker(self._pair, encoders) != "static" else None
+        """The passages' vectors, where they tell what is like what: those of several encoders do not."""
+        return snapshot.vectors if len(snapshot.encoders) == 1 else None
 
     def dense(
         self, snapshot: Snapshot, vector: Vectors, k: int, where: Where | None = None, beside: Rows | None = None

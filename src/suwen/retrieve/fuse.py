@@ -26,7 +26,7 @@ WORDS = 40
 WEIGHTS: Mapping[str, float] = {"dense": 2.5, "lexical": 1.0}
 #: And by who encoded them: the better their vectors, the more those count. Who encodes the query matters much less.
 WEIGHTS_BY: Mapping[str, Mapping[str, float]] = {
-    "document": {"dense": 4.0, "lexical": 1.0},
+    "document": {"dense": 4.5, "lexical": 1.0},
     "transformer": WEIGHTS,
     "static": {"dense": 1.5, "lexical": 1.0},
 }
@@ -37,10 +37,10 @@ POWER = 0.6
 #: with the most that the query could score, to this power, and is itself where that is the typical height. It takes
 #: the gain over the fusion of 0.1 from 0.27 to 0.42 on the mean of four tasks (docs/results/search.md).
 GROWTH, TYPICAL = 0.25, 200.0
-#: What is like the first hits is probably right too: of the first so many passages those move up that are near to the
-#: first few, each of which counts the more the higher its score is, in steps of the last number. Worth 0.1 to 0.2
-#: points where documents are by a transformer (docs/results/search.md).
-MOVED, FEW, NEARNESS, STEP = 30, 5, 0.2, 0.02
+#: What is like the first hits is probably right too: of the first so many passages those move up that are nearer to the
+#: first few than to all of them; each of the few counts the more the higher its score is, in steps of the last number.
+#: Worth 0.2 to 0.3 points, whoever encoded the documents; nearness from 0.2 to 0.5 does (docs/results/search.md).
+MOVED, FEW, NEARNESS, STEP = 40, 5, 0.35, 0.02
 #: A passage stands out by its words where BM25 gives it so many times what it gives the fourth, and at least so much of
 #: the most its query could score; or less often, where the two are that much of the most apart.
 STANDS_OUT, LEAST_SHARE, LESS_OUT = 1.25, 0.1, 1.1
@@ -139,7 +139,7 @@ def score_fusion(
 
 
 def by_nearness(scores: Values, vectors: Vectors) -> Rows:
-    """The order of passages by their scores and by how near they are to the first few; which come best first.
+    """The order of passages, best first, by their scores and by how much nearer they are to the first few than to all.
 
     >>> by_nearness(np.array([0.9, 0.8, 0.79]), np.array([[1, 0], [0, 1], [1, 0.1]], np.float32))
     array([0, 2, 1])
@@ -148,6 +148,7 @@ def by_nearness(scores: Values, vectors: Vectors) -> Rows:
     trust = np.exp((scores[:FEW] - scores[0]) / STEP)
     trust = trust / (trust.sum() * lengths[:FEW])
     middle = np.einsum("i,ij->j", trust.astype(np.float32), vectors[:FEW])
+    middle -= np.einsum("i,ij->j", 1 / (len(lengths) * lengths), vectors)
     near = np.einsum("ij,j->i", vectors, middle) / lengths
     order = np.argsort(-(scores + NEARNESS * near).round(_DIGITS), kind="stable")
     return np.asarray(order, dtype=np.int64)
