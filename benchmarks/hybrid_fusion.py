@@ -3,12 +3,14 @@
 Beside the shipped fusion stands the one of 0.1 (each leg on the query's own range, two to one, no phrase counted less),
 with the paired difference and its interval: old and new over the same vectors, in one run.
 
-    python benchmarks/hybrid_fusion.py DEV [--vectors FOLDER] [--pair PAIR --tier TIER] [--every-weight]
+    python benchmarks/hybrid_fusion.py DEV [--vectors FOLDER --documents document|transformer|static]
+        [--pair PAIR --tier TIER] [--every-weight]
 
 DEV is a folder that tools/make_dev_collections.py wrote. The dense leg is exact search over the vectors of a pair (the
 default pair where none is named), or over ready ones: FOLDER holds `<task>-queries.npy` and `<task>-documents.npy`, a
-row for each query and document in the order of `suwen.bench.task_loading.load_data`. The lexical leg is the index's own
-BM25. Both are read to the depth that the retriever reads first.
+row for each query and document in the order of `suwen.bench.task_loading.load_data`; `--documents` says what made those
+of the documents, by which the shipped fusion weighs the legs, and moves what is near the first hits, as the retriever
+does. The lexical leg is the index's own BM25. Both are read to the depth that the retriever reads first.
 
 The weight is the dense leg's share of the whole. A setting qualifies when it is at most 0.3 behind the better leg on
 every task; of those the highest mean wins. "held out" fits the weight on the other tasks and measures on the one left.
@@ -22,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 from unittest.mock import patch
 
 import numpy as np
@@ -34,16 +36,17 @@ from suwen.bench.retrieval_metrics import evaluate
 from suwen.bench.suite_tasks import load_suite
 from suwen.bench.task_data import Ranked
 from suwen.bench.task_loading import load_data
+from suwen.encoders.who_encodes import Maker
 from suwen.index import lexical_terms
 from suwen.index.engine import Ranking
 from suwen.index.lexical import Lexical
 from suwen.index.vectors import best
-from suwen.retrieve.fuse import DEPTH, WEIGHTS, fuse_hybrid, reciprocal_rank_fusion
+from suwen.retrieve.fuse import DEPTH, WEIGHTS_BY, VectorsOf, fuse_hybrid, reciprocal_rank_fusion
 
 TASKS = ("consultation", "cmedir", "cmedqa", "nfcorpus")
 GRID = tuple(round(0.05 * step, 2) for step in range(2, 19))
 TOLERANCE = 0.3
-SHIPPED = ("scores in absolute terms", WEIGHTS["dense"] / sum(WEIGHTS.values()))
+SHIPPED = "scores in absolute terms"
 OLD = ("scores, each list's own range (0.1)", 2 / 3)
 NOBODY = np.empty(0, dtype=np.int64)
 Values = np.ndarray[Any, Any]
@@ -61,6 +64,8 @@ class Query(NamedTuple):
     bm25: Values
     #: The cosine's mean over the whole corpus.
     mean: float
+    #: Of documents; None where nothing is to be moved by them.
+    vectors: VectorsOf | None
 
 
 Fuse = Callable[[Query, float], Values]
@@ -69,6 +74,8 @@ Fuse = Callable[[Query, float], Values]
 class Task(NamedTuple):
     data: Ranked
     queries: list[Query]
+    #: The dense leg's share in what ships.
+    share: float
 
 
 # -- the fusions: a query and the dense leg's share, to rows in order -------------------------------------------------
@@ -92,7 +99,12 @@ def legs_of(query: Query) -> dict[str, Ranking]:
 
 
 def shipped(query: Query, weight: float) -> Values:
-    return fuse_hybrid(legs_of(query), len(query.rows), {"dense": weight, "lexical": 1 - weight}).rows
+    weights = {"dense": weight, "lexical": 1 - weight}
+    return fuse_hybrid(legs_of(query), len(query.rows), weights, vectors=query.vectors).rows
+
+
+def not_moved(query: Query, weight: float) -> Values:
+    return shipped(query._replace(vectors=None), weight)
 
 
 def relative(ranking: Ranking, floor: float | None) -> tuple[Values, float]:
@@ -151,7 +163,8 @@ FUSIONS: dict[str, Fuse] = {
     "reciprocal rank, 60": by_rank(60),
     "reciprocal rank, 20": by_rank(20),
     OLD[0]: of_0_1,
-    SHIPPED[0]: shipped,
+    SHIPPED: shipped,
+    "the same, nothing moved": not_moved,
     "cosine in its range, BM25 / top": convex(true_range, of_top),
     "cosine from mean to top, BM25 / top": convex(from_mean, of_top),
     "(cosine + 1) / (top + 1), BM25 / top": convex(theoretical, of_top),
@@ -183,7 +196,7 @@ def plain_words() -> Iterator[None]:
         yield
 
 
-def read_legs(data: Ranked, queries: Values, documents: Values) -> Task:
+def read_legs(data: Ranked, queries: Values, documents: Values, maker: Maker = "transformer") -> Task:
     rows, scores = scan(queries, [documents], tie_order(data.document_ids), similarity="cosine", depth=DEPTH)
     middle = documents.mean(axis=0)
     found = []
@@ -202,9 +215,11 @@ def read_legs(data: Ranked, queries: Values, documents: Values) -> Task:
             true = index.search(searcher, text, len(either), either + 1, NOBODY, last)
             bm25[np.searchsorted(either, true.rows - 1)] = true.scores
             query, plain = queries[number], every._replace(rows=every.rows - 1)
-            found.append(Query(dense, lexical, plain, either, documents[either] @ query, bm25, float(middle @ query)))
+            cosines, mean = documents[either] @ query, float(middle @ query)
+            found.append(Query(dense, lexical, plain, either, cosines, bm25, mean, documents.__getitem__))
         index.close()
-    return Task(data, found)
+    weights = WEIGHTS_BY[maker]
+    return Task(data, found, weights["dense"] / sum(weights.values()))
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
@@ -271,14 +286,17 @@ def tell(tasks: Mapping[str, Task], every_weight: bool) -> None:
             rank = partial(apply, fuse, weight)
             grid[name, weight] = np.array([ndcg(task, rank).mean() for task in tasks.values()])
         chosen, held = choose(grid, better), held_out(grid, better)
-        for key in grid if every_weight or name == SHIPPED[0] else [chosen]:
+        for key in grid if every_weight or name == SHIPPED else [chosen]:
             print(row(name, f"{key[1]:g}", grid[key], better, held if key == chosen else None), flush=True)
         every |= grid
     best = choose(every, better)
-    print(f"\nBest: {best[0]}, weight {best[1]:g}: mean {every[best].mean():.2f}. Shipped: weight {SHIPPED[1]:g}.\n")
+    (share,) = {task.share for task in tasks.values()}
+    print(f"\nBest: {best[0]}, weight {best[1]:g}: mean {every[best].mean():.2f}. Shipped: weight {share:g}.\n")
     against = {**legs, OLD[0]: [ndcg(task, lambda q: of_0_1(q, OLD[1])) for task in tasks.values()]}
     against |= {"reciprocal rank, 60": [ndcg(task, lambda q: by_rank(60)(q, 0.5)) for task in tasks.values()]}
-    ours = [ndcg(task, lambda query: shipped(query, SHIPPED[1])) for task in tasks.values()]
+    against |= {"nothing moved": [ndcg(task, lambda q: not_moved(q, share)) for task in tasks.values()]}
+    ours = [ndcg(task, lambda query: shipped(query, share)) for task in tasks.values()]
+    print(row("shipped", f"{share:g}", np.array([values.mean() for values in ours]), better) + "\n")
     print(
         f"| shipped setting minus | {' | '.join(tasks)} | mean | even queries | odd queries |\n|---|"
         + "---|" * (len(tasks) + 3)
@@ -294,18 +312,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dev", type=Path)
     parser.add_argument("--vectors", type=Path, help="a folder of ready vectors")
+    parser.add_argument("--documents", choices=get_args(Maker), default="transformer", help="what made ready vectors")
     parser.add_argument("--pair", help="a pair's folder; the default pair where left out")
     parser.add_argument("--tier", help="the query encoder; the pair's default where left out")
     parser.add_argument("--every-weight", action="store_true", help="show the whole grid of every fusion")
     options = parser.parse_args()
     system = None if options.vectors else PairSystem.open("pair", options.pair or "", options.tier)[0]
+    maker = options.documents if system is None else system.maker
     suite = load_suite(options.dev / "dev.toml")
     tasks = {}
     for task in suite.tasks:
         if task.name in TASKS:
             data = load_data(suite, task)
             assert isinstance(data, Ranked)
-            tasks[task.name] = read_legs(data, *vectors_of(task.name, data, options.vectors, system))
+            tasks[task.name] = read_legs(data, *vectors_of(task.name, data, options.vectors, system), maker)
     tell(tasks, options.every_weight)
 
 

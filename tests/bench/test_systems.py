@@ -263,12 +263,25 @@ def test_hybrid_is_the_fusion_of_its_legs(bert_folder: Path):
             for leg, kept in zip(legs, there, strict=True)
         ]
         assert float(rankings[1].scores.max(initial=0.0)) <= words.most[number], "no passage has more than all of it"
-        rankings[1] = rankings[1]._replace(most=words.most[number])
-        fused = fuse_hybrid(dict(zip(("dense", "lexical"), rankings, strict=True)), 99)
+        # The index adds two fields, and counts k1 + 1 times as much.
+        like, most = 2 * (1.2 + 1), words.most[number]
+        rankings[1] = rankings[1]._replace(scores=like * rankings[1].scores, most=like * most)
+        vectors = dense.encode(data.documents, SETTING, "document").__getitem__
+        fused = fuse_hybrid(dict(zip(("dense", "lexical"), rankings, strict=True)), 99, vectors=vectors)
         expected = dict(zip(fused.rows.tolist(), fused.scores.tolist(), strict=True))
         order = sorted(expected, key=lambda row: (expected[row], f"d{row}"), reverse=True)[: CONTEXT.depth]
         assert [row for row in found.rows[number].tolist() if row >= 0] == order
     assert not is_dense(hybrid) and is_dense(dense)
+
+
+def test_hybrid_reads_the_vectors_it_looks_at_from_the_cache(bert_folder: Path, tmp_path: Path):
+    (hybrid,) = parse_systems([f"hybrid:bigrams:st:{bert_folder}"])
+    cached = CONTEXT._replace(cache=VectorCache(tmp_path, shard_size=2))
+    plain = hybrid.rank(ranked(), SETTING, CONTEXT)
+    for _ in range(2):
+        found = hybrid.rank(ranked(), SETTING, cached)
+        assert found.rows.tolist() == plain.rows.tolist()
+    assert hybrid.contract(SETTING, "document")["moved"]
 
 
 def test_an_endpoint_is_asked_again_when_it_fails_for_a_while(server, monkeypatch):

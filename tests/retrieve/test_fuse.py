@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from suwen.index.engine import Ranking
+from suwen.index.engine import Ranking, Rows, Vectors
 from suwen.retrieve.fuse import (
     CONSTANT,
     DEPTH,
+    FEW,
     GROWTH,
+    MOVED,
+    NEARNESS,
     POWER,
+    STEP,
     TYPICAL,
     WEIGHTS,
+    WORDS,
+    by_nearness,
     fuse_hybrid,
     reciprocal_rank_fusion,
     score_fusion,
     values,
+    words_read,
 )
 
 RANKING = st.lists(st.integers(1, 30), unique=True, max_size=15)
@@ -76,10 +85,23 @@ def test_inner_products_are_counted_in_their_unit() -> None:
     assert values("dense", ranking({3: 12.0, 9: 6.0}), 12.0)[0].tolist() == [1.0, 0.5]
 
 
-def test_a_list_cut_at_its_depth_says_nothing_of_the_rest() -> None:
-    cut = ranking({row: 150.0 - row / 2 for row in range(1, DEPTH + 1)})._replace(most=TYPICAL)
-    assert values("lexical", cut)[1] == pytest.approx(0.25**POWER, abs=1e-5)
-    assert values("lexical", ranking({3: 12.0})._replace(most=12.0))[1] == 0.0
+def test_beside_vectors_no_more_words_count_than_the_first_forty() -> None:
+    worded = {row: 150.0 - row / 2 for row in range(1, DEPTH + 1)}
+    whole, cut = (ranking(dict(list(worded.items())[:count]))._replace(most=TYPICAL) for count in (DEPTH, WORDS))
+    last = ((150 - WORDS / 2) / TYPICAL) ** POWER
+    assert values("lexical", whole)[1] == values("lexical", cut)[1] == pytest.approx(last, abs=1e-5)
+    assert values("lexical", ranking({3: 12.0})._replace(most=12.0))[1] == 0.0, "there is no more of this list"
+    dense = ranking({row: 0.5 + row / 1000 for row in range(1, DEPTH + 1)})
+    read = [by_row(score_fusion({"dense": dense, "lexical": words}, WEIGHTS, DEPTH)) for words in (whole, cut)]
+    assert read[0] == read[1], "reading words deeper changes nothing"
+    alone = score_fusion({"lexical": whole}, WEIGHTS, DEPTH).rows
+    assert alone.tolist() == whole.rows.tolist(), "words alone count all the way"
+
+
+def test_how_deep_words_are_read() -> None:
+    assert words_read(DEPTH, WEIGHTS, "scores") == words_read(10, WEIGHTS, "scores") == WORDS
+    assert words_read(2000, WEIGHTS, "scores") == 2000
+    assert words_read(DEPTH, WEIGHTS, "ranks") == words_read(DEPTH, {"lexical": 1.0}, "scores") == DEPTH
 
 
 def test_no_scores_to_fuse() -> None:
@@ -132,6 +154,79 @@ def test_the_hybrid_of_this_package() -> None:
     assert by_row(fuse_hybrid(legs, 9, {"dense": 3.0, "lexical": 1.0}, "ranks")) == by_row(ranks)
     assert fuse_hybrid(legs, 9, {"lexical": 0.5}).rows.tolist() == [3, 9]
     assert DEPTH == 200
+
+
+# -- by what is near --------------------------------------------------------------------------------------------------
+
+
+def plainly_near(scores: list[float], vectors: list[list[float]]) -> list[int]:
+    """By the definition: a score, and the mean cosine to the first few, trusted by their scores, less that to all."""
+
+    def cosine(one: list[float], other: list[float]) -> float:
+        product = sum(a * b for a, b in zip(one, other, strict=True))
+        return product / ((sum(a * a for a in one) * sum(b * b for b in other)) ** 0.5 or 1.0)
+
+    trust = [math.exp((score - scores[0]) / STEP) for score in scores[:FEW]]
+    total = sum(trust)
+    worth = []
+    for score, vector in zip(scores, vectors, strict=True):
+        first = sum(t / total * cosine(vector, other) for t, other in zip(trust, vectors, strict=False))
+        worth.append(score + NEARNESS * (first - sum(cosine(vector, other) for other in vectors) / len(vectors)))
+    return sorted(range(len(scores)), key=lambda place: (-round(worth[place], 5), place))
+
+
+@check
+@given(st.integers(1, 60), st.integers(0, 1000), st.floats(0.001, 0.2))
+def test_nearness_against_its_definition(count: int, seed: int, spread: float) -> None:
+    rng = np.random.default_rng(seed)
+    scores = np.sort(rng.uniform(0.5, 0.5 + spread, count))[::-1].round(5)
+    vectors = (rng.normal(size=(count, 8)) * rng.uniform(0.1, 9, (count, 1))).astype(np.float32)
+    order = by_nearness(scores, vectors)
+    assert sorted(order.tolist()) == list(range(count))
+    wanted = plainly_near(scores.tolist(), vectors.tolist())
+    apart = [place for place, (one, other) in enumerate(zip(order.tolist(), wanted, strict=True)) if one != other]
+    assert len(apart) <= 2, "sums differ in their last digits alone"
+
+
+def near_and_far() -> tuple[dict[str, Ranking], dict[int, list[float]]]:
+    """One passage clearly first, the second like nothing, the third like the first."""
+    dense = ranking({1: 0.9, 2: 0.62, 3: 0.6, **{row: 0.5 - row / 100 for row in range(4, 60)}})
+    vectors = {row: [1.0, 0.0] if row in (1, 3) else [0.0, 1.0] for row in range(1, 61)}
+    return {"dense": dense, "lexical": ranking({1: 60.0, 2: 10.0, 3: 10.0})._replace(most=200.0)}, vectors
+
+
+def test_what_is_like_the_first_hits_moves_up_and_scores_stay_with_their_places() -> None:
+    legs, known = near_and_far()
+    asked: list[list[int]] = []
+
+    def vectors(rows: Rows) -> Vectors:
+        asked.append(rows.tolist())
+        return np.array([known[row] for row in rows.tolist()], np.float32)
+
+    plain, moved = fuse_hybrid(legs, 99), fuse_hybrid(legs, 99, vectors=vectors)
+    assert plain.rows[:3].tolist() == [1, 2, 3] and moved.rows[:3].tolist() == [1, 3, 2]
+    assert moved.scores.tolist() == plain.scores.tolist()
+    assert asked == [plain.rows[:MOVED].tolist()] and moved.rows[MOVED:].tolist() == plain.rows[MOVED:].tolist()
+
+
+def test_without_two_legs_nothing_is_moved() -> None:
+    legs, _ = near_and_far()
+
+    def nobody(rows: Rows) -> Vectors:
+        raise AssertionError("no vectors are asked for")
+
+    for weights, fusion in (({"dense": 1.0}, "scores"), ({"lexical": 1.0}, "scores"), (WEIGHTS, "ranks")):
+        assert len(fuse_hybrid(legs, 99, weights, fusion, vectors=nobody).rows)  # type: ignore[arg-type]
+    assert fuse_hybrid({"dense": ranking({}), "lexical": ranking({})}, 9, vectors=nobody).rows.tolist() == []
+    assert fuse_hybrid({"dense": ranking({3: 0.5}), "lexical": ranking({})}, 9, vectors=nobody).rows.tolist() == [3]
+
+
+def test_a_rare_name_stays_among_the_first_three_whatever_is_near() -> None:
+    legs, known = near_and_far()
+    legs["lexical"] = ranking({1: 60.0, 60: 9.0})._replace(most=200.0, rare=(60,))
+    known |= {row: [1.0, 0.0] for row in range(1, 60)}
+    fused = fuse_hybrid(legs, 99, vectors=lambda rows: np.array([known[row] for row in rows.tolist()], np.float32))
+    assert 60 in fused.rows[:3]
 
 
 # -- by ranks ---------------------------------------------------------------------------------------------------------

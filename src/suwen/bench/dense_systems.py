@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,8 @@ from suwen.encoders.query import Vectors
 from suwen.encoders.who_encodes import (
     DOCUMENT,
     Choice,
+    Maker,
+    best_maker,
     choose_encoder,
     encode_documents,
     load_document_encoder,
@@ -66,12 +68,7 @@ def rank_densely(
     """
     queries = encode_side(system, data.queries, setting, context._replace(progress=None))
     ties = tie_order(data.document_ids)
-    documents = context.cache.shards(
-        system.contract(setting, "document"),
-        data.documents,
-        lambda piece: system.encode(piece, setting, "document"),
-        context.progress,
-    )
+    documents = document_shards(system, data, setting, context)
     similarity = similarity_of(system, setting)
     wanted = [pairs] if pairs is not None else []
     depth = context.depth
@@ -89,6 +86,16 @@ def rank_densely(
     most = getattr(system, "timed", 32)
     spent = middle_ms(lambda text: alone([text], setting, "query"), data.queries, time.perf_counter, most)
     return Ranks(rows, scores, spent)
+
+
+def document_shards(system: Dense, data: Ranked, setting: Setting, context: RankingContext) -> Iterator[Vectors]:
+    """The vectors of the corpus, a shard at a time; only missing ones are encoded."""
+    return context.cache.shards(
+        system.contract(setting, "document"),
+        data.documents,
+        lambda piece: system.encode(piece, setting, "document"),
+        context.progress,
+    )
 
 
 def by_query(pairs: PairScores, count: int) -> list[tuple[Any, Vectors]]:
@@ -133,6 +140,11 @@ class PairSystem(Dense):
     def similarity(self) -> Similarity:
         """As the space's contract says."""
         return self.pair.space.similarity
+
+    @property
+    def maker(self) -> Maker:
+        """What makes the documents' vectors."""
+        return "document" if self.tier in _BOTH_SIDES else best_maker(self.pair, [self._documents.name])
 
     def contract(self, setting: Setting | None, side: Side) -> dict[str, Any]:
         """The space and who encodes; the pair's prompts are its own, and take the task's instruction where they can."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from suwen.bench.dense_systems import by_query, rank_densely
+from suwen.bench.dense_systems import by_query, document_shards, rank_densely
 from suwen.bench.exact_search import PairScores, Ranks, ragged, tie_order
 from suwen.bench.systems import Dense, Ranker, RankingContext, Setting, Side, SystemProblem
 from suwen.bench.task_data import Ranked
@@ -19,8 +20,20 @@ from suwen.corpora import run_files
 from suwen.corpora.files import CorpusError
 from suwen.corpora.run_files import RunLine
 from suwen.encoders.pair_files import sha256_of
-from suwen.index.engine import Ranking
-from suwen.retrieve.fuse import DEPTH, GROWTH, POWER, WEIGHTS, fuse_hybrid
+from suwen.index.engine import Ranking, Rows
+from suwen.retrieve.fuse import (
+    DEPTH,
+    FEW,
+    GROWTH,
+    MOVED,
+    NEARNESS,
+    POWER,
+    STEP,
+    WEIGHTS_BY,
+    WORDS,
+    VectorsOf,
+    fuse_hybrid,
+)
 from suwen.text.segment import bigrams, pairs_and_words, words
 
 #: The release that last changed what an analyser makes of a text: stored results stay valid until it changes again.
@@ -150,10 +163,17 @@ class Hybrid(Ranker):
             "power": POWER,
             "growth": GROWTH,
             "depth": DEPTH,
+            "words": WORDS,
             "below it": "scored",
-            "weights": dict(WEIGHTS),
+            "weights": dict(self._weights),
+            "moved": [MOVED, FEW, NEARNESS, STEP],
             "legs": legs,
         }
+
+    @property
+    def _weights(self) -> Mapping[str, float]:
+        """As the retriever has them for who encodes the documents; a model that is no pair counts as a transformer."""
+        return WEIGHTS_BY[getattr(self._dense, "maker", "transformer")]
 
     def rank(self, data: Ranked, setting: Setting, context: RankingContext) -> Ranks:
         """Fuse the rankings; a query's cost is that of both."""
@@ -162,19 +182,36 @@ class Hybrid(Ranker):
         owners, places = np.nonzero(worded.rows >= 0)
         # What words found has its true score by meaning too, however far down it stands.
         pairs = PairScores.of(owners, worded.rows[owners, places])
-        near, fused = rank_densely(self._dense, data, setting, deep, pairs), []
+        near, found = rank_densely(self._dense, data, setting, deep, pairs), []
         for number, (rows, scores) in enumerate(by_query(pairs, len(data.queries))):
-            found, top = _ranking(worded, number), _ranking(near, number)
+            words, top = _ranking(worded, number), _ranking(near, number)
             low = ~np.isin(rows, top.rows)
             dense = Ranking(np.concatenate([top.rows, rows[low]]), np.concatenate([top.scores, scores[low]]))
             most = _LIKE_INDEX * self._lexical.most[number]
-            each = {"dense": dense, "lexical": found._replace(scores=_LIKE_INDEX * found.scores, most=most)}
+            each = {"dense": dense, "lexical": words._replace(scores=_LIKE_INDEX * words.scores, most=most)}
             # Products of vectors that keep their lengths are counted in the query's best; cosines in themselves.
             unit = max(1.0, abs(float(each["dense"].scores[0]))) if len(each["dense"].scores) else 1.0
-            fused.append(fuse_hybrid(each, len(data.documents), unit=unit))
+            found.append((each, unit))
+        fuse = partial(fuse_hybrid, weights=self._weights)
+        first = np.unique(np.concatenate([fuse(each, MOVED, unit=unit).rows for each, unit in found]))
+        vectors = self._vectors(data, setting, context, first)
+        fused = [fuse(each, len(data.documents), unit=unit, vectors=vectors) for each, unit in found]
         depth = context.depth if data.candidates is None else None
         rows, scores = ragged([(one.rows, one.scores) for one in fused], tie_order(data.document_ids), depth)
         return Ranks(rows, scores, sum(leg.query_ms or 0.0 for leg in (near, worded)))
+
+    def _vectors(self, data: Ranked, setting: Setting, context: RankingContext, rows: Rows) -> VectorsOf:
+        """The vectors of some documents, which ascend: from the cache, or encoded once more where there is none."""
+        if context.cache.folder is None:
+            known = [self._dense.encode([data.documents[row] for row in rows.tolist()], setting, "document")]
+        else:
+            start, known = 0, []
+            for shard in document_shards(self._dense, data, setting, context._replace(progress=None)):
+                low, high = np.searchsorted(rows, [start, start + len(shard)])
+                known.append(np.asarray(shard[rows[low:high] - start], dtype=np.float32))
+                start += len(shard)
+        every = np.concatenate(known)
+        return lambda asked: np.asarray(every[np.searchsorted(rows, asked)], dtype=np.float32)
 
     def release(self) -> None:
         """Let both legs go."""

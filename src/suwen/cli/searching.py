@@ -111,10 +111,12 @@ def _search(
         return opened.search(query, k, highlights=True, beside=beside, **options)
 
 
-def _weights(dense: float | None, lexical: float | None) -> dict[str, float]:
+def _weights(dense: float | None, lexical: float | None) -> dict[str, float] | None:
     from suwen.retrieve.fuse import WEIGHTS
 
     asked = {"dense": dense, "lexical": lexical}
+    if dense is None and lexical is None:
+        return None
     return {**WEIGHTS, **{leg: weight for leg, weight in asked.items() if weight is not None}}
 
 

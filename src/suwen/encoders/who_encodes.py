@@ -37,6 +37,8 @@ DOCUMENT = "document"
 #: What names the pair's own document encoder, where another may be named.
 OWN = "own"
 State = Literal["encoded", "fresh"]
+#: What may have made the vectors of documents: a document encoder that is no tier, or a tier of one sort.
+Maker = Literal["document", "transformer", "static"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,14 @@ def own_encoder(pair: Pair) -> str:
 def state(pair: Pair, encoder: str) -> State:
     """``encoded`` for what the space's own document encoder made, ``fresh`` for what a tier stood in for."""
     return "encoded" if encoder == own_encoder(pair) else "fresh"
+
+
+def best_maker(pair: Pair, encoders: Sequence[str]) -> Maker:
+    """What the best of these encoders is."""
+    if DOCUMENT in encoders:
+        return "document"
+    kinds = [pair.manifest.tiers[name].kind for name in encoders if name in pair.manifest.tiers]
+    return "static" if kinds and all(kind == "static" for kind in kinds) else "transformer"
 
 
 def tier_at_once(pair: Pair) -> str:

@@ -263,6 +263,9 @@ class Snapshot(Protocol):
     def sample(self, count: int, encoder: str | None = None) -> tuple[Rows, Vectors]:
         """About ``count`` live passages, of one encoder or of any, spread evenly over the index."""
 
+    def vectors(self, rows: Rows) -> Vectors:
+        """The own vectors of these live passages, in this order; not those of their questions."""
+
     def exact(self, vectors: Vectors, k: int, progress: Progress | None = None) -> list[Ranking]:
         """Exact search for several vectors: the measure of recall."""
 
@@ -338,10 +341,7 @@ class Engine(Protocol):
         """Read everything and compare; the problems in words, none when all is well."""
 
     def compact(self, progress: Progress | None = None) -> bool:
-        """Give the space of deleted passages back; whether there was anything to do.
-
-        An engine may keep a few of them, hidden, where being rid of them would mean to write everything anew.
-        """
+        """Give the space of deleted passages back, but perhaps of a few, hidden; whether there was anything to do."""
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Derive again whatever searches need, while searches go on."""

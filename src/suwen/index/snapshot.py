@@ -115,7 +115,19 @@ class EmbeddedSnapshot(Snapshot):
         starts = np.unique(np.linspace(first, last, count).astype(np.int64)).tolist()
         steps = (self._connection.execute(query, (*given, start)).fetchone() for start in starts)
         rows = np.asarray(sorted({step[0] for step in steps if step is not None}), dtype=np.int64)
-        return rows, vectors_of(self._connection, rows, self._view.dimension)
+        return rows, self.vectors(rows)
+
+    def vectors(self, rows: Rows) -> Vectors:
+        view = self._view
+        found, left = np.empty((len(rows), view.dimension), dtype=np.float32), np.ones(len(rows), dtype=bool)
+        # What a search has in memory need not be read again; the first of a row's vectors is the passage's own.
+        for known, vectors in [(view.tail_rows, view.tail), *(loaded[1:] for loaded in view.exact)]:
+            there = np.flatnonzero(among(rows, known))
+            found[there] = vectors[np.searchsorted(known, rows[there])]
+            left[there] = False
+        if left.any():
+            found[left] = vectors_of(self._connection, rows[left], view.dimension)
+        return found
 
     def _best(self, rows: Rows, scores: Vectors, k: int, beside: Rows | None = None) -> Ranking:
         if self._view.files.repeated:

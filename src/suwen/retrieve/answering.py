@@ -52,7 +52,7 @@ class Asked(NamedTuple):
     per_document: bool
     highlights: bool
     explain: bool
-    weights: Mapping[str, float]
+    weights: Mapping[str, float] | None
     fusion: Fusion
     synonyms: bool
     fold: bool
@@ -70,12 +70,14 @@ class Found(NamedTuple):
     evidence: dict[str, float]
     counted: dict[str, Facet]
     unit: float
+    weights: Mapping[str, float]
 
 
 def answer(index: Index, asked: Asked) -> Results:
     """Search an index."""
     began = time.perf_counter()
-    text, notes = check_query(asked.query, asked.k, asked.offset, asked.mode, asked.weights, asked.fusion)
+    given = WEIGHTS if asked.weights is None else asked.weights
+    text, notes = check_query(asked.query, asked.k, asked.offset, asked.mode, given, asked.fusion)
     if asked.precise and asked.sort is not None:
         raise SearchError("precise mode puts hits in its own order: leave out sort, or precise")
     encoder = None if asked.mode == "lexical" else index.pair.encoder(asked.tier)
@@ -116,11 +118,14 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     null = index.calibration.null(snapshot, asked.tier or index.pair.default_tier)
     length = query_length(vector, index.pair.space)
     unit = null.unit * length
-    said = (worded, vector, asked.mode)
-    read = cache(lambda depth: search_legs(snapshot, index.freshness, *said, depth, asked.where, asked.fusion))
-    fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, asked.weights, asked.fusion, unit))
+    usual = index.freshness.weights(snapshot)
+    weights = usual if asked.weights is None else asked.weights
+    said, by = (worded, vector, asked.mode), (weights, asked.fusion)
+    read = cache(lambda depth: search_legs(snapshot, index.freshness, *said, depth, asked.where, *by))
+    vectors = index.freshness.vectors(snapshot)
+    fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, *by, unit, vectors))
     order, counted = look_over(snapshot, ranked(read, fused), asked.k, asked.sort, asked.facets)
-    both = asked.sort is None and asked.mode == "hybrid" and all(asked.weights.get(leg) for leg in WEIGHTS)
+    both = asked.sort is None and asked.mode == "hybrid" and all(weights.get(leg) for leg in WEIGHTS)
     offset, k = asked.offset, asked.k
     if asked.precise:
         from suwen.retrieve.precise import HITS
@@ -130,9 +135,9 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     page = cut_page(snapshot, order, offset, k, asked.per_document, fold=asked.fold, question=question)
     rows = [one.place.row for one in page]
     # How sure a hit is does not depend on how it was weighted.
-    usual = asked.mode == "hybrid" and asked.weights is WEIGHTS and asked.fusion == "scores"
-    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows, fused(STEPS[0]) if usual else None)
-    return Found(page, dict(zip(rows, sure, strict=True)), relevant, evidence, counted, unit)
+    known = fused(STEPS[0]) if asked.mode == "hybrid" and weights is usual and asked.fusion == "scores" else None
+    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows, known, usual)
+    return Found(page, dict(zip(rows, sure, strict=True)), relevant, evidence, counted, unit, weights)
 
 
 def _page(
@@ -162,7 +167,7 @@ def _hits(
     hits = tuple(as_hit(one.item, one.place.score, found.sure[one.place.row], marker, one.same) for one in page)
     if not asked.explain:
         return hits
-    told = Reasons(asked.mode, pair.space.id, tier, asked.weights, asked.fusion, found.unit)
+    told = Reasons(asked.mode, pair.space.id, tier, found.weights, asked.fusion, found.unit)
     return tuple(
         replace(hit, explanation=replace(told.of(one.item, one.place.legs), precise=read.get(one.item.row)))
         for hit, one in zip(hits, page, strict=True)

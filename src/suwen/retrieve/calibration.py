@@ -61,7 +61,8 @@ class Calibration:
     def _measured(self, snapshot: Snapshot, tier: str) -> Null:
         dense = partial(self._freshness.dense, snapshot)
         encoder, of = self._pair.encoder(tier), self._of(snapshot)
-        return measure_null(dense, snapshot.lexical, encoder, *of, self._pair.space)
+        weights = self._freshness.weights(snapshot)
+        return measure_null(dense, snapshot.lexical, encoder, *of, self._pair.space, weights)
 
     def _known(self, tier: str) -> Null | None:
         null = self._nulls.get(tier)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
@@ -48,8 +48,10 @@ def rank_deep(
         asked = index.wordings.of(text, snapshot)
         vector = None if mode == "lexical" else index.pair.encoder(tier).encode_queries([asked.meant], instruction)[0]
         unit = index.unit(snapshot, tier, vector)
-        read = cache(lambda depth: search_legs(snapshot, index.freshness, asked, vector, mode, depth, where))
-        order = ranked(read, lambda depth: fuse_hybrid(read(depth), 2 * depth, unit=unit), steps)
+        weights, vectors = index.freshness.weights(snapshot), index.freshness.vectors(snapshot)
+        read = cache(lambda depth: search_legs(snapshot, index.freshness, asked, vector, mode, depth, where, weights))
+        fused = partial(fuse_hybrid, weights=weights, unit=unit, vectors=vectors)
+        order = ranked(read, lambda depth: fused(read(depth), 2 * depth), steps)
         places = [(place.row, place.score) for place in islice(order, most)]
     rows = np.fromiter((row for row, _ in places), dtype=np.int64, count=len(places))
     return Ranking(rows, np.fromiter((score for _, score in places), dtype=np.float32, count=len(places)))

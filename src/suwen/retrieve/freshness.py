@@ -13,7 +13,7 @@ import hashlib
 import io
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from zipfile import BadZipFile
@@ -22,9 +22,10 @@ import numpy as np
 
 from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
-from suwen.encoders.who_encodes import encode_documents, own_encoder, tier_at_once
+from suwen.encoders.who_encodes import best_maker, encode_documents, own_encoder, tier_at_once
 from suwen.index.engine import Engine, IndexProblem, Ranking, Rows, Scale, Snapshot, Vectors
 from suwen.index.filters import Where
+from suwen.retrieve.fuse import WEIGHTS_BY, VectorsOf
 from suwen.retrieve.relevance import MIXED
 
 log = logging.getLogger("suwen.retrieve")
@@ -139,6 +140,14 @@ class Freshness:
         if self.own not in encoders:
             return "+".join(sorted(others))
         return self.own if all(self._load(name)[1] is not None for name in others) else MIXED
+
+    def weights(self, snapshot: Snapshot) -> Mapping[str, float]:
+        """How much each leg of hybrid search counts by itself: as for the best encoder of any passage."""
+        return WEIGHTS_BY[best_maker(self._pair, snapshot.encoders)]
+
+    def vectors(self, snapshot: Snapshot) -> VectorsOf | None:
+        """The passages' vectors, where they tell what is like what: those of several encoders do not."""
+        return snapshot.vectors if len(snapshot.encoders) == 1 else None
 
     def dense(
         self, snapshot: Snapshot, vector: Vectors, k: int, where: Where | None = None, beside: Rows | None = None

@@ -5,13 +5,13 @@ Pure functions over arrays; what is searched, and how deep, is the retriever's b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from suwen.index.engine import Ranking, Rows
+from suwen.index.engine import Ranking, Rows, Vectors
 
 #: What rankings are fused by.
 Fusion = Literal["scores", "ranks"]
@@ -19,9 +19,17 @@ Fusion = Literal["scores", "ranks"]
 DEPTH = 200
 #: The constant of reciprocal rank fusion, as published.
 CONSTANT = 60
-#: Weight of each leg of hybrid search. With the default pair a lexical weight of 0.3 to 0.5 beside a dense one of 1 is
-#: ahead of the fusion before it with either tier; `l6` is best at 0.4, `static` at 0.6 (docs/results/search.md).
+#: Beside the dense leg, so many passages count by their words; all others are worth what the last of these is. From 30
+#: to 70 it makes little difference, 200 is 0.2 to 0.3 points worse, and dearer (docs/results/search.md).
+WORDS = 40
+#: Weight of each leg of hybrid search where documents are by a transformer tier.
 WEIGHTS: Mapping[str, float] = {"dense": 2.5, "lexical": 1.0}
+#: And by who encoded them: the better their vectors, the more those count. Who encodes the query matters much less.
+WEIGHTS_BY: Mapping[str, Mapping[str, float]] = {
+    "document": {"dense": 4.5, "lexical": 1.0},
+    "transformer": WEIGHTS,
+    "static": {"dense": 1.5, "lexical": 1.0},
+}
 #: The power of the share that a BM25 score has of the most its query could score: half of a question's words say more
 #: than half of what all of them do. Plain shares measured 0.3 points worse with `l6` (docs/results/search.md).
 POWER = 0.6
@@ -29,6 +37,10 @@ POWER = 0.6
 #: with the most that the query could score, to this power, and is itself where that is the typical height. It takes
 #: the gain over the fusion of 0.1 from 0.27 to 0.42 on the mean of four tasks (docs/results/search.md).
 GROWTH, TYPICAL = 0.25, 200.0
+#: What is like the first hits is probably right too: of the first so many passages those move up that are nearer to the
+#: first few than to all of them; each of the few counts the more the higher its score is, in steps of the last number.
+#: Worth 0.15 to 0.3 points, whoever encoded the documents; nearness from 0.2 to 0.5 is (docs/results/search.md).
+MOVED, FEW, NEARNESS, STEP = 40, 5, 0.35, 0.02
 #: A passage stands out by its words where BM25 gives it so many times what it gives the fourth, and at least so much of
 #: the most its query could score; or less often, where the two are that much of the most apart.
 STANDS_OUT, LEAST_SHARE, LESS_OUT = 1.25, 0.1, 1.1
@@ -37,6 +49,8 @@ _FIRST = 3
 _DIGITS = 5
 
 Values = npt.NDArray[np.float64]
+#: Gives the vectors of rows, in their order.
+VectorsOf = Callable[[Rows], Vectors]
 
 
 def fuse_hybrid(
@@ -45,16 +59,23 @@ def fuse_hybrid(
     weights: Mapping[str, float] = WEIGHTS,
     fusion: Fusion = "scores",
     unit: float = 1.0,
+    vectors: VectorsOf | None = None,
 ) -> Ranking:
     """The legs of hybrid search, ``dense`` and ``lexical``, as one; a leg without a weight takes no part."""
     used = {name: float(weights[name]) for name in legs if weights.get(name, 0.0) > 0}
     if fusion == "ranks":
         return reciprocal_rank_fusion([(legs[name].rows, weight) for name, weight in used.items()], k)
-    return score_fusion({name: legs[name] for name in used}, used, k, unit)
+    return score_fusion({name: legs[name] for name in used}, used, k, unit, vectors)
+
+
+def words_read(depth: int, weights: Mapping[str, float], fusion: Fusion) -> int:
+    """How deep the lexical leg is read where the dense one is read so deep: no further than its words count."""
+    both = fusion == "scores" and all(weights.get(leg) for leg in WEIGHTS)
+    return WORDS if both and depth <= DEPTH else depth
 
 
 def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float]:
-    """What a leg's scores are worth in absolute terms, and what a passage is that the leg did not return.
+    """What a leg's scores are worth in absolute terms, and the least that a passage is, found by the leg or not.
 
     A cosine is worth itself (``unit`` is 1); an inner product, which grows with the lengths of vectors, is counted in
     what off-topic questions find. A BM25 score is worth its share of the most that its query could score, to the
@@ -72,12 +93,18 @@ def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float
         growth = (most / TYPICAL) ** GROWTH if ranking.most else 1.0
         found = (np.minimum(np.maximum(scores / most, 0.0), 1.0) ** POWER * growth).round(_DIGITS)
         # A list that ended by itself has every passage with a word of the query.
-        return found, float(found[-1]) if len(scores) >= DEPTH else 0.0
+        return found, float(found[WORDS - 1]) if len(scores) >= WORDS else 0.0
     found = (scores / unit).round(_DIGITS)
     return found, float(found[-1])
 
 
-def score_fusion(legs: Mapping[str, Ranking], weights: Mapping[str, float], k: int, unit: float = 1.0) -> Ranking:
+def score_fusion(
+    legs: Mapping[str, Ranking],
+    weights: Mapping[str, float],
+    k: int,
+    unit: float = 1.0,
+    vectors: VectorsOf | None = None,
+) -> Ranking:
     """Fuse rankings by the weighted mean of their absolute :func:`values`.
 
     Args:
@@ -85,6 +112,7 @@ def score_fusion(legs: Mapping[str, Ranking], weights: Mapping[str, float], k: i
         weights: How much each counts.
         k: How many to keep.
         unit: What the dense leg's scores are counted in.
+        vectors: Of passages; with them the first are put in another order, see :func:`by_nearness`.
 
     Returns:
         Rows by falling score; equal scores in ascending row order.
@@ -99,11 +127,31 @@ def score_fusion(legs: Mapping[str, Ranking], weights: Mapping[str, float], k: i
     scores = np.zeros(len(every))
     whole = sum(weights[name] for name in legs)
     for name, leg in legs.items():
-        found, missing = values(name, leg, unit)
-        column = np.full(len(every), missing)
-        column[np.searchsorted(every, leg.rows)] = found
+        found, least = values(name, leg, unit)
+        column = np.full(len(every), least)
+        column[np.searchsorted(every, leg.rows)] = np.maximum(found, least) if len(legs) > 1 else found
         scores += weights[name] / whole * column
+    if vectors is not None and len(legs) > 1 and len(every) > 1:
+        first = np.argsort(-scores, kind="stable")[:MOVED]
+        # The scores stay with the places: what they mean was measured without this.
+        scores[first[by_nearness(scores[first], vectors(every[first]))]] = scores[first]
     return _best(every, _lifted(every, scores, legs), k)
+
+
+def by_nearness(scores: Values, vectors: Vectors) -> Rows:
+    """The order of passages, best first, by their scores and by how much nearer they are to the first few than to all.
+
+    >>> by_nearness(np.array([0.9, 0.8, 0.79]), np.array([[1, 0], [0, 1], [1, 0.1]], np.float32))
+    array([0, 2, 1])
+    """
+    lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)), np.float32(1e-12))
+    trust = np.exp((scores[:FEW] - scores[0]) / STEP)
+    trust = trust / (trust.sum() * lengths[:FEW])
+    middle = np.einsum("i,ij->j", trust.astype(np.float32), vectors[:FEW])
+    middle -= np.einsum("i,ij->j", 1 / (len(lengths) * lengths), vectors)
+    near = np.einsum("ij,j->i", vectors, middle) / lengths
+    order = np.argsort(-(scores + NEARNESS * near).round(_DIGITS), kind="stable")
+    return np.asarray(order, dtype=np.int64)
 
 
 def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:

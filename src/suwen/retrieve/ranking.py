@@ -14,7 +14,7 @@ from suwen.index.engine import Ranking, Snapshot, StoredPassage
 from suwen.index.filters import Where
 from suwen.retrieve.folding import Content, first_of_each, is_name
 from suwen.retrieve.freshness import Freshness
-from suwen.retrieve.fuse import CONSTANT, DEPTH, Fusion, values
+from suwen.retrieve.fuse import CONSTANT, DEPTH, WEIGHTS, Fusion, values, words_read
 from suwen.retrieve.highlight import Marker
 from suwen.retrieve.results import Explanation, Hit, Leg
 from suwen.retrieve.wording import Wording
@@ -78,16 +78,18 @@ def search_legs(
     mode: str,
     depth: int,
     where: Where | None,
+    weights: Mapping[str, float] = WEIGHTS,
     fusion: Fusion = "scores",
 ) -> dict[str, Ranking]:
-    """What each leg of a mode finds, down to a depth.
+    """What each leg of a mode finds, down to a depth; of words no more than count.
 
     Where scores are fused, the dense leg tells those of what words found as well: what it would be worth to have been
     passed over depends on how far down a search that guesses still finds everything, which differs between engines.
     """
     if mode == "dense":
         return {"dense": freshness.dense(snapshot, vector, depth, where)}
-    lexical = snapshot.lexical(asked.text, depth, where, asked.also)
+    words = depth if mode == "lexical" else words_read(depth, weights, fusion)
+    lexical = snapshot.lexical(asked.text, words, where, asked.also)
     if mode == "lexical":
         return {"lexical": lexical}
     if asked.rare:
@@ -252,5 +254,7 @@ class Reasons:
         known = self._known.get(name)
         if known is None or known[0] is not ranking:
             places = {row: place for place, row in enumerate(ranking.rows.tolist())}
-            known = self._known[name] = (ranking, places, values(name, ranking, self._unit)[0].tolist())
+            found, least = values(name, ranking, self._unit)
+            worth = np.maximum(found, least) if self._mode == "hybrid" else found
+            known = self._known[name] = (ranking, places, worth.tolist())
         return known

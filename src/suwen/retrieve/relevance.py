@@ -20,7 +20,7 @@ import numpy as np
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import Space
 from suwen.index.engine import Ranking, Rows, Vectors
-from suwen.retrieve.fuse import DEPTH, fuse_hybrid, values
+from suwen.retrieve.fuse import DEPTH, WEIGHTS, WORDS, fuse_hybrid, values
 
 #: Of each mode, how a height becomes a confidence: slope and the height of one half, of a logistic curve. Fitted on the
 #: open questions of tests/data/questions; how they hold on others is plotted in docs/results/search.md.
@@ -40,7 +40,7 @@ MIXED = "?"
 
 
 #: What a measure's values are: kept ones of another number, or of none, are made anew.
-_VALUES = 2
+_VALUES = 3
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ def measure_null(
     rows: int,
     scale: str,
     space: Space,
+    weights: Mapping[str, float] = WEIGHTS,
 ) -> Null:
     """Ask both legs the off-topic questions, and take the best score of each.
 
@@ -108,18 +109,19 @@ def measure_null(
         rows: The index's highest row.
         scale: Whose scores the dense ones are like.
         space: Of the vectors.
+        weights: Of the legs where both are fused.
     """
     probes = off_topic()
     vectors = encoder.encode_queries(probes)
     lengths = [query_length(vector, space) for vector in vectors]
-    worded = [lexical(probe, DEPTH) for probe in probes]
+    worded = [lexical(probe, WORDS) for probe in probes]
     nearest = [dense(vector, DEPTH, None, np.sort(hits.rows)) for vector, hits in zip(vectors, worded, strict=True)]
     best = [_top(ranking) / length for ranking, length in zip(nearest, lengths, strict=True)]
     unit = 1.0 if space.normalise else float(np.median(np.abs(best))) or 1.0
     found = []
     for hits, ranking, length in zip(worded, nearest, lengths, strict=True):
         legs = {"dense": ranking, "lexical": hits}
-        both = _top(fuse_hybrid(legs, 1, unit=unit * length))
+        both = _top(fuse_hybrid(legs, 1, weights, unit=unit * length))
         found.append({**_values(legs, unit * length), "hybrid": both})
     by_words, by_meaning, by_both = (
         _summary([value[name] for value in found]) for name in ("lexical", "dense", "hybrid")
@@ -138,6 +140,7 @@ def judge(
     length: float = 1.0,
     rows: Sequence[int] = (),
     fused: Ranking | None = None,
+    weights: Mapping[str, float] = WEIGHTS,
 ) -> tuple[bool, dict[str, float], list[float]]:
     """Decide, and say on what: how far each leg's best hit stands above what off-topic questions find.
 
@@ -147,6 +150,7 @@ def judge(
         length: Of the query's vector, see :func:`query_length`.
         rows: The hits.
         fused: The legs fused as hybrid search does by itself, where that is known already.
+        weights: Of the legs, as hybrid search has them by itself.
 
     Returns:
         Whether anything helps, the heights, and how likely each hit is to; what no leg holds counts as its last.
@@ -154,7 +158,7 @@ def judge(
     unit = length * null.unit
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
     best = _values(legs, unit)
-    there, worth = _worth(legs, mode, unit, fused)
+    there, worth = _worth(legs, mode, unit, weights, fused)
     best["hybrid"] = max(worth.tolist(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
     sure = [null.confidence(mode, value) for value in _looked_up(there, worth, rows)]
@@ -163,10 +167,12 @@ def judge(
     return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights, sure
 
 
-def _worth(legs: Mapping[str, Ranking], mode: str, unit: float, fused: Ranking | None) -> tuple[Rows, Any]:
+def _worth(
+    legs: Mapping[str, Ranking], mode: str, unit: float, weights: Mapping[str, float], fused: Ranking | None
+) -> tuple[Rows, Any]:
     """The rows, best first, and what each is worth in the end; a leg alone is not fused."""
     if mode == "hybrid":
-        fused = fuse_hybrid(legs, 2 * DEPTH, unit=unit) if fused is None else fused
+        fused = fuse_hybrid(legs, 2 * DEPTH, weights, unit=unit) if fused is None else fused
         return fused.rows, fused.scores
     return legs[mode].rows, values(mode, legs[mode], unit)[0]
 

@@ -48,7 +48,8 @@ class Explanation:
     encoder: str
     dense: Leg | None
     lexical: Leg | None
-    #: Of the legs, in hybrid: the hit's score is the weighted mean of their values, by ranks the weighted sum.
+    #: Of the legs, in hybrid: the hit's score is the weighted mean of their values, by ranks the weighted sum; one that
+    #: was moved for being like the first hits, or lifted for its words, has the score of its place.
     weights: dict[str, float]
     #: ``scores`` or ``ranks``; None where one leg was searched alone.
     fusion: str | None

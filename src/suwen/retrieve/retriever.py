@@ -35,7 +35,7 @@ from suwen.index.opening import create_engine, index_exists, open_engine
 from suwen.retrieve.answering import Asked, answer
 from suwen.retrieve.calibration import Calibration
 from suwen.retrieve.freshness import Freshness, kept_tier
-from suwen.retrieve.fuse import WEIGHTS, Fusion
+from suwen.retrieve.fuse import Fusion
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.relevance import query_length
 from suwen.retrieve.results import Results
@@ -249,7 +249,7 @@ class Index(AbstractContextManager["Index"]):
         per_document: bool = False,
         highlights: bool = False,
         explain: bool = False,
-        weights: Mapping[str, float] = WEIGHTS,
+        weights: Mapping[str, float] | None = None,
         fusion: Fusion = "scores",
         synonyms: bool = True,
         fold: bool = True,
@@ -272,7 +272,7 @@ class Index(AbstractContextManager["Index"]):
             per_document: At most one hit of each document, its best.
             highlights: Mark the matching sentences.
             explain: Say of each hit where either leg put it.
-            weights: How much each leg counts in ``hybrid``.
+            weights: How much each leg counts in ``hybrid``; without them, as who encoded the documents makes best.
             fusion: What the legs of ``hybrid`` are fused by, see :mod:`suwen.retrieve.fuse`.
             synonyms: Search for other names of what the query mentions too, and set its spelling right: see
                 :mod:`suwen.retrieve.wording`.

@@ -57,3 +57,11 @@ def test_a_filter_and_the_scales_of_encoders_hold_for_them(engine: Engine) -> No
         found = view.dense(QUERY, 3, {"odd": 1}, scales, beside)
         assert found.rows.tolist() == whole.rows[[0, 1, 2, 7, 11]].tolist()
         np.testing.assert_allclose(found.scores, whole.scores[[0, 1, 2, 7, 11]], atol=1e-6)
+
+
+def test_the_vectors_of_passages_come_in_the_order_asked_for(engine: Engine) -> None:
+    with engine.snapshot() as view:
+        rows = view.dense(QUERY, 30).rows[[28, 3, 0, 17]]
+        numbers = [int(id_.removeprefix("d")) for id_ in ids_of(view, rows)]
+        np.testing.assert_allclose(view.vectors(rows), VECTORS[numbers], atol=1e-3)
+        assert len(view.vectors(rows[:0])) == 0

@@ -124,11 +124,14 @@ class ClusterSnapshot(Snapshot):
                       SELECT row FROM passages WHERE {clause} AND row >= least ORDER BY row LIMIT 1) AS step
                     ORDER BY row"""
         rows = rows_of(self._connection.execute(query.encode(), given | {"starts": starts}))
-        return rows, stored.vectors_of(self._connection, rows, self._meta.dimension)
+        return rows, self.vectors(rows)
+
+    def vectors(self, rows: Rows) -> Vectors:
+        return stored.vectors_of(self._connection, rows, self._meta.dimension)
 
     def _vectors(self, rows: Rows) -> tuple[Rows, Vectors]:
         """All vectors of these passages, with the row of each."""
-        own = stored.vectors_of(self._connection, rows, self._meta.dimension)
+        own = self.vectors(rows)
         if not self._meta.questions:
             return rows, own
         owners, asked = questions.vectors_of(self._connection, rows, self._meta.dimension)
