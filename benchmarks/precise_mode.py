@@ -20,7 +20,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from hybrid_fusion import TASKS, Task, legs_of, mean_interval, read_legs, vectors_of
@@ -33,12 +33,14 @@ from suwen.bench.task_data import Ranked
 from suwen.bench.task_loading import load_data
 from suwen.durable import write_json
 from suwen.encoders.reranker import DESCRIPTION, Reranker, joined
+from suwen.encoders.who_encodes import Maker
 from suwen.retrieve.fuse import fuse_hybrid
 
 
 def hybrid(task: Task, depth: int) -> Ranks:
     """The shipped fusion of a task's legs."""
-    fused = [fuse_hybrid(legs_of(query), depth) for query in task.queries]
+    weights = {"dense": task.share, "lexical": 1 - task.share}
+    fused = [fuse_hybrid(legs_of(query), depth, weights, vectors=query.vectors) for query in task.queries]
     rows = np.full((len(fused), depth), -1, np.int64)
     scores = np.full((len(fused), depth), -np.inf)
     for number, one in enumerate(fused):
@@ -119,6 +121,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="where --teacher reads")
     parser.add_argument("--length", type=int, help="tokens of a query and a passage; the reranker's own where left out")
     parser.add_argument("--vectors", type=Path, help="a folder of ready vectors")
+    parser.add_argument("--documents", choices=get_args(Maker), default="transformer", help="what made ready vectors")
     parser.add_argument("--pair", help="a pair's folder; the default pair where left out")
     parser.add_argument("--tier", help="who encodes both sides; the pair's default where left out")
     parser.add_argument("--hits", type=int, nargs="+", default=[5, 10, 20, 50])
@@ -126,6 +129,7 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="write the gain at 20 hits into reranker.json")
     options = parser.parse_args()
     system = None if options.vectors else PairSystem.open("pair", options.pair or "", options.tier)[0]
+    maker = options.documents if system is None else system.maker
     suite = load_suite(options.dev / "dev.toml")
     found: dict[str, Task] = {}
     for task in suite.tasks:
@@ -134,7 +138,7 @@ def main() -> None:
             assert isinstance(data, Ranked)
             queries, documents = vectors_of(task.name, data, options.vectors, system)
             data, queries = cut(data, queries, options.queries)
-            found[task.name] = read_legs(data, queries, documents)
+            found[task.name] = read_legs(data, queries, documents, maker)
     most = max(*options.hits, HITS)
     print(f"| reranker | layers | hits | weight | {' | '.join(found)} | mean gain | CPU ms |")
     print("|---|" + "---|" * (len(found) + 5))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def build(start: Start, tier: Path, dimension: int, layers: int, device: str) ->
 
 def train(
     student: Any, texts: Texts, *, steps: int, batch: int, device: str, look: int | None = None
-) -> list[tuple[int, dict[str, float]]]:
+) -> Iterator[tuple[int, dict[str, float]]]:
     """Stage I over the texts: the mean cosine to the document encoder by task and over what was trained on, by step."""
     side = Side(student, "document")
     precision: Any = "bf16" if device == "cuda" else "fp32"
@@ -127,7 +127,6 @@ def train(
     task = AlignTask(student, [part], batch, AlignLosses(), seed=0)
     plan = Optimisation(learning_rate=1e-3)
     optimiser = adamw(task.groups(), plan)
-    looks = []
     for number in range(steps):
         student.train()
         for group in optimiser.param_groups:
@@ -139,8 +138,7 @@ def train(
         if number + 1 == steps or (look and (number + 1) % look == 0):
             student.eval()
             scores = {name: _cosine(tower(found), wanted) for name, (found, wanted) in texts.test.items()}
-            looks.append((number + 1, scores | {"trained on": _cosine(known, texts.train[1][:_FAR])}))
-    return looks
+            yield number + 1, scores | {"trained on": _cosine(known, texts.train[1][:_FAR])}
 
 
 def _cosine(tower: TrainedTower, wanted: Any) -> float:

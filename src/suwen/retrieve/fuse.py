@@ -39,8 +39,8 @@ POWER = 0.6
 GROWTH, TYPICAL = 0.25, 200.0
 #: What is like the first hits is probably right too: of the first so many passages those move up that are nearer to the
 #: first few than to all of them; each of the few counts the more the higher its score is, in steps of the last number.
-#: Worth 0.15 to 0.3 points, whoever encoded the documents; nearness from 0.2 to 0.5 is (docs/results/search.md).
-MOVED, FEW, NEARNESS, STEP = 40, 5, 0.35, 0.02
+#: Worth 0.2 points, whoever encoded the documents; 5 to 12 and 0.25 to 0.45 are alike (docs/results/search.md).
+MOVED, FEW, NEARNESS, STEP = 40, 8, 0.3, 0.015
 #: A passage stands out by its words where BM25 gives it so many times what it gives the fourth, and at least so much of
 #: the most its query could score; or less often, where the two are that much of the most apart.
 STANDS_OUT, LEAST_SHARE, LESS_OUT = 1.25, 0.1, 1.1
