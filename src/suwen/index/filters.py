@@ -44,7 +44,9 @@ class FilterError(SuwenError):
 
 
 class UnknownField(FilterError):
-    """A filter on a field that no document has."""
+    """A field that no document has; ``where`` says what names it: the filter, or what hits are sorted or counted by."""
+
+    where = "where"
 
 
 class AnyOf(NamedTuple):

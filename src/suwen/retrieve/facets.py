@@ -39,7 +39,8 @@ def look_over(
         return ranking, {}
     best = list(islice(ranking, max(FOUND, k)))
     items = snapshot.fetch([place.row for place in best])
-    _check_fields(snapshot, items, [*fields, *([sort.removeprefix("-")] if sort else [])])
+    _check_fields(snapshot, items, fields, "facets")
+    _check_fields(snapshot, items, [sort.removeprefix("-")] if sort else [], "sort")
     facets = {field: count_values(items, field) for field in fields}
     if sort is None:
         return chain(best, ranking), facets
@@ -84,8 +85,10 @@ def _rank(value: Scalar) -> tuple[bool, Scalar]:
     return (True, value) if number is None else (False, number)
 
 
-def _check_fields(snapshot: Snapshot, items: Sequence[StoredPassage], fields: Sequence[str]) -> None:
+def _check_fields(snapshot: Snapshot, items: Sequence[StoredPassage], fields: Sequence[str], where: str) -> None:
     for field in fields:
         # Where a hit has it, nobody needs to be asked.
         if not any(values(item, field) for item in items) and field not in (known := snapshot.fields()):
-            raise unknown_field(field, known)
+            problem = unknown_field(field, known)
+            problem.where = where
+            raise problem

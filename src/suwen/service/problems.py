@@ -58,7 +58,9 @@ CODES: dict[str, Code] = {
     "invalid_request": Code(422, "A field is missing, unknown or of the wrong kind; `param` names it."),
     "empty_query": Code(422, "The query holds no letter or digit."),
     "unknown_tier": Code(422, "The pair has no such tier."),
-    "unknown_field": Code(422, "The filter names a field that no document has."),
+    "unknown_field": Code(
+        422, "The filter, `sort` or `facets` names a field that no document has: see `param`."
+    ),
     "bad_filter": Code(422, "The filter cannot be understood."),
     "bad_search": Code(422, "The search cannot be run as asked."),
     "no_instruction": Code(422, "The pair's query prompt has no place for an instruction."),
@@ -176,7 +178,7 @@ def as_problem(error: SuwenError) -> Problem:
         )
     for kind, code, param in _KINDS:
         if isinstance(error, kind):
-            return Problem(code, str(error), param=param)
+            return Problem(code, str(error), param=error.where if isinstance(error, UnknownField) else param)
     for kind, code, message in _INNER:
         if isinstance(error, kind):
             return Problem(code, message)
