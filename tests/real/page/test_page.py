@@ -100,7 +100,7 @@ def test_why_a_hit_is_there(tab, address):
     tab.until("document.querySelector('.why table')")
     cells = tab.texts(".why[open] tbody tr:first-child td")
     dense = told["explanation"]["dense"]
-    assert cells[:4] == [str(dense["rank"]), f"{dense['score']:.3f}", f"{dense['value']:.3f}", "2.5"]
+    assert cells[:4] == [str(dense["rank"]), f"{dense['score']:.3f}", f"{dense['value']:.3f}", "4.5"]
     shares = [float(text) for text in tab.texts(".why[open] td.share")]
     assert sum(shares) == pytest.approx(told["score"], abs=0.002)
     assert told["explanation"]["space"] in tab.text(".why[open] .origin")
