@@ -58,9 +58,7 @@ CODES: dict[str, Code] = {
     "invalid_request": Code(422, "A field is missing, unknown or of the wrong kind; `param` names it."),
     "empty_query": Code(422, "The query holds no letter or digit."),
     "unknown_tier": Code(422, "The pair has no such tier."),
-    "unknown_field": Code(
-        422, "The filter, `sort` or `facets` names a field that no document has: see `param`."
-    ),
+    "unknown_field": Code(422, "The filter, `sort` or `facets` names a field that no document has: see `param`."),
     "bad_filter": Code(422, "The filter cannot be understood."),
     "bad_search": Code(422, "The search cannot be run as asked."),
     "no_instruction": Code(422, "The pair's query prompt has no place for an instruction."),
