@@ -84,7 +84,11 @@ class CrossStage(CandidatesStage, TrainingStage):
 
     @override
     def depends_on(self, recipe: Recipe) -> dict[str, Any]:
-        return {"base": model_files(self.base)}
+        from suwen.encoders.adapter import adapter_of, adapter_sha256
+        from suwen.encoders.pair import pair_folder
+
+        adapter = {"adapter": adapter_sha256(adapter_of(pair_folder(self.pair)))} if self.goes_on else {}
+        return {"base": model_files(self.base), **adapter}
 
     @override
     def readings(self, recipe: Recipe) -> list[Reading] | None:
