@@ -31,6 +31,8 @@ BAR = 1.03
 #: Set by ``--other-hits``: a change of the ranking itself finds other hits, and is held to the bar of such a change.
 OTHER_HITS = "--other-hits" in sys.argv
 OTHER_BAR = 1.15
+#: Set by ``--one-encoder``: the sample alone, all by the document encoder, where hits like the first ones move up.
+ONE_ENCODER = "--one-encoder" in sys.argv
 #: Queries of one burst, by mode and tier: each takes about 15 milliseconds, so that most end undisturbed.
 CASES = {"dense": 2, "lexical": 12, "hybrid": 2, "dense static": 10, "hybrid static": 6}
 #: Those the bar is for: the default tier's.
@@ -103,7 +105,8 @@ def make_index(source: Path, folder: Path) -> None:
             for document in map(json.loads, corpus):
                 changed = {"_id": f"{document['_id']}-{copy}", "text": f"{document['text']}（第{copy}版）"}
                 file.write(json.dumps({**document, **changed}, ensure_ascii=False) + "\n")
-    for verb in (["demo", str(folder)], ["add", str(folder), str(copies), "--tier", "static"]):
+    added = [] if ONE_ENCODER else [["add", str(folder), str(copies), "--tier", "static"]]
+    for verb in (["demo", str(folder)], *added):
         subprocess.run([sys.executable, "-c", run, *verb], env=environment(source), check=True, stdout=sys.stderr)
 
 
@@ -183,6 +186,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=120, help="pairs of bursts of each case in a block")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)), help="where both run; -1: anywhere")
     parser.add_argument("--other-hits", action="store_true", help="the two rank otherwise: hold them to a bar of 1.15")
+    parser.add_argument("--one-encoder", action="store_true", help="the sample alone, without copies by another tier")
     parser.add_argument("--out", type=Path, help="also write the numbers here, as JSON")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--pair", help=argparse.SUPPRESS)
