@@ -1,4 +1,4 @@
-"""What precise mode gains over hybrid search, over rerankers and hits read: nDCG@10, and CPU milliseconds a query.
+"""What precise mode gains over hybrid search, over rerankers and hits read: nDCG@10 x 100, and CPU milliseconds a query.
 
     python benchmarks/precise_mode.py DEV RERANKER [RERANKER ...] [--vectors FOLDER] [--pair PAIR --tier TIER]
         [--hits 5 10 20 50] [--queries 200] [--length 128] [--record]
@@ -60,8 +60,8 @@ def tell(reranker: Any, tasks: Mapping[str, Reading], hits: int, cpu_ms: float) 
     """One line: the reranker with so many hits read."""
     less = {name: task._replace(read=[one[:hits] for one in task.read]) for name, task in tasks.items()}
     weight, _ = gains(less)
-    before = [ndcg(task, task.ranks)[1::2] for task in less.values()]
-    after = [ndcg(task, reordered(task.ranks, task.read, weight))[1::2] for task in less.values()]
+    before = [100 * ndcg(task, task.ranks)[1::2] for task in less.values()]
+    after = [100 * ndcg(task, reordered(task.ranks, task.read, weight))[1::2] for task in less.values()]
     gap, low, high = mean_interval(after, before)
     cells = [f"{one.mean():.2f} → {other.mean():.2f}" for one, other in zip(before, after, strict=True)]
     layers = reranker.layers if isinstance(reranker, Teacher) else reranker.manifest.layers

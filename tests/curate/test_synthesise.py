@@ -175,14 +175,15 @@ def test_a_pair_stays_where_its_passage_is_found_again(tmp_path: Path, mode: Any
         TrainingRow("流感疫苗什么时候接种", (texts["bone"],), (), "找"),
         TrainingRow("低盐饮食，早晚测量血压", (long,), (), "找"),
         TrainingRow("骨折愈合要多久", ("索引里没有的一段文字。",), (), "找"),
+        TrainingRow("尿酸结石怎么预防复发", (texts["stone"][2:-4],), (), "a piece of what the index holds"),
     ]
     write_training_rows(tmp_path / "rows.jsonl", rows)
     with Index.create(tmp_path / "index", pair=pair) as index:
         index.add([Document(id_, long if id_ == "bp" else text) for id_, text in texts.items()])
         assert index.stats().passages > len(NOTES), "the long one is cut"
         counts = round_trip_file(tmp_path / "rows.jsonl", index, tmp_path / "kept.jsonl", top=1, mode=mode)
-    assert rows_of(tmp_path / "kept.jsonl") == [rows[0], rows[2]]
-    assert counts == {"read": 4, "kept": 2, "passage_not_found": 2}
+    assert rows_of(tmp_path / "kept.jsonl") == [rows[0], rows[2], rows[4]]
+    assert counts == {"read": 5, "kept": 3, "passage_not_found": 2}
 
 
 def test_rows_are_drawn_for_people_to_check_on_the_review_page(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def round_trip_file(
 ) -> Counter[str]:
     """Keep the rows whose query finds its passage again (BMRetriever section 3.3).
 
-    One of the ``top`` hits is a positive of the row, or a piece of one where the index cut it into passages.
+    One of the ``top`` hits is a positive of the row, or a piece of one where the index cut it into passages, or holds
+    one where the row's own passages are the smaller ones.
     """
     counts, search = Counter(read=0, kept=0, passage_not_found=0), search_index(index, tier, mode=mode)
 
@@ -137,7 +138,8 @@ def round_trip_file(
         while part := list(islice(stream, 256)):
             for row, hits in zip(part, search(part, top), strict=True):
                 pieces = filter(None, (comparable(hit.text) for hit in hits))
-                again = any(piece in comparable(text) for piece in pieces for text in row.pos)
+                own = [comparable(text) for text in row.pos]
+                again = any(piece in text or text in piece for piece in pieces for text in own if text)
                 counts.update(read=1, **{"kept" if again else "passage_not_found": 1})
                 yield from [row] if again else []
 
