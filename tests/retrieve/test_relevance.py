@@ -85,6 +85,16 @@ def test_heights_are_deviations_above_the_off_topic_median() -> None:
     assert not of_0_1.fits(100), "measured in scores that say nothing here"
 
 
+def test_who_encodes_the_questions_chooses_the_curve(sample: Index) -> None:
+    with sample.engine.snapshot() as snapshot:
+        curves = {tier: sample.calibration.null(snapshot, tier) for tier in ("l6", "static")}
+    assert {tier: null.curve for tier, null in curves.items()} == {"l6": "transformer", "static": "static"}
+    assert curves["static"].hybrid[1] > 1.5 * curves["l6"].hybrid[1], "off-topic questions differ more by `static`"
+    assert Null.from_json(curves["static"].to_json()) == curves["static"]
+    two = [Null((0.3, 0.05), (0.4, 0.2), (0.3, 0.1), 100, curve=curve) for curve in ("transformer", "static")]
+    assert [null.confidence("hybrid", 0.5) >= ANSWERS for null in two] == [False, True], "two deviations above"
+
+
 def test_confidence_rises_with_the_value_and_never_contradicts(sample: Index) -> None:
     null = Null(dense=(0.3, 0.05), lexical=(0.4, 0.2), hybrid=(0.3, 0.1), rows=100)
     sure = [null.confidence("hybrid", value / 10) for value in range(11)]

@@ -61,8 +61,8 @@ class Calibration:
     def _measured(self, snapshot: Snapshot, tier: str) -> Null:
         dense = partial(self._freshness.dense, snapshot)
         encoder, of = self._pair.encoder(tier), self._of(snapshot)
-        weights = self._freshness.weights(snapshot)
-        return measure_null(dense, snapshot.lexical, encoder, *of, self._pair.space, weights)
+        weights, static = self._freshness.weights(snapshot), self._pair.manifest.tiers[tier].kind == "static"
+        return measure_null(dense, snapshot.lexical, encoder, *of, self._pair.space, weights, static)
 
     def _known(self, tier: str) -> Null | None:
         null = self._nulls.get(tier)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,12 +22,19 @@ from suwen.encoders.space import Space
 from suwen.index.engine import Ranking, Rows, Vectors
 from suwen.retrieve.fuse import DEPTH, WEIGHTS, WORDS, fuse_hybrid, values
 
-#: Of each mode, how a height becomes a confidence: slope and the height of one half, of a logistic curve. Fitted on the
-#: open questions of tests/data/questions; how they hold on others is plotted in docs/results/search.md.
-CURVES: Mapping[str, tuple[float, float]] = {"hybrid": (0.47, 3.7), "dense": (0.57, 2.34), "lexical": (0.64, 1.78)}
-#: Lengths of vectors spread what off-topic questions find: there a question that has an answer stands fewer deviations
-#: above it. With this, 30 of 30 questions of the sample are kept in such a space, and 1 of 5 off-topic ones is.
-_AMONG_LENGTHS = 0.6
+#: Whose heights they are: of questions by a transformer or by a token table, or of vectors that keep their lengths.
+Curve = Literal["transformer", "static", "lengths"]
+
+#: How a height becomes a confidence: of each mode, slope and the height of one half, of a logistic curve. By `static`
+#: what off-topic questions find differs twice as much as by a transformer, so a question that has an answer stands
+#: fewer deviations above it. Lengths of vectors spread it too: with those curves, 30 of 30 questions of the sample are
+#: kept in such a space, and 1 of 5 off-topic ones is. What set these numbers, and how they hold on other questions, is
+#: in docs/results/search.md.
+CURVES: Mapping[Curve, Mapping[str, tuple[float, float]]] = {
+    "transformer": {"hybrid": (0.46, 3.38), "dense": (0.57, 2.34), "lexical": (0.64, 1.78)},
+    "static": {"hybrid": (0.66, 2.51), "dense": (0.57, 2.34), "lexical": (0.64, 1.78)},
+    "lengths": {"hybrid": (0.47, 2.22), "dense": (0.57, 1.40), "lexical": (0.64, 1.07)},
+}
 #: The least confidence of a first hit that counts as an answer. Below a half: what a question costs that is turned away
 #: though it has an answer is more than what a page of poor hits costs.
 ANSWERS = 0.4
@@ -40,7 +47,7 @@ MIXED = "?"
 
 
 #: What a measure's values are: kept ones of another number, or of none, are made anew.
-_VALUES = 3
+_VALUES = 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class Null:
     scale: str = MIXED
     #: In what dense scores are counted, by a query of length one: 1 for cosines, else what the questions mostly find.
     unit: float = 1.0
+    #: How its heights become confidences.
+    curve: Curve = "transformer"
 
     def fits(self, rows: int, scale: str = MIXED) -> bool:
         """Whether it still fits an index of this size, whose dense scores are on this scale."""
@@ -71,8 +80,7 @@ class Null:
 
     def confidence(self, mode: str, value: float) -> float:
         """How likely a passage of this value is to help."""
-        slope, half = CURVES[mode]
-        half *= 1.0 if self.unit == 1.0 else _AMONG_LENGTHS
+        slope, half = CURVES[self.curve][mode]
         return 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, slope * (self.height(mode, value) - half)))))
 
     def to_json(self) -> str:
@@ -82,13 +90,11 @@ class Null:
     @classmethod
     def from_json(cls, text: str) -> Null:
         """The reverse of :meth:`to_json`."""
-        fields = json.loads(text)
-        scale = str(fields.get("scale", MIXED))
-        unit = float(fields.get("unit", 1.0))
-        if fields.get("values") != _VALUES:  # by an earlier version, in scores that say nothing here: measured again
+        fields: dict[str, Any] = json.loads(text)
+        if fields.pop("values", None) != _VALUES:  # by an earlier version, in scores that say nothing here: made anew
             return cls((0.0, 0.0), (0.0, 0.0), (0.0, 0.0), 0)
-        both = tuple(fields["hybrid"])
-        return cls(tuple(fields["dense"]), tuple(fields["lexical"]), both, int(fields["rows"]), scale, unit)
+        fields |= {name: tuple(fields[name]) for name in ("dense", "lexical", "hybrid")}
+        return cls(**fields)
 
 
 def measure_null(
@@ -99,6 +105,7 @@ def measure_null(
     scale: str,
     space: Space,
     weights: Mapping[str, float] = WEIGHTS,
+    static: bool = False,
 ) -> Null:
     """Ask both legs the off-topic questions, and take the best score of each.
 
@@ -110,6 +117,7 @@ def measure_null(
         scale: Whose scores the dense ones are like.
         space: Of the vectors.
         weights: Of the legs where both are fused.
+        static: Whether the encoder is a token table.
     """
     probes = off_topic()
     vectors = encoder.encode_queries(probes)
@@ -126,7 +134,8 @@ def measure_null(
     by_words, by_meaning, by_both = (
         _summary([value[name] for value in found]) for name in ("lexical", "dense", "hybrid")
     )
-    return Null(by_meaning, by_words, by_both, rows, scale, unit)
+    curve: Curve = "lengths" if not space.normalise else "static" if static else "transformer"
+    return Null(by_meaning, by_words, by_both, rows, scale, unit, curve)
 
 
 def query_length(vector: Vectors | None, space: Space) -> float:
