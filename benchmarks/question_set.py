@@ -1,11 +1,13 @@
 """How search does on the realistic questions of tests/data/questions, and what it turns away.
 
-    python benchmarks/question_set.py [--part open|last] [--documents document|l6|static] [--plot FILE.svg]
+    python benchmarks/question_set.py [--part open|last] [--documents document|l6|static] [--tier l6|static]
+        [--plot FILE.svg]
 
 The index is the bundled sample with the passages beside the questions; its documents are encoded by the pair's document
-encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier. Told are nDCG@10, how
-often the first hit and one of the first three helps, by kind of question; the shares of real questions kept and of
-off-topic ones turned away; and how often hits of a confidence helped. `last` is for the end of a piece of work.
+encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier; queries by `static`
+where that made the documents, else by `l6`. Told are nDCG@10, how often the first hit and one of the first three helps,
+by kind of question; the shares of real questions kept and of off-topic ones turned away, also of those that helped to
+set the confidence; and how often hits of a confidence helped. `last` is for the end of a piece of work.
 """
 
 from __future__ import annotations
@@ -77,17 +79,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default="open", choices=("open", "last"))
     parser.add_argument("--documents", default="document", choices=("document", "l6", "static"))
+    parser.add_argument("--tier", help="of the queries")
     parser.add_argument("--plot", type=Path, help="draw the reliability of the confidence")
     options = parser.parse_args()
-    tier = "static" if options.documents == "static" else "l6"
+    tier = options.tier or ("static" if options.documents == "static" else "l6")
     lines = [json.loads(line) for line in (QUESTIONS / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
     asked = [line for line in lines if line["metadata"]["part"] == options.part]
     off = [json.loads(line) for line in (QUESTIONS / "off_topic.jsonl").read_text(encoding="utf-8").splitlines()]
+    seen = (QUESTIONS / "off_topic_development.jsonl").read_text(encoding="utf-8").splitlines()
     qrels = {id_: dict(grades) for id_, grades in Collection.open(QUESTIONS).qrels().items()}
     with tempfile.TemporaryDirectory() as scratch, Index.create(Path(scratch) / "index") as index:
         build(index, options.documents)
         found = {line["_id"]: index.search(line["text"], 10, tier=tier) for line in asked}
         away = [index.search(line["text"], 3, tier=tier) for line in off if line["part"] == options.part]
+        before = [index.search(json.loads(line)["text"], 3, tier=tier).relevant for line in seen]
     run = {id_: {hit.document_id: -float(place) for place, hit in enumerate(one)} for id_, one in found.items()}
     ndcg = evaluate(run, {id_: qrels[id_] for id_ in run}, ["ndcg@10"])["ndcg@10"]
     kinds = defaultdict(list)
@@ -101,7 +106,8 @@ def main() -> None:
         mean = np.mean(rows, axis=0)
         print(f"| {kind} | {len(rows)} | {100 * mean[0]:.1f} | {mean[1]:.2f} | {mean[2]:.2f} |")
     print(f"\nkept {np.mean([one.relevant for one in found.values()]):.3f} of {len(found)} real questions, turned away")
-    print(f"{np.mean([not one.relevant for one in away]):.3f} of {len(away)} off-topic ones")
+    print(f"{np.mean([not one.relevant for one in away]):.3f} of {len(away)} off-topic ones, and")
+    print(f"{1 - np.mean(before):.3f} of the {len(before)} that helped to set the confidence")
     print("let in: " + "; ".join(one.query for one in away if one.relevant))
     rows = reliability(found, qrels, away)
     print("\n| first hits | mean confidence | helped |\n|---|---|---|")
