@@ -170,8 +170,10 @@ def _nearest(word: str, snapshot: Snapshot, own: Synonyms) -> str | None:
 
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
-    there = snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])
     found: dict[str, str] = {}
+    if len(run) < _HAN_LENGTHS.start:
+        return found
+    there = snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])
     # Where passages have every pair of its characters, no stretch of it is a slip: most runs are told apart by this.
     if all(there):
         return found
@@ -179,10 +181,12 @@ def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     for length in reversed(_HAN_LENGTHS):
         parts = _by_part()[length]
         for start in range(len(run) - length + 1):
+            # Of most stretches passages have every pair, and by far most others are near to no name; what costs most
+            # comes last.
+            if 0 not in there[start : start + length - 1]:
+                continue
             typed, places = run[start : start + length], range(start, start + length)
-            # By far most stretches are near to no name, and of most others some passage has every pair; what costs
-            # most comes last.
-            if not (names := _alike(typed, parts)) or all(there[start : start + length - 1]):
+            if not (names := _alike(typed, parts)):
                 continue
             if taken.isdisjoint(places) and (right := _meant(typed, names, snapshot)) and not _known(typed, own):
                 found[typed] = right
