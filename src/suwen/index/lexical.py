@@ -151,14 +151,17 @@ class Lexical:
             hits = searcher.search(query, limit=max(1, min(asked, total)), count=False).hits
             rows = np.asarray(searcher.fast_field_values("row", [address for _, address in hits]), dtype=np.int64)
             scores = np.asarray([score for score, _ in hits], dtype=np.float32)
-            seen = (rows <= last) & ~among(rows, hidden)
+            lowest = hits[-1][0] if hits else 0.0
+            seen = rows <= last
+            if len(hidden):
+                seen &= ~among(rows, hidden)
             if admitted is not None:
                 seen &= among(rows, admitted)
+            rows, scores = rows[seen], scores[seen]
             # tantivy breaks ties by where a row lies, which a rebuild changes; here they go by row, so all that tie
             # with the k-th are looked at, within reason.
-            tied = asked < _MOST_TIES and seen.sum() >= k and scores[seen][k - 1] - scores[-1] < _SAME
-            if (seen.sum() >= k and not tied) or len(hits) < asked:
-                rows, scores = rows[seen], scores[seen]
+            tied = asked < _MOST_TIES and len(rows) >= k and scores[k - 1] - lowest < _SAME
+            if (len(rows) >= k and not tied) or len(hits) < asked:
                 order = np.lexsort((rows, -np.round(scores, 4)))[:k]
                 return Ranking(rows[order], scores[order])
             asked *= 4
