@@ -235,8 +235,8 @@ class EmbeddedEngine(Engine):
 
     def blob_version(self, name: str) -> int | None:
         try:
-            # Every search asks this: a Path of its own takes ten times as long.
-            return os.stat(f"{self.folder}/{name}").st_mtime_ns
+            # Every search asks this: a Path of its own takes as long again.
+            return os.stat(f"{self.folder}/{name}").st_mtime_ns  # noqa: PTH116
         except OSError:
             return None
 

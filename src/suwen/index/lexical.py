@@ -110,6 +110,7 @@ class Lexical:
     def search(
         self,
         searcher: tantivy.Searcher,
+        frequency: Callable[[str, str], int],
         text: str,
         k: int,
         admitted: Rows | None,
@@ -121,6 +122,7 @@ class Lexical:
 
         Args:
             searcher: The moment to search in.
+            frequency: In how many passages a term of a field stands, at that moment.
             text: The query as typed; it is cut into terms, never parsed.
             k: How many.
             admitted: Ascending rows a filter lets through, or None for all.
@@ -128,7 +130,7 @@ class Lexical:
             last: The highest row of the caller's moment; tantivy may be a moment ahead.
             also: Other names for what the query says.
         """
-        query, most = LexicalQuery(self._schema, searcher).of(text, also or {})
+        query, most = LexicalQuery(self._schema, frequency, searcher.num_docs).of(text, also or {})
         if query is None or (admitted is not None and len(admitted) == 0):
             return Ranking(np.empty(0, np.int64), np.empty(0, np.float32), most)
         if admitted is not None and len(admitted) <= _TERM_SET:

@@ -88,10 +88,11 @@ class EmbeddedSnapshot(Snapshot):
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
         view = self._view
         admitted = view.admitted(self._connection, where) if where else None
-        return view.lexical.search(view.searcher, text, k, admitted, view.hidden, view.last_row, also or {})
+        given = (text, k, admitted, view.hidden, view.last_row, also or {})
+        return view.lexical.search(view.searcher, view.frequency, *given)
 
     def vocabulary(self, terms: Sequence[str]) -> list[int]:
-        return [self._view.searcher.doc_freq("bigrams", term) for term in terms]
+        return [self._view.frequency("bigrams", term) for term in terms]
 
     def terms(self, prefix: str) -> list[tuple[str, int]]:
         return list(self._view.searcher.terms_with_prefix("bigrams", prefix))

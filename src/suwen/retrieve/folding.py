@@ -91,7 +91,6 @@ class Content:
         every = len(self.terms) + len(other.terms) - shared
         return shared >= ALIKE * max(every, 1) and self.names == other.names
 
-
     def _touches(self, other: Content) -> bool:
         """Whether any of a few stretches of this text stands in the other as well: of most pairs none does."""
         for start in range(0, self.length, self.length // _STRETCHES + 1):

@@ -101,7 +101,7 @@ def highest(leg: str, ranking: Ranking, unit: float = 1.0) -> float:
     """The best of a leg's :func:`values`, 0 at the least; of one number, which arrays take ten times as long for."""
     if not len(ranking.scores):
         return 0.0
-    top = float(ranking.scores.max())
+    top = float(max(ranking.scores[:WORDS].tolist()))  # best first, but for the last digits
     if leg != "lexical":
         return max(round(top / unit, _DIGITS), 0.0)
     most, growth = _most(ranking, top)
@@ -167,7 +167,8 @@ def by_nearness(scores: Values, vectors: Vectors) -> Rows:
     shares[:FEW] += trust / trust.sum()
     middle = np.einsum("i,ij->j", (shares / lengths).astype(np.float32), vectors)
     near = np.einsum("ij,j->i", vectors, middle) / lengths
-    return (-(scores + NEARNESS * near).round(_DIGITS)).argsort(kind="stable")
+    order: Rows = (-(scores + NEARNESS * near).round(_DIGITS)).argsort(kind="stable")
+    return order
 
 
 def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:

@@ -66,7 +66,8 @@ class Null:
 
     def height(self, of: str, value: float) -> float:
         """How many deviations a value stands above the best of off-topic questions: of a leg, or of both fused."""
-        median, deviation = getattr(self, of)
+        best: tuple[float, float] = getattr(self, of)
+        median, deviation = best
         return (value - median) / max(deviation, _LEAST[of])
 
     def confidence(self, mode: str, value: float) -> float:
@@ -159,7 +160,7 @@ def judge(
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
     best = {name: highest(name, leg, unit) for name, leg in legs.items()}
     there, worth = _worth(legs, mode, unit, weights, fused)
-    best["hybrid"] = float(worth.max()) if len(worth) else 0.0
+    best["hybrid"] = max(worth[:WORDS].tolist(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
     sure = [null.confidence(mode, value) for value in _looked_up(there, worth, rows)]
     if not any(len(ranking.rows) for ranking in legs.values()):
