@@ -27,8 +27,8 @@ from suwen.index.vectors import VectorFiles, among
 
 #: Filters whose rows are remembered.
 _FILTERS = 16
-#: Terms of which it is remembered how many passages have them.
-_TERMS = 4096
+#: Terms of which it is remembered how many passages have them: as many as a search or two have.
+_TERMS = 256
 
 
 @dataclass
