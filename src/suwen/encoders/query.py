@@ -98,8 +98,9 @@ class OnnxEncoder(Encoder):
         return vectors
 
     def _run(self, ids: NDArray[np.int64]) -> Vectors:
-        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        return np.asarray(self._session.run(None, {name: feed[name] for name in self._inputs})[0])
+        # The mask is all ones, the types of tokens are all zeros; a graph need not take the latter.
+        masks = {name: np.full(ids.shape, name == "attention_mask", ids.dtype) for name in self._inputs - {"input_ids"}}
+        return np.asarray(self._session.run(None, {"input_ids": ids, **masks})[0])
 
 
 def open_session(file: Path, threads: int | None) -> Any:

@@ -110,6 +110,7 @@ class Lexical:
     def search(
         self,
         searcher: tantivy.Searcher,
+        frequency: Callable[[str, str], int],
         text: str,
         k: int,
         admitted: Rows | None,
@@ -121,6 +122,7 @@ class Lexical:
 
         Args:
             searcher: The moment to search in.
+            frequency: In how many passages a term of a field stands, at that moment.
             text: The query as typed; it is cut into terms, never parsed.
             k: How many.
             admitted: Ascending rows a filter lets through, or None for all.
@@ -128,7 +130,7 @@ class Lexical:
             last: The highest row of the caller's moment; tantivy may be a moment ahead.
             also: Other names for what the query says.
         """
-        query, most = LexicalQuery(self._schema, searcher).of(text, also or {})
+        query, most = LexicalQuery(self._schema, frequency, searcher.num_docs).of(text, also or {})
         if query is None or (admitted is not None and len(admitted) == 0):
             return Ranking(np.empty(0, np.int64), np.empty(0, np.float32), most)
         if admitted is not None and len(admitted) <= _TERM_SET:
@@ -151,14 +153,17 @@ class Lexical:
             hits = searcher.search(query, limit=max(1, min(asked, total)), count=False).hits
             rows = np.asarray(searcher.fast_field_values("row", [address for _, address in hits]), dtype=np.int64)
             scores = np.asarray([score for score, _ in hits], dtype=np.float32)
-            seen = (rows <= last) & ~among(rows, hidden)
+            lowest = hits[-1][0] if hits else 0.0
+            seen = rows <= last
+            if len(hidden):
+                seen &= ~among(rows, hidden)
             if admitted is not None:
                 seen &= among(rows, admitted)
+            rows, scores = rows[seen], scores[seen]
             # tantivy breaks ties by where a row lies, which a rebuild changes; here they go by row, so all that tie
             # with the k-th are looked at, within reason.
-            tied = asked < _MOST_TIES and seen.sum() >= k and scores[seen][k - 1] - scores[-1] < _SAME
-            if (seen.sum() >= k and not tied) or len(hits) < asked:
-                rows, scores = rows[seen], scores[seen]
+            tied = asked < _MOST_TIES and len(rows) >= k and scores[k - 1] - lowest < _SAME
+            if (len(rows) >= k and not tied) or len(hits) < asked:
                 order = np.lexsort((rows, -np.round(scores, 4)))[:k]
                 return Ranking(rows[order], scores[order])
             asked *= 4

@@ -6,7 +6,7 @@ Every engine looks up the same terms, so that an index that moves between engine
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class Term(NamedTuple):
 class Wanted(NamedTuple):
     """What is looked up of a query."""
 
-    #: Each counts by itself.
+    #: Each counts by itself; those that no passage has are left out.
     terms: list[Term]
     #: Of each of these the one counts that a passage has most of: a name by its terms, and its others by theirs.
     choices: list[list[list[Term]]]
@@ -65,8 +65,11 @@ class Wanting:
             text: As typed; it is cut into terms, never parsed.
             also: Stretches of it, and what else they are called.
         """
-        terms = list(_weighted(text, also))
-        most = sum(self._worth(term, self._frequency(term)) for term in terms)
+        terms = _weighted(text, also)
+        found = [self._frequency(term) for term in terms]
+        most = sum(map(self._worth, terms, found))
+        # What no passage has counts for what could be had, and need not be looked up.
+        terms = [term for term, count in zip(terms, found, strict=True) if count]
         choices = []
         for mention, names in also.items():
             choice, height = self._one_of(mention, names, not text.isascii())
@@ -97,11 +100,13 @@ class Wanting:
         return term.weight * (math.log(1 + (self._total - found + 0.5) / (found + 0.5)) if found <= self._total else 0)
 
 
-def terms_of(text: str) -> Iterator[Term]:
+def terms_of(text: str) -> list[Term]:
     """Every distinct term of a text, in both fields."""
-    for field, cut, weight in _FIELDS:
-        for term in list(dict.fromkeys(cut(text)))[:MOST_TERMS]:
-            yield Term(field, term, weight)
+    return [Term(field, term, weight) for field, cut, weight in _FIELDS for term in _distinct(cut(text))]
+
+
+def _distinct(terms: list[str]) -> list[str]:
+    return list(dict.fromkeys(terms))[:MOST_TERMS]
 
 
 @lru_cache(maxsize=4096)
@@ -110,18 +115,20 @@ def _terms_of_name(name: str) -> tuple[Term, ...]:
     return tuple(terms_of(name))
 
 
-def _weighted(text: str, also: Alternatives) -> Iterator[Term]:
+def _weighted(text: str, also: Alternatives) -> list[Term]:
     """The terms of a query but those of its mentions: of question phrases, and across their edges, with less weight."""
     rest = subject(text)
     if not also and rest == fold(text):
-        yield from terms_of(text)
-        return
+        return terms_of(text)
     for mention in also:
         rest = rest.replace(fold(mention), "\n")
     named = {term for mention in also for term in _terms_of_name(mention)}
-    strong = set(terms_of(rest))
-    for term in terms_of(text):
-        if term in strong:
-            yield term
-        elif term not in named:
-            yield Term(term.field, term.text, QUESTION_WEIGHT * term.weight)
+    found = []
+    for field, cut, weight in _FIELDS:
+        strong = set(_distinct(cut(rest)))
+        for term in _distinct(cut(text)):
+            if term in strong:
+                found.append(Term(field, term, weight))
+            elif (field, term, weight) not in named:
+                found.append(Term(field, term, QUESTION_WEIGHT * weight))
+    return found

@@ -88,10 +88,11 @@ class EmbeddedSnapshot(Snapshot):
     def lexical(self, text: str, k: int, where: Where | None = None, also: Alternatives | None = None) -> Ranking:
         view = self._view
         admitted = view.admitted(self._connection, where) if where else None
-        return view.lexical.search(view.searcher, text, k, admitted, view.hidden, view.last_row, also or {})
+        given = (text, k, admitted, view.hidden, view.last_row, also or {})
+        return view.lexical.search(view.searcher, view.frequency, *given)
 
     def vocabulary(self, terms: Sequence[str]) -> list[int]:
-        return [self._view.searcher.doc_freq("bigrams", term) for term in terms]
+        return [self._view.frequency("bigrams", term) for term in terms]
 
     def terms(self, prefix: str) -> list[tuple[str, int]]:
         return list(self._view.searcher.terms_with_prefix("bigrams", prefix))
@@ -121,9 +122,14 @@ class EmbeddedSnapshot(Snapshot):
         view = self._view
         found, left = np.empty((len(rows), view.dimension), dtype=np.float32), np.ones(len(rows), dtype=bool)
         # What a search has in memory need not be read again; the first of a row's vectors is the passage's own.
-        for known, vectors in [(view.tail_rows, view.tail), *(loaded[1:] for loaded in view.exact)]:
-            there = np.flatnonzero(among(rows, known))
-            found[there] = vectors[np.searchsorted(known, rows[there])]
+        for known, vectors in [*(loaded[1:] for loaded in view.exact), (view.tail_rows, view.tail)]:
+            if not len(known):
+                continue
+            places = np.minimum(known.searchsorted(rows), len(known) - 1)
+            there = known[places] == rows
+            if there.all():
+                return np.asarray(vectors[places], dtype=np.float32)
+            found[there] = vectors[places[there]]
             left[there] = False
         if left.any():
             found[left] = vectors_of(self._connection, rows[left], view.dimension)
@@ -169,8 +175,10 @@ class EmbeddedSnapshot(Snapshot):
 
 
 def _score(rows: Rows, vectors: Vectors, query: Vectors, admitted: Rows | None, hidden: Rows) -> Ranking:
-    seen = ~among(rows, hidden) if len(hidden) else np.ones(len(rows), dtype=bool)
+    scores = products(vectors, query)
+    if admitted is None and not len(hidden):
+        return Ranking(rows, scores)
+    seen = ~among(rows, hidden)
     if admitted is not None:
         seen &= among(rows, admitted)
-    scores = products(vectors, query)
     return Ranking(rows[seen], scores[seen]) if not seen.all() else Ranking(rows, scores)

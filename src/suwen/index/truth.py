@@ -290,7 +290,7 @@ class Truth:
         query = """SELECT row, metadata, encoder, id, ordinal, text, start, "end", title FROM passages
                    JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
         wanted = [int(row) for row in rows]
-        found = connection.execute(query, (json.dumps(wanted),))
+        found = connection.execute(query, (str(wanted),))  # integers in a list are JSON as they are
         stored = {one[0]: StoredPassage(one[0], Passage(*one[3:]), _DECODE(one[1])[0], one[2]) for one in found}
         if lost := [row for row in wanted if row not in stored]:
             raise RowGone(foreign(lost[0]))

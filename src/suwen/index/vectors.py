@@ -338,15 +338,15 @@ def best(rows: Rows, scores: Vectors, k: int, beside: Rows | None = None) -> Ran
     >>> best(np.array([7, 3, 5, 9]), np.array([0.2, 0.5, 0.1, 0.3], np.float32), 1, np.array([3, 5, 7])).rows
     array([3, 7, 5])
     """
-    if beside is not None:
-        top, asked = best(rows, scores, k), np.flatnonzero(among(rows, beside))
-        low = best(rows[left := asked[~among(rows[asked], np.sort(top.rows))]], scores[left], len(left))
-        return Ranking(np.concatenate([top.rows, low.rows]), np.concatenate([top.scores, low.scores]))
-    if len(scores) > k:
+    if len(scores) > 2 * k:  # few more are sorted as they are in less time
         # Everything equal to the k-th score stays in: which of the equal ones goes must not depend on the partition.
-        kept = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+        high = scores >= np.partition(scores, -k)[-k]
+        kept = np.flatnonzero(high if beside is None else high | among(rows, beside))
         rows, scores = rows[kept], scores[kept]
-    order = np.lexsort((rows, -scores))[:k]
+    order = np.lexsort((rows, -scores))
+    order, low = order[:k], order[k:]
+    if beside is not None:
+        order = np.concatenate([order, low[among(rows[low], beside)]])
     return Ranking(np.asarray(rows[order], dtype=np.int64), np.asarray(scores[order], dtype=np.float32))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from suwen.index.vectors import VectorFiles, among
 
 #: Filters whose rows are remembered.
 _FILTERS = 16
+#: Terms of which it is remembered how many passages have them: as many as a search or two have.
+_TERMS = 256
 
 
 @dataclass
@@ -40,6 +44,8 @@ class View:
     files: VectorFiles
     lexical: Lexical
     searcher: tantivy.Searcher
+    #: In how many passages a term of a field stands: one search asks for most of its terms twice.
+    frequency: Callable[[str, str], int]
     hidden: Rows
     dead: npt.NDArray[np.bool_] | None
     tail_rows: Rows
@@ -154,6 +160,7 @@ class Views:
         tail_rows, tail = self._tail(connection, same, hidden, int(meta["sealed_row"]))
         groups = read_groups(connection, hidden, (old.groups, old.last_row) if old else None)
         lexical = self.lexical(generation)
+        searcher = lexical.reload()
         return View(
             sequence=sequence,
             generation=generation,
@@ -163,7 +170,8 @@ class Views:
             sealed_row=int(meta["sealed_row"]),
             files=files,
             lexical=lexical,
-            searcher=lexical.reload(),
+            searcher=searcher,
+            frequency=lru_cache(maxsize=_TERMS)(searcher.doc_freq),
             hidden=hidden,
             dead=_flags(files, hidden),
             tail_rows=tail_rows,

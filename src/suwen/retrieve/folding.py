@@ -22,6 +22,9 @@ ALIKE = 0.85
 _LENGTHS, _SCORES = 0.85, 0.03
 #: How much of their characters they share at least, before folding.
 _CHARACTERS = 0.6
+#: Of so many stretches of the one, spread over it, at least one stands in the other: to break each, more must be
+#: changed than near-duplicates differ by, at just these places.
+_STRETCHES, _STRETCH = 8, 3
 #: A passage up to this many characters and without a stop is a name and no answer: an entry of a code list, a heading.
 _NAME = 24
 _SENTENCE = re.compile(r"[。！？；，!?;]|[.,](?:\s|$)")
@@ -77,7 +80,7 @@ class Content:
         if abs(self.score - other.score) > _SCORES or not _LENGTHS <= self.length / other.length <= 1 / _LENGTHS:
             return False
         # What is cheap comes first: looking at each pair by its words took longer than the search.
-        if self.digits != other.digits:
+        if self.digits != other.digits or not self._touches(other):
             return False
         both = len(self.characters & other.characters)
         if both < _CHARACTERS * (len(self.characters) + len(other.characters) - both):
@@ -87,6 +90,13 @@ class Content:
         shared = len(self.terms & other.terms)
         every = len(self.terms) + len(other.terms) - shared
         return shared >= ALIKE * max(every, 1) and self.names == other.names
+
+    def _touches(self, other: Content) -> bool:
+        """Whether any of a few stretches of this text stands in the other as well: of most pairs none does."""
+        for start in range(0, self.length, self.length // _STRETCHES + 1):
+            if self._raw[start : start + _STRETCH] in other._raw:
+                return True
+        return False
 
 
 def is_question(query: str) -> bool:

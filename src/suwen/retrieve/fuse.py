@@ -89,13 +89,29 @@ def values(leg: str, ranking: Ranking, unit: float = 1.0) -> tuple[Values, float
     if not len(scores):
         return scores, 0.0
     if leg == "lexical":
-        most = max(ranking.most or float(scores[0]), 1e-9)
-        growth = (most / TYPICAL) ** GROWTH if ranking.most else 1.0
+        most, growth = _most(ranking, float(scores[0]))
         found = (np.minimum(np.maximum(scores / most, 0.0), 1.0) ** POWER * growth).round(_DIGITS)
         # A list that ended by itself has every passage with a word of the query.
         return found, float(found[WORDS - 1]) if len(scores) >= WORDS else 0.0
     found = (scores / unit).round(_DIGITS)
     return found, float(found[-1])
+
+
+def highest(leg: str, ranking: Ranking, unit: float = 1.0) -> float:
+    """The best of a leg's :func:`values`, 0 at the least; of one number, which arrays take ten times as long for."""
+    if not len(ranking.scores):
+        return 0.0
+    top = float(max(ranking.scores[:WORDS].tolist()))  # best first, but for the last digits
+    if leg != "lexical":
+        return max(round(top / unit, _DIGITS), 0.0)
+    most, growth = _most(ranking, top)
+    return float(round(min(max(top / most, 0.0), 1.0) ** POWER * growth, _DIGITS))
+
+
+def _most(ranking: Ranking, top: float) -> tuple[float, float]:
+    """The most that a query could score, by its best score where that is not known, and what a share of it grows by."""
+    most = max(ranking.most or top, 1e-9)
+    return most, (most / TYPICAL) ** GROWTH if ranking.most else 1.0
 
 
 def score_fusion(
@@ -129,12 +145,13 @@ def score_fusion(
     for name, leg in legs.items():
         found, least = values(name, leg, unit)
         column = np.full(len(every), least)
-        column[np.searchsorted(every, leg.rows)] = np.maximum(found, least) if len(legs) > 1 else found
+        column[every.searchsorted(leg.rows)] = np.maximum(found, least) if len(legs) > 1 else found
         scores += weights[name] / whole * column
     if vectors is not None and len(legs) > 1 and len(every) > 1:
-        first = np.argsort(-scores, kind="stable")[:MOVED]
+        first = (-scores).argsort(kind="stable")[:MOVED]
+        best = scores[first]
         # The scores stay with the places: what they mean was measured without this.
-        scores[first[by_nearness(scores[first], vectors(every[first]))]] = scores[first]
+        scores[first[by_nearness(best, vectors(every[first]))]] = best
     return _best(every, _lifted(every, scores, legs), k)
 
 
@@ -146,12 +163,12 @@ def by_nearness(scores: Values, vectors: Vectors) -> Rows:
     """
     lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)), np.float32(1e-12))
     trust = np.exp((scores[:FEW] - scores[0]) / STEP)
-    trust = trust / (trust.sum() * lengths[:FEW])
-    middle = np.einsum("i,ij->j", trust.astype(np.float32), vectors[:FEW])
-    middle -= np.einsum("i,ij->j", 1 / (len(lengths) * lengths), vectors)
+    shares = np.full(len(scores), -1 / len(scores))
+    shares[:FEW] += trust / trust.sum()
+    middle = np.einsum("i,ij->j", (shares / lengths).astype(np.float32), vectors)
     near = np.einsum("ij,j->i", vectors, middle) / lengths
-    order = np.argsort(-(scores + NEARNESS * near).round(_DIGITS), kind="stable")
-    return np.asarray(order, dtype=np.int64)
+    order: Rows = (-(scores + NEARNESS * near).round(_DIGITS)).argsort(kind="stable")
+    return order
 
 
 def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
@@ -165,12 +182,18 @@ def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
     if lexical is None or len(legs) < 2 or len(rows) <= _FIRST or not len(lexical.rows):
         return scores
     others = float(lexical.scores[_FIRST]) if len(lexical.rows) > _FIRST else 0.0
-    first, least = lexical.scores[: _FIRST - 1], LEAST_SHARE * (lexical.most or 0.0)
-    apart = (first > LESS_OUT * others) & (first - others > least)
-    clear = (first > least) & ((first > STANDS_OUT * others) | (apart if least else False))
+    least = LEAST_SHARE * (lexical.most or 0.0)
+    lifted = [
+        row
+        for row, score in zip(lexical.rows[: _FIRST - 1].tolist(), lexical.scores[: _FIRST - 1].tolist(), strict=True)
+        if score > least
+        and (score > STANDS_OUT * others or (least and score > LESS_OUT * others and score - others > least))
+    ]
+    if not lifted and not lexical.rare:
+        return scores
     third = np.partition(scores, -_FIRST)[-_FIRST]
-    for row in dict.fromkeys((*lexical.rows[: _FIRST - 1][clear].tolist(), *lexical.rare)):
-        place = np.searchsorted(rows, row)
+    for row in dict.fromkeys((*lifted, *lexical.rare)):
+        place = rows.searchsorted(row)
         if scores[place] < third:
             scores[place] = third + 1e-6
     return scores
@@ -208,5 +231,5 @@ def _rows(parts: Sequence[Rows]) -> Rows:
 
 
 def _best(rows: Rows, scores: Values, k: int) -> Ranking:
-    order = np.argsort(-scores, kind="stable")[:k]  # rows ascend
+    order = (-scores).argsort(kind="stable")[:k]  # rows ascend
     return Ranking(rows[order], scores[order].astype(np.float32))

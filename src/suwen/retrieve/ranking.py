@@ -105,7 +105,8 @@ _LOOKED_THROUGH = 8
 def _holding(snapshot: Snapshot, found: Ranking, names: Sequence[str]) -> tuple[int, ...]:
     """Of the best by their words, the rows of passages that hold one of these names."""
     items = snapshot.fetch(found.rows[:_LOOKED_THROUGH].tolist())
-    return tuple(item.row for item in items if any(name in fold(item.passage.content) for name in names))
+    texts = (fold(item.passage.content) for item in items)
+    return tuple(item.row for item, text in zip(items, texts, strict=True) if any(name in text for name in names))
 
 
 def ranked(
@@ -179,11 +180,12 @@ def _fetched(snapshot: Snapshot, part: list[Ranked]) -> list[Placed]:
 def _arranged(found: list[Placed], fold: bool, question: bool) -> list[Placed]:
     """One of each, and under a question the bare names last."""
     if fold:
-        groups = first_of_each([Content(one.item, one.place.score) for one in found])
-        places = {one.item.row: one for one in found}
+        contents = {Content(one.item, one.place.score): one for one in found}
         found = [
-            Placed(*places[first.item.row][:2], tuple(other.item.passage.id for other in others))
-            for first, *others in groups
+            contents[first]._replace(same=tuple(other.item.passage.id for other in others))
+            if others
+            else contents[first]
+            for first, *others in first_of_each(list(contents))
         ]
     return sorted(found, key=lambda one: is_name(one.item)) if question else found
 

@@ -20,7 +20,7 @@ import numpy as np
 from suwen.encoders.query import Encoder
 from suwen.encoders.space import Space
 from suwen.index.engine import Ranking, Rows, Vectors
-from suwen.retrieve.fuse import DEPTH, WEIGHTS, WORDS, fuse_hybrid, values
+from suwen.retrieve.fuse import DEPTH, WEIGHTS, WORDS, fuse_hybrid, highest, values
 
 #: Whose heights they are: of questions by a transformer or by a token table, or of vectors that keep their lengths.
 Curve = Literal["transformer", "static", "lengths"]
@@ -75,7 +75,8 @@ class Null:
 
     def height(self, of: str, value: float) -> float:
         """How many deviations a value stands above the best of off-topic questions: of a leg, or of both fused."""
-        median, deviation = {"dense": self.dense, "lexical": self.lexical, "hybrid": self.hybrid}[of]
+        best: tuple[float, float] = getattr(self, of)
+        median, deviation = best
         return (value - median) / max(deviation, _LEAST[of])
 
     def confidence(self, mode: str, value: float) -> float:
@@ -130,7 +131,7 @@ def measure_null(
     for hits, ranking, length in zip(worded, nearest, lengths, strict=True):
         legs = {"dense": ranking, "lexical": hits}
         both = _top(fuse_hybrid(legs, 1, weights, unit=unit * length))
-        found.append({**_values(legs, unit * length), "hybrid": both})
+        found.append({"hybrid": both} | {name: highest(name, leg, unit * length) for name, leg in legs.items()})
     by_words, by_meaning, by_both = (
         _summary([value[name] for value in found]) for name in ("lexical", "dense", "hybrid")
     )
@@ -166,9 +167,9 @@ def judge(
     """
     unit = length * null.unit
     mode = "hybrid" if len(legs) > 1 else next(iter(legs))
-    best = _values(legs, unit)
+    best = {name: highest(name, leg, unit) for name, leg in legs.items()}
     there, worth = _worth(legs, mode, unit, weights, fused)
-    best["hybrid"] = max(worth.tolist(), default=0.0)
+    best["hybrid"] = max(worth[:WORDS].tolist(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
     sure = [null.confidence(mode, value) for value in _looked_up(there, worth, rows)]
     if not any(len(ranking.rows) for ranking in legs.values()):
@@ -194,13 +195,6 @@ def _looked_up(there: Rows, worth: Any, rows: Sequence[int]) -> list[float]:
             break
     least = float(worth[-1]) if len(worth) else 0.0
     return [known.get(row, least) for row in rows]
-
-
-def _values(legs: Mapping[str, Ranking], unit: float) -> dict[str, float]:
-    """The best value of each leg."""
-    tops = {name: leg.scores.max(keepdims=True) if len(leg.scores) else leg.scores for name, leg in legs.items()}
-    found = {name: values(name, Ranking(leg.rows, tops[name], leg.most), unit)[0] for name, leg in legs.items()}
-    return {name: max([0.0, *value.tolist()]) for name, value in found.items()}
 
 
 @cache

@@ -7,7 +7,6 @@ from the index's own words. What is added is searched for beside what was typed,
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from operator import ne
@@ -170,23 +169,19 @@ def _nearest(word: str, snapshot: Snapshot, own: Synonyms) -> str | None:
 
 def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
     """Stretches of Chinese that differ in one character from one known name, and that no passage has."""
-    there = snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])
     found: dict[str, str] = {}
-    # Where passages have every pair of its characters, no stretch of it is a slip: most runs are told apart by this.
-    if all(there):
+    # By far most runs are near to no name, and of most others passages have every pair; what costs most comes last.
+    if not (near := _near(run)):
         return found
+    there = snapshot.vocabulary([run[place : place + 2] for place in range(len(run) - 1)])
     taken: set[int] = set()
-    for length in reversed(_HAN_LENGTHS):
-        parts = _by_part()[length]
-        for start in range(len(run) - length + 1):
-            typed, places = run[start : start + length], range(start, start + length)
-            # By far most stretches are near to no name, and of most others some passage has every pair; what costs
-            # most comes last.
-            if not (names := _alike(typed, parts)) or all(there[start : start + length - 1]):
-                continue
-            if taken.isdisjoint(places) and (right := _meant(typed, names, snapshot)) and not _known(typed, own):
-                found[typed] = right
-                taken.update(places)
+    for length, start in sorted(near, key=lambda one: (-one[0], one[1])):
+        typed, places = run[start : start + length], range(start, start + length)
+        if all(there[start : start + length - 1]) or not taken.isdisjoint(places):
+            continue
+        if (right := _meant(typed, near[length, start], snapshot)) and not _known(typed, own):
+            found[typed] = right
+            taken.update(places)
     return found
 
 
@@ -201,31 +196,31 @@ def _meant(typed: str, names: set[str], snapshot: Snapshot) -> str | None:
     return only if only is not None and _is_there(only, snapshot) else None
 
 
-_Parts = Sequence[tuple[slice, Mapping[str, Sequence[str]]]]
-
-
-def _alike(typed: str, parts: _Parts) -> set[str]:
-    """The known names that differ in one character at the most."""
-    for part, known in parts:
-        if typed[part] in known:
-            break
-    else:
-        return set()
-    near = (name for part, known in parts for name in known.get(typed[part], ()))
-    return {name for name in near if sum(map(ne, typed, name)) <= 1}
+def _near(run: str) -> dict[tuple[int, int], set[str]]:
+    """The known names that a stretch differs from in one character at the most, by its length and where it starts."""
+    near: dict[tuple[int, int], set[str]] = {}
+    for (size, step), known in _by_part().items():
+        for place in range(len(run) - size + 1):
+            for name, before in known.get(run[place : place + size : step], ()):
+                start, length = place - before, len(name)
+                typed = run[start : start + length] if start >= 0 else ""
+                if len(typed) == length and sum(map(ne, typed, name)) <= 1:
+                    near.setdefault((length, start), set()).add(name)
+    return near
 
 
 @cache
-def _by_part() -> dict[int, _Parts]:
-    """Known Chinese names by their length and by parts, one of which stays when a character is changed."""
-    # Halves; of three characters two, so that few names share a part.
-    halves = {length: (slice(length // 2), slice(length // 2, length)) for length in _HAN_LENGTHS}
-    parts = halves | {3: (slice(2), slice(1, 3), slice(0, 3, 2))}
-    found: dict[int, list[tuple[slice, dict[str, list[str]]]]] = {
-        length: [(part, defaultdict(list)) for part in parts[length]] for length in _HAN_LENGTHS
-    }
+def _by_part() -> dict[tuple[int, int], dict[str, list[tuple[str, int]]]]:
+    """Known Chinese names by parts of them, one of which stays when a character is changed, and what is before these.
+
+    The parts are by their size and step: a name's halves; of three characters any two, so that few names share a part.
+    """
+    found: dict[tuple[int, int], dict[str, list[tuple[str, int]]]] = {}
     for name in {*shipped().names(), *medical_words()}:
-        if len(name) in _HAN_LENGTHS and _HAN_RUN.fullmatch(name):
-            for part, known in found[len(name)]:
-                known[name[part]].append(name)
-    return {length: [(part, dict(known)) for part, known in parted] for length, parted in found.items()}
+        length = len(name)
+        if length in _HAN_LENGTHS and _HAN_RUN.fullmatch(name):
+            halves = ((0, length // 2, 1), (length // 2, length, 1))
+            for start, end, step in ((0, 2, 1), (1, 3, 1), (0, 3, 2)) if length == 3 else halves:
+                parts = found.setdefault((end - start, step), {})
+                parts.setdefault(name[start:end:step], []).append((name, start))
+    return found

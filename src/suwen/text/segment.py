@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -46,7 +46,7 @@ def words(text: str) -> list[str]:
     >>> words("二甲双胍能降低 HbA1c 7.5%吗？COVID-19")
     ['二甲', '二甲双胍', '能', '降低', 'hba1c', '7.5', '吗', 'covid-19']
     """
-    folded = _POSSESSIVE.sub("", fold(text))
+    folded = _plain(text)
     if not _HAN_RUN.search(folded):
         return _latin(folded)
     cut: list[str] = []
@@ -72,7 +72,12 @@ def bigrams(text: str) -> list[str]:
     >>> bigrams("高血压 COVID-19 药")
     ['高血', '血压', 'covid-19', '药']
     """
-    return pairs_and_words(_HAN_RUN, _POSSESSIVE.sub("", fold(text)), _latin)
+    return pairs_and_words(_HAN_RUN, _plain(text), _latin)
+
+
+@lru_cache(maxsize=4)  # a text is cut into words and into pairs, one after the other
+def _plain(text: str) -> str:
+    return _POSSESSIVE.sub("", fold(text))
 
 
 def pairs_and_words(runs: re.Pattern[str], text: str, between: Callable[[str], list[str]]) -> list[str]:

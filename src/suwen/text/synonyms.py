@@ -57,6 +57,7 @@ class Synonyms:
         lengths: dict[str, set[int]] = {}
         for name in self._senses:
             lengths.setdefault(name[:2], set()).add(len(name))
+        self._folded = folded
         self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
         self._starts = (2, 1) if any(len(start) == 1 for start in lengths) else (2,)
 
@@ -84,15 +85,22 @@ class Synonyms:
         """The names in a text, the longest at each place, without what it leaves open which thing is meant."""
         if not self.groups:
             return []
-        folded, found, place = fold(text), [], 0
-        while place < len(folded):
-            name = self._at(folded, place)
-            senses = self._senses[name] if name else []
-            if name and (group := _decided(senses, folded[:place] + "\n" + folded[place + len(name) :])) is not None:
-                others = tuple(other for other in self.groups[group] if fold(other) != name)
+        folded, found, end = fold(text), [], 0
+        starts = {
+            place
+            for size in self._starts
+            for place in range(len(folded))
+            if folded[place : place + size] in self._lengths
+        }
+        for place in sorted(starts):
+            name = self._at(folded, place) if place >= end else None
+            if name is None:
+                continue
+            end = place + len(name)
+            if (group := _decided(self._senses[name], folded[:place] + "\n" + folded[end:])) is not None:
+                others = tuple(other for other in self.groups[group] if self._folded[other] != name)
                 if others:
-                    found.append(Mention(place, place + len(name), text[place : place + len(name)], others))
-            place += len(name) if name else 1
+                    found.append(Mention(place, end, text[place:end], others))
         return found
 
     def _at(self, folded: str, place: int) -> str | None:
