@@ -56,7 +56,7 @@ def heights(
         searcher = index.reload()
 
         def lexical(text: str, k: int) -> Ranking:
-            found = index.search(searcher, text, k, None, NOBODY, len(documents))
+            found = index.search(searcher, searcher.doc_freq, text, k, None, NOBODY, len(documents))
             return found._replace(rows=found.rows - 1)
 
         def dense(vector: Values, k: int, _where: None = None, beside: Values | None = None) -> Ranking:

@@ -206,13 +206,13 @@ def read_legs(data: Ranked, queries: Values, documents: Values, maker: Maker = "
         searcher = index.reload()
         last = len(documents)
         for number, text in enumerate(data.queries):
-            hits = index.search(searcher, text, DEPTH, None, NOBODY, last)
+            hits = index.search(searcher, searcher.doc_freq, text, DEPTH, None, NOBODY, last)
             dense, lexical = Ranking(rows[number], scores[number]), hits._replace(rows=hits.rows - 1)
             with plain_words():
-                every = index.search(searcher, text, DEPTH, None, NOBODY, last)
+                every = index.search(searcher, searcher.doc_freq, text, DEPTH, None, NOBODY, last)
             either = np.union1d(dense.rows, lexical.rows)
             bm25 = np.zeros(len(either))
-            true = index.search(searcher, text, len(either), either + 1, NOBODY, last)
+            true = index.search(searcher, searcher.doc_freq, text, len(either), either + 1, NOBODY, last)
             bm25[np.searchsorted(either, true.rows - 1)] = true.scores
             query, plain = queries[number], every._replace(rows=every.rows - 1)
             cosines, mean = documents[either] @ query, float(middle @ query)

@@ -36,7 +36,7 @@ def measure(folder: Path) -> list[float]:
             lexical_query._FIELDS = (("words", words, weight), ("bigrams", bigrams, 1.0))
             run = {}
             for query in collection.queries():
-                hits = index.search(searcher, query.text, 10, None, NOBODY, len(documents))
+                hits = index.search(searcher, searcher.doc_freq, query.text, 10, None, NOBODY, len(documents))
                 run[query.id] = {
                     documents[row - 1].id: float(score) for row, score in zip(hits.rows, hits.scores, strict=True)
                 }

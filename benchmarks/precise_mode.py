@@ -1,4 +1,4 @@
-"""What precise mode gains over hybrid search, over rerankers and hits read: nDCG@10 x 100, and CPU ms a query.
+"""What precise mode gains over hybrid search, over rerankers and hits read: nDCG@10, and CPU ms a query.
 
     python benchmarks/precise_mode.py DEV RERANKER [RERANKER ...] [--vectors FOLDER] [--pair PAIR --tier TIER]
         [--hits 5 10 20 50] [--queries 200] [--length 128] [--record]
@@ -52,7 +52,10 @@ def cut(data: Ranked, queries: Any, most: int | None) -> tuple[Ranked, Any]:
     """A task with its first queries alone."""
     if most is None or len(data.queries) <= most:
         return data, queries
-    kept = {"query_ids": data.query_ids[:most], "queries": data.queries[:most]}
+    ids = data.query_ids[:most]
+    # Judgements too: a query that is judged and not asked would count as one that found nothing.
+    judged = {one: data.qrels[one] for one in ids if one in data.qrels}
+    kept = {"query_ids": ids, "queries": data.queries[:most], "qrels": judged}
     return Ranked(**{**vars(data), **kept}), queries[:most]
 
 
@@ -60,8 +63,8 @@ def tell(reranker: Any, tasks: Mapping[str, Reading], hits: int, cpu_ms: float) 
     """One line: the reranker with so many hits read."""
     less = {name: task._replace(read=[one[:hits] for one in task.read]) for name, task in tasks.items()}
     weight, _ = gains(less)
-    before = [100 * ndcg(task, task.ranks)[1::2] for task in less.values()]
-    after = [100 * ndcg(task, reordered(task.ranks, task.read, weight))[1::2] for task in less.values()]
+    before = [ndcg(task, task.ranks)[1::2] for task in less.values()]
+    after = [ndcg(task, reordered(task.ranks, task.read, weight))[1::2] for task in less.values()]
     gap, low, high = mean_interval(after, before)
     cells = [f"{one.mean():.2f} → {other.mean():.2f}" for one, other in zip(before, after, strict=True)]
     layers = reranker.layers if isinstance(reranker, Teacher) else reranker.manifest.layers
