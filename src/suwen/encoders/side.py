@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from suwen.encoders.fused import FusedDecoder
 
 _POOLING: dict[str, Literal["cls", "mean", "last"]] = {"cls": "cls", "mean": "mean", "lasttoken": "last"}
-_STATIC_STUDENT = "suwen.training.students.static_student.StaticStudent"
+#: Modules of this package.
+_OWN = {
+    "suwen.training.students.static_student.StaticStudent",
+    *(f"suwen.training.students.two_texts.{name}" for name in ("TwoTexts", "TwoMeans")),
+}
 #: What a length may be when neither the tokenizer nor the configuration sets one.
 _LONGEST = 8192
 
@@ -72,7 +76,7 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether the one module sentence-transformers does not know is this package's: then no code comes with the model.
+    """Whether all that sentence-transformers does not know is this package's: then no code comes with the model.
 
     Nothing else may stand beside it than modules without code of their own; a Transformer's folder may bring some.
     """
@@ -80,7 +84,7 @@ def _is_own(folder: Path) -> bool:
     kinds = (
         {str(module["type"]) for module in json.loads(file.read_text(encoding="utf-8"))} if file.is_file() else set()
     )
-    ours, others = kinds & {_STATIC_STUDENT}, kinds - {_STATIC_STUDENT}
+    ours, others = kinds & _OWN, kinds - _OWN
     known = all(kind.startswith("sentence_transformers.") for kind in others)
     return bool(ours) and known and {kind.rpartition(".")[2] for kind in others} <= {"Dense", "Normalize"}
 

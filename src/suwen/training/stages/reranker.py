@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: How our own students are told the two apart; any other encoder by its separator.
 TEMPLATE = "[Q]{query}[SEP][D]{document}"
+#: What stands between two texts that are read apart.
+BETWEEN = "{query}[SEP][CLS]"
 
 
 class RerankerStage(TrainingStage):
@@ -33,6 +35,12 @@ class RerankerStage(TrainingStage):
     tier: str | None = Field(default="l6", description="that tier; null with `base`")
     base: str | None = Field(default=None, description="a small pretrained encoder to start from, in place of a tier")
     layers: int | None = Field(default=None, ge=1, description="layers kept, from the first to the last; null = all")
+    apart: int | None = Field(
+        default=None,
+        ge=0,
+        description="of a tier, how many of its layers see the query and the passage each by itself; it begins as the "
+        "tier's own cosine, more or less. null = it reads both as one text from the first layer on, and begins anew",
+    )
     max_length: int = Field(default=192, ge=16, description="tokens of a query and a document together")
     query_characters: int = Field(default=128, ge=8, description="characters of a query; the rest is cut")
     template: str = Field(
@@ -46,6 +54,8 @@ class RerankerStage(TrainingStage):
     def _one_start(self) -> RerankerStage:
         if (self.base is None) == (self.tier is None):
             raise ValueError("starts from a `tier` of a pair or from a `base`: name one, and say null for the other")
+        if self.apart is not None and (self.tier is None or BETWEEN not in self.template):
+            raise ValueError(f"`apart` is for a `tier`, and its `template` has {BETWEEN} before the document")
         if not self.labels and not self.distil:
             raise ValueError("`labels` and `distil` are both 0, which leaves nothing to learn: raise one")
         return self
@@ -83,6 +93,7 @@ class RerankerStage(TrainingStage):
         from suwen.training.cross_encoders import with_score
         from suwen.training.students.student_models import prune_layers
         from suwen.training.students.tier_weights import open_tier
+        from suwen.training.students.two_texts import WEIGHT, two_texts
         from suwen.training.tasks.towers import recompute_layers
 
         torch.manual_seed(context.seed_of(self))
@@ -90,7 +101,12 @@ class RerankerStage(TrainingStage):
             start = load_model(self.base, device="cpu")[0]
         else:
             start = open_tier(Pair.load(None if self.pair == "default" else self.pair), str(self.tier))
-        model = with_score(start if self.layers is None else prune_layers(start, self.layers)).to(context.device)
+        start = start if self.layers is None else prune_layers(start, self.layers)
+        if self.apart is None:
+            model = with_score(start).to(context.device)
+        else:
+            start = two_texts(start, self.apart)
+            model = with_score(start, start=torch.full((1, start[1].dimension), WEIGHT)).to(context.device)
         recompute_layers(model, self.training.gradient_checkpointing)
         return model
 
@@ -105,4 +121,11 @@ class RerankerStage(TrainingStage):
     @override
     def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
         template = "{query}</s>{document}"
-        return small | {"base": builtin("bert-tiny"), "tier": None, "layers": 2, "max_length": 64, "template": template}
+        return small | {
+            "base": builtin("bert-tiny"),
+            "tier": None,
+            "layers": 2,
+            "apart": None,
+            "max_length": 64,
+            "template": template,
+        }

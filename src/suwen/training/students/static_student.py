@@ -65,10 +65,10 @@ class StaticStudent(StaticEmbedding):
     def load(cls, model_name_or_path: str, *where: Any, **settings: Any) -> StaticStudent:
         """Read what :meth:`save` wrote."""
         plain = StaticEmbedding.load(model_name_or_path, *where, **settings)
-        known = {key: value for key, value in settings.items() if key in _WHERE}
+        known = {key: value for key, value in settings.items() if key in WHERE}
         form: Any = cls.load_torch_weights(model_name_or_path, *where, **known)["form"]
         return cls(plain.tokenizer, plain.embedding.weight.detach(), form=form)
 
 
 #: What says where a file is; sentence-transformers hands over more.
-_WHERE = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
+WHERE = ("subfolder", "token", "cache_folder", "revision", "local_files_only")
