@@ -312,10 +312,16 @@ def _kept(wanted: Sequence[str] | None, kinds: set[str]) -> str:
 
 
 def _models(recipe: Recipe, wanted: Adaptation) -> list[str]:
-    """The base, and the pair that it goes on with, where the recipe goes on with one."""
+    """The base, and the pair that it goes on with, where the recipe goes on with one or with one of its tiers."""
     bases = [f"stages.{stage.name}.base={wanted.base}" for stage in recipe.giving("decoder") if wanted.base]
+    if wanted.pair == "default":
+        return bases
     taken = [stage.name for stage in recipe.stages if getattr(stage, "pair", None) == "default"]
-    return bases + [f"stages.{name}.pair={wanted.pair}" for name in taken if wanted.pair != "default"]
+    tiers = {
+        name: one.tier_of[1] for name, one in recipe.students.items() if one.tier_of and one.tier_of[0] == "default"
+    }
+    goes_on = [f"students.{name}.base=pair:{wanted.pair}#{tier}" for name, tier in tiers.items()]
+    return [*bases, *(f"stages.{name}.pair={wanted.pair}" for name in taken), *goes_on]
 
 
 def _own_data(recipe: Recipe, root: Path) -> list[str]:
