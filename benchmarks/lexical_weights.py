@@ -16,7 +16,7 @@ import numpy as np
 
 from suwen.bench.retrieval_metrics import evaluate
 from suwen.corpora.collection import Collection
-from suwen.index import lexical, lexical_query
+from suwen.index import lexical, lexical_terms
 from suwen.text.segment import bigrams, words
 
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 1e6)
@@ -33,7 +33,7 @@ def measure(folder: Path) -> list[float]:
         searcher = index.reload()
         found = []
         for weight in WEIGHTS:
-            lexical_query._FIELDS = (("words", words, weight), ("bigrams", bigrams, 1.0))
+            lexical_terms._FIELDS = (("words", words, weight), ("bigrams", bigrams, 1.0))
             run = {}
             for query in collection.queries():
                 hits = index.search(searcher, searcher.doc_freq, query.text, 10, None, NOBODY, len(documents))

@@ -1,4 +1,4 @@
-"""What precise mode gains over hybrid search, over rerankers and hits read: nDCG@10, and CPU ms a query.
+"""What precise mode gains over hybrid search, over rerankers and hits read: nDCG@10, and CPU milliseconds a query.
 
     python benchmarks/precise_mode.py DEV RERANKER [RERANKER ...] [--vectors FOLDER] [--pair PAIR --tier TIER]
         [--hits 5 10 20 50] [--queries 200] [--length 128] [--record]

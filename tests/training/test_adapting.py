@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from small_pair import make_static_pair
+
+from suwen.encoders.pair import pair_folder
 from suwen.training.adapting import Adaptation, _models
 from suwen.training.recipe.recipe_file import load_recipe
 
 
-def test_a_specialist_goes_on_from_the_pair_that_is_named_and_from_its_tier() -> None:
-    recipe = load_recipe("cardioembed-mini")
-    keys = _models(recipe, Adaptation(Path("shelf"), Path("work"), pair="house", base="base.gguf"))
-    assert {"stages.specialist.base=base.gguf", "stages.specialist.pair=house", "stages.average.pair=house"} <= {*keys}
-    assert "students.l6.base=pair:house#l6" in keys
-    assert _models(recipe, Adaptation(Path("shelf"), Path("work"))) == []
+def test_a_specialist_goes_on_from_the_pair_that_is_named_and_from_its_tier(tmp_path: Path) -> None:
+    recipe, shelf = load_recipe("cardioembed-mini"), (Path("shelf"), Path("work"))
+    (house := tmp_path / "house").symlink_to(pair_folder("default"), target_is_directory=True)
+    keys = _models(recipe, Adaptation(*shelf, pair=str(house), base="base.gguf"))
+    made = load_recipe("cardioembed-mini", keys)
+    assert made.stage("specialist").pair == made.stage("average").pair == str(house)
+    assert made.students["l6"].base == f"pair:{house}#l6" and made.stage("specialist").base == "base.gguf"
+    assert _models(recipe, Adaptation(*shelf)) == []
+
+
+def test_a_pair_without_that_tier_lends_no_start(tmp_path: Path) -> None:
+    recipe, bare = load_recipe("cardioembed-mini"), make_static_pair(tmp_path / "pair")
+    keys = _models(recipe, Adaptation(Path("shelf"), Path("work"), pair=str(bare)))
+    assert f"stages.specialist.pair={bare}" in keys and not any(key.startswith("students.") for key in keys)

@@ -24,7 +24,7 @@ from suwen.curate.paraphrase import SOURCE, Paraphrasing, paraphrase_shelf
 from suwen.curate.shelf_questions import shelf_passages, write_questions
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.durable import new_folder, write_json, write_lines, write_text
-from suwen.encoders.pair import pair_folder
+from suwen.encoders.pair import Pair, pair_folder
 from suwen.errors import SuwenError
 from suwen.llm.asker import Asker
 from suwen.training.adapting_progress import UnderWay
@@ -317,10 +317,12 @@ def _models(recipe: Recipe, wanted: Adaptation) -> list[str]:
     if wanted.pair == "default":
         return bases
     taken = [stage.name for stage in recipe.stages if getattr(stage, "pair", None) == "default"]
+    # Of a pair without such a tier, the default one's stays: it is a start, and is aligned to any space.
+    there = Pair.load(wanted.pair).manifest.tiers
     tiers = {
         name: one.tier_of[1] for name, one in recipe.students.items() if one.tier_of and one.tier_of[0] == "default"
     }
-    goes_on = [f"students.{name}.base=pair:{wanted.pair}#{tier}" for name, tier in tiers.items()]
+    goes_on = [f"students.{name}.base=pair:{wanted.pair}#{tier}" for name, tier in tiers.items() if tier in there]
     return [*bases, *(f"stages.{name}.pair={wanted.pair}" for name in taken), *goes_on]
 
 
