@@ -28,7 +28,7 @@ from public_rows import Row, cut, rows_of, split
 
 from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
-from suwen.corpora.training_rows import TrainingRow, write_training_rows
+from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.shelf_sentences import read_shelf
 from suwen.curate.suite_file import SuiteTask, suite_text
@@ -193,9 +193,13 @@ def make_questions(chosen: argparse.Namespace) -> None:
             folder, (Document(ids[key], text) for key, text in pool.items() if text), queries, {"test": right}
         )
         tasks.append(SuiteTask("retrieval", folder.name, name=folder.name, language=LANGUAGES[name]))
-        rows += [TrainingRow(clean(row["query"]), (cut(row["document"], TRAINED),)) for row in kept]
         texts += [text for row in held for text in (clean(row["query"]), cut(row["document"]))]
-        print(f"{folder}: {len(queries)} questions, {len(pool)} documents; {len(kept)} rows to train on")  # noqa: T201
+        # The same question may be asked in other letters, or about another document.
+        apart = HeldOut(texts)
+        made = [TrainingRow(clean(row["query"]), (cut(row["document"], TRAINED),)) for row in kept]
+        made = [row for row in made if not apart.hits([row.query, *row.pos])]
+        rows += made
+        print(f"{folder}: {len(queries)} questions, {len(pool)} documents; {len(made)} rows to train on")  # noqa: T201
     for task in tasks:
         write_text(suites / f"{task.name}.toml", suite_text(task.name, [task], licence="see the sources"))
     write_text(suites / "cardio.toml", suite_text("cardio", tasks, licence="see the sources"))
@@ -208,10 +212,14 @@ def add_general(chosen: argparse.Namespace) -> None:
     to = chosen.work / "general"
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(chosen.data, to)
-    shutil.copyfile(chosen.work / "cardio-qa.jsonl.gz", to / "rows" / "cardio-qa.jsonl.gz")
     # Packed files one behind the other are one packed file.
     with (to / "held-out.jsonl.gz").open("ab") as out:
         out.write((chosen.work / "cardio-held-out.jsonl.gz").read_bytes())
+    apart = HeldOut.read(to / "held-out.jsonl.gz")
+    rows = read_training_rows(chosen.work / "cardio-qa.jsonl.gz")
+    write_training_rows(
+        to / "rows" / "cardio-qa.jsonl.gz", (row for row in rows if not apart.hits([row.query, *row.pos]))
+    )
     sources = sorted(path.name for path in (to / "rows").glob("*.jsonl.gz"))
     print(json.dumps({"general": str(to), "sources": len(sources)}))  # noqa: T201
 

@@ -24,9 +24,24 @@ from suwen.llm.token_estimate import estimate_tokens
 from suwen.text.segment import language_of
 from suwen.text.split import sentences
 
-#: Estimated tokens of a passage; one document in so many is kept apart, and of fewer documents passages are.
-SIZE, APART, FEW = 200, 4, 12
+#: Estimated tokens of a passage; of fewer documents than these, passages are kept apart.
+SIZE, FEW = 200, 12
+#: One document in four is kept apart, of a large shelf one in so many that about 250 passages are, at least one in 20.
+APART, ENOUGH, FEWEST = 4, 250, 20
 _SHORTEST = 40
+#: Who asks, by the passage's language: people who know a subject ask otherwise than those who have a trouble.
+ASKERS = {
+    "zh": (
+        "患者或家属，用一句简短的口语提问",
+        "医生、护士或医学生，用专业说法提问",
+        "患者，先用一两句话说明自己的情况（年龄、症状、用药等），再提问",
+    ),
+    "en": (
+        "a patient or a relative, in one short plain question",
+        "a doctor, a nurse or a student of medicine, in professional words",
+        "a patient who first tells their own situation in a sentence (age, symptoms, drugs), then asks",
+    ),
+}
 
 
 class ShelfPassage(NamedTuple):
@@ -46,15 +61,28 @@ def shelf_passages(documents: Iterable[Document]) -> list[ShelfPassage]:
         for part in split_document(document, lambda texts: [estimate_tokens(text) for text in texts], SIZE, 0)
     ]
     few = len(every) < FEW
-    return [ShelfPassage(part.id, part.content, _is_apart(part.id if few else part.document_id)) for part in cut]
+    one_in = min(max(APART, len(cut) // ENOUGH), FEWEST)
+    return [
+        ShelfPassage(part.id, part.content, _is_apart(part.id if few else part.document_id, one_in)) for part in cut
+    ]
 
 
-def _is_apart(id_: str) -> bool:
-    return int(hashlib.sha1(id_.encode("utf-8", "replace")).hexdigest(), 16) % APART == 0
+def _is_apart(id_: str, one_in: int) -> bool:
+    return int(hashlib.sha1(id_.encode("utf-8", "replace")).hexdigest(), 16) % one_in == 0
+
+
+def most_asked() -> int:
+    """How many questions a passage gets at the most."""
+    return min(map(len, ASKERS.values()))
+
+
+def _who(language: str, turn: int) -> str:
+    askers = ASKERS.get(language, ASKERS["en"])
+    return askers[turn % len(askers)]
 
 
 def write_questions(
-    passages: Sequence[ShelfPassage], to: Path, asker: Asker, *, count: int, dataset: str, seed: int = 0
+    passages: Sequence[ShelfPassage], to: Path, asker: Asker, *, count: int, seed: int = 0
 ) -> Counter[str]:
     """Have a model ask for passages, and write ``rows.jsonl.gz``, the collection ``apart/`` and ``held-out.jsonl.gz``.
 
@@ -62,8 +90,8 @@ def write_questions(
         passages: Of the shelf.
         to: The folder; a dry run writes none.
         asker: The model.
-        count: The most questions; two in five of them are for passages kept apart.
-        dataset: What the shelf is called in the prompt.
+        count: The most questions; two in five of them are for passages kept apart, one each. Of the others, a passage
+            is asked about by as many of :data:`ASKERS` as there are questions for.
         seed: Of the draw.
 
     Raises:
@@ -71,16 +99,19 @@ def write_questions(
     """
     told = [one for one in passages if len(one.text) >= _SHORTEST]
     apart = draw([one for one in told if one.apart], max(1, 2 * count // 5), seed)
-    chosen = [*draw([one for one in told if not one.apart], max(1, count - len(apart)), seed), *apart]
+    left = max(1, count - len(apart))
+    trained = draw([one for one in told if not one.apart], left, seed)
+    each = min(left // max(1, len(trained)), most_asked())
+    chosen = [(one, turn) for turn in range(each) for one in trained] + [(one, at) for at, one in enumerate(apart)]
     requests = [
         asker.request(
-            "synthetic-query",
-            {"dataset": dataset, "passage": one.text},
+            "shelf-query",
+            {"asker": _who(language_of(one.text), turn), "passage": one.text},
             key=str(at),
             long=("passage",),
             language=language_of(one.text),
         )
-        for at, one in enumerate(chosen)
+        for at, (one, turn) in enumerate(chosen)
     ]
     said = asker.ask("questions", requests, lambda data: str(data["query"]), lambda request: request.key)
     screen = Screen("passages", "unanswered", by_model=True)
@@ -88,7 +119,8 @@ def write_questions(
     if asker.dry_run:
         return screen.counts
     asked = [
-        (chosen[int(key)], screen.passed(TrainingRow(query, (chosen[int(key)].text,)))) for key, query in said.items()
+        (chosen[int(key)][0], screen.passed(TrainingRow(query, (chosen[int(key)][0].text,))))
+        for key, query in said.items()
     ]
     good = [(one, row) for one, row in asked if row is not None]
     if not any(one.apart for one, _ in good) or all(one.apart for one, _ in good):

@@ -57,7 +57,12 @@ class Gate:
     async def slot(self) -> AsyncIterator[None]:
         """Hold one of the endpoint's slots; entered when a call may start."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._active < self.allowed)
+            try:
+                await self._changed.wait_for(lambda: self._active < self.allowed)
+            except BaseException:
+                # It may have been woken for a slot that it does not take now.
+                self._changed.notify(1)
+                raise
             self._active += 1
         try:
             await self._pace()
@@ -91,4 +96,5 @@ class Gate:
 
     async def _notify(self) -> None:
         async with self._changed:
-            self._changed.notify_all()
+            # No more of them than find a slot: thousands may wait, and each that wakes in vain costs all the others.
+            self._changed.notify(max(0, self.allowed - self._active))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -21,7 +20,7 @@ from suwen.bench.suite_runner import run_suite
 from suwen.corpora.readers import read_documents
 from suwen.curate.leakage import HeldOut
 from suwen.curate.paraphrase import SOURCE, Paraphrasing, paraphrase_shelf
-from suwen.curate.shelf_questions import shelf_passages, write_questions
+from suwen.curate.shelf_questions import most_asked, shelf_passages, write_questions
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.durable import new_folder, write_json, write_lines, write_text
 from suwen.encoders.pair import Pair, pair_folder
@@ -172,10 +171,10 @@ def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay
             raise OutOfTime(f"{book}: the {wanted.minutes:g} minutes are spent; pages read are kept: run it again")
 
     passages = shelf_passages(read_documents(wanted.shelf, on_skip=tell, ocr=wanted.ocr, on_read=read))
-    most = len(passages) if wanted.calls is None else int(_ASKING * _REPAIRS * wanted.calls)
-    made = write_questions(
-        passages, wanted.work / QUESTIONS, asker, count=min(most, len(passages)), dataset="books", seed=wanted.seed
-    )
+    most = most_asked() * len(passages)
+    if wanted.calls is not None:
+        most = min(most, int(_ASKING * _REPAIRS * wanted.calls))
+    made = write_questions(passages, wanted.work / QUESTIONS, asker, count=most, seed=wanted.seed)
     tell(f"{QUESTIONS}: {dict(made)}")
 
 
@@ -200,22 +199,29 @@ def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) ->
 def put_together(work: Path, general: Path | None = None) -> dict[str, int]:
     """Make the data folder of the recipe: triplets, questions, and general rows and texts where there are some.
 
-    General rows and texts that hold what was kept apart are left out; how many, it says.
+    Rows and texts that hold what is kept apart, of the shelf or of the general data, are left out; how many, it says.
     """
-    apart = [part / "held-out.jsonl.gz" for part in (work / "triplets", work / QUESTIONS)]
+    apart = [
+        part / "held-out.jsonl.gz" for part in (work / "triplets", work / QUESTIONS, *([general] if general else ()))
+    ]
     held_out = HeldOut(text for file in apart for text in HeldOut.read(file))
-    counts = {"general_rows": 0, "general_texts": 0, "left_out": 0}
+    counts = {"rows": 0, "texts": 0, "general_rows": 0, "general_texts": 0, "left_out": 0}
+    own = {SOURCE: work / "triplets" / "rows" / f"{SOURCE}.jsonl.gz", QUESTIONS: work / QUESTIONS / "rows.jsonl.gz"}
     with new_folder(work / "data") as data:
-        shutil.copytree(work / "triplets" / "rows", data / "rows")
-        shutil.copyfile(work / QUESTIONS / "rows.jsonl.gz", data / "rows" / f"{QUESTIONS}.jsonl.gz")
+        (data / "rows").mkdir()
+        files = [(name, file, "rows") for name, file in own.items()]
         for file in sorted((general / "rows").glob("*.jsonl.gz")) if general else ():
-            rows = list(_clean(file, held_out, counts, "general_rows"))
-            if rows:
-                write_lines(data / "rows" / file.name, rows)
-        texts = [_records(work / "triplets" / "texts.jsonl.gz"), _question_texts(work / QUESTIONS / "rows.jsonl.gz")]
+            files.append((file.name.removesuffix(".jsonl.gz"), file, "general_rows"))
+        for name, file, whose in files:
+            rows = list(_clean(file, held_out, counts, whose))
+            if rows or name in own:
+                write_lines(data / "rows" / f"{name}.jsonl.gz", rows)
+        texts = [
+            _clean(work / "triplets" / "texts.jsonl.gz", held_out, counts, "texts"),
+            _question_texts(data / "rows" / f"{QUESTIONS}.jsonl.gz"),
+        ]
         if general is not None:
             texts.append(_clean(general / "texts.jsonl.gz", held_out, counts, "general_texts"))
-            held_out = HeldOut([*held_out, *HeldOut.read(general / "held-out.jsonl.gz")])
         write_lines(data / "texts.jsonl.gz", chain.from_iterable(texts))
         write_lines(data / "held-out.jsonl.gz", ({"text": text} for text in held_out))
         write_json(data / "counts.json", counts)
