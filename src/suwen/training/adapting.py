@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,16 @@ from suwen.curate.leakage import HeldOut
 from suwen.curate.paraphrase import SOURCE, Paraphrasing, paraphrase_shelf
 from suwen.curate.shelf_questions import most_asked, shelf_passages, write_questions
 from suwen.curate.suite_file import SuiteTask, suite_text
-from suwen.durable import new_folder, write_json, write_lines, write_text
+from suwen.durable import write_json, write_text
 from suwen.encoders.pair import Pair, pair_folder
 from suwen.errors import SuwenError
 from suwen.llm.asker import Asker
+from suwen.training.adapting_data import QUESTIONS, put_together
 from suwen.training.adapting_progress import UnderWay
 from suwen.training.loop.journal import StageReport
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 
-QUESTIONS = "questions"
 #: The part of the time that training may take; and of the calls, what questions may, with some left for repairs.
 _TRAINING, _ASKING, _REPAIRS = 0.7, 0.3, 0.9
 #: The most that the general sets may lose, as a part of 1.
@@ -131,7 +130,7 @@ def adapt(
     step(QUESTIONS, wanted.work / QUESTIONS, lambda: _ask_questions(wanted, askers[0], tell, watch))
     rows = wanted.work / "triplets" / "rows" / f"{SOURCE}.jsonl.gz"
     step("triplets", rows, lambda: _ask_paraphrases(wanted, askers, tell))
-    step("data", wanted.work / "data", lambda: tell(f"data: {put_together(wanted.work, wanted.general)}"))
+    step("data", wanted.work / "data", lambda: tell(f"data: {put_together(wanted.work, wanted.general, wanted.pair)}"))
     with watch.step("training"):
         specialist = _train(wanted, watch, tell, progress)
     with watch.step("measuring"):
@@ -194,62 +193,6 @@ def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) ->
         ocr=wanted.ocr,
     )
     tell(f"triplets: {report['counts']}")
-
-
-def put_together(work: Path, general: Path | None = None) -> dict[str, int]:
-    """Make the data folder of the recipe: triplets, questions, and general rows and texts where there are some.
-
-    Rows and texts that hold what is kept apart, of the shelf or of the general data, are left out; how many, it says.
-    """
-    apart = [
-        part / "held-out.jsonl.gz" for part in (work / "triplets", work / QUESTIONS, *([general] if general else ()))
-    ]
-    held_out = HeldOut(text for file in apart for text in HeldOut.read(file))
-    counts = {"rows": 0, "texts": 0, "general_rows": 0, "general_texts": 0, "left_out": 0}
-    own = {SOURCE: work / "triplets" / "rows" / f"{SOURCE}.jsonl.gz", QUESTIONS: work / QUESTIONS / "rows.jsonl.gz"}
-    with new_folder(work / "data") as data:
-        (data / "rows").mkdir()
-        files = [(name, file, "rows") for name, file in own.items()]
-        for file in sorted((general / "rows").glob("*.jsonl.gz")) if general else ():
-            files.append((file.name.removesuffix(".jsonl.gz"), file, "general_rows"))
-        for name, file, whose in files:
-            rows = list(_clean(file, held_out, counts, whose))
-            if rows or name in own:
-                write_lines(data / "rows" / f"{name}.jsonl.gz", rows)
-        texts = [
-            _clean(work / "triplets" / "texts.jsonl.gz", held_out, counts, "texts"),
-            _question_texts(data / "rows" / f"{QUESTIONS}.jsonl.gz"),
-        ]
-        if general is not None:
-            texts.append(_clean(general / "texts.jsonl.gz", held_out, counts, "general_texts"))
-        write_lines(data / "texts.jsonl.gz", chain.from_iterable(texts))
-        write_lines(data / "held-out.jsonl.gz", ({"text": text} for text in held_out))
-        write_json(data / "counts.json", counts)
-    return counts
-
-
-def _records(file: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(file) as lines:
-        yield from map(json.loads, lines)
-
-
-def _clean(file: Path, held_out: HeldOut, counts: dict[str, int], name: str) -> Iterator[dict[str, Any]]:
-    """The rows or texts of a file of which no text is held out, or holds what is."""
-    for record in _records(file):
-        texts = [value for value in record.values() if isinstance(value, str)]
-        texts += [
-            text for value in record.values() if isinstance(value, list) for text in value if isinstance(text, str)
-        ]
-        leaks = bool(held_out.hits(texts))
-        counts["left_out" if leaks else name] += 1
-        if not leaks:
-            yield record
-
-
-def _question_texts(file: Path) -> Iterator[dict[str, Any]]:
-    for row in _records(file):
-        yield {"text": row["query"], "kind": "query"}
-        yield {"text": row["pos"][0], "kind": "answer"}
 
 
 def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Path:
