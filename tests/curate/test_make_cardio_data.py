@@ -15,7 +15,7 @@ import pytest
 
 from suwen.bench.suite_tasks import load_suite
 from suwen.corpora.training_rows import read_training_rows
-from suwen.curate.leakage import HeldOut
+from suwen.curate.leakage import HeldOut, is_held_out
 
 TOOL = Path(__file__).parents[2] / "tools" / "make_cardio_data.py"
 
@@ -47,7 +47,11 @@ def data(tmp_path: Path) -> Path:
         "query": "Why does my knee hurt?",
         "document": "Knees hurt after long walks.",
     }
-    lines(folder / "en" / "medquad-qa.jsonl.gz", [*heart, knee])
+    # A question that is held out, asked once more in other letters and of another document.
+    held = next(row for row in heart if is_held_out(row["query"]))
+    again = {**held, "query": held["query"].upper(), "document": "Rest eases most of it, and so does warmth."}
+    assert not is_held_out(again["query"])
+    lines(folder / "en" / "medquad-qa.jsonl.gz", [*heart, knee, again])
     zh = [
         {
             "department": "心血管科",
@@ -79,7 +83,7 @@ def test_questions_are_held_out_with_their_documents(
     held_out = HeldOut.read(work / "cardio-held-out.jsonl.gz")
     rows = list(read_training_rows(work / "cardio-qa.jsonl.gz"))
     assert rows and not held_out.hits([text for row in rows for text in (row.query, *row.pos)])
-    for name, size in (("medquad", 31), ("toyhom", 30)):
+    for name, size in (("medquad", 32), ("toyhom", 30)):
         folder = work / "suites" / f"{name}-heart"
         asked = [
             json.loads(line)["text"] for line in (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
