@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import unicodedata
@@ -103,6 +104,8 @@ class BM25(Ranker):
 
 
 def _index(tokens: list[list[str]]) -> Any:
+    # Where jax is installed, bm25s tries it on import, and jax then keeps most of a GPU's memory for itself.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
         import bm25s  # type: ignore[import-untyped]
     except ImportError as problem:
