@@ -34,6 +34,7 @@ from suwen.curate.shelf_sentences import read_shelf
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.durable import write_lines, write_text
 from suwen.text.clean import clean
+from suwen.text.segment import language_of
 from suwen.text.split import sentences
 
 HEART = re.compile(
@@ -208,18 +209,23 @@ def make_questions(chosen: argparse.Namespace) -> None:
 
 
 def add_general(chosen: argparse.Namespace) -> None:
-    """General rows and texts, with the heart's questions as one more source, and all that is held out."""
+    """General rows and texts, with the heart's questions as a source of each language, and all that is held out."""
     to = chosen.work / "general"
     shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(chosen.data, to)
+    # The pair that goes on has learnt from crops already.
+    shutil.copytree(chosen.data, to, ignore=shutil.ignore_patterns("unsup-*"))
     # Packed files one behind the other are one packed file.
     with (to / "held-out.jsonl.gz").open("ab") as out:
         out.write((chosen.work / "cardio-held-out.jsonl.gz").read_bytes())
     apart = HeldOut.read(to / "held-out.jsonl.gz")
-    rows = read_training_rows(chosen.work / "cardio-qa.jsonl.gz")
-    write_training_rows(
-        to / "rows" / "cardio-qa.jsonl.gz", (row for row in rows if not apart.hits([row.query, *row.pos]))
-    )
+    rows = [
+        row for row in read_training_rows(chosen.work / "cardio-qa.jsonl.gz") if not apart.hits([row.query, *row.pos])
+    ]
+    # A batch is of one source, and a document in the other language is no work to tell apart.
+    for language in sorted(LANGUAGES.values()):
+        write_training_rows(
+            to / "rows" / f"cardio-qa-{language}.jsonl.gz", (row for row in rows if language_of(row.query) == language)
+        )
     sources = sorted(path.name for path in (to / "rows").glob("*.jsonl.gz"))
     print(json.dumps({"general": str(to), "sources": len(sources)}))  # noqa: T201
 

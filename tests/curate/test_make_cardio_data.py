@@ -16,6 +16,7 @@ import pytest
 from suwen.bench.suite_tasks import load_suite
 from suwen.corpora.training_rows import read_training_rows
 from suwen.curate.leakage import HeldOut, is_held_out
+from suwen.text.segment import language_of
 
 TOOL = Path(__file__).parents[2] / "tools" / "make_cardio_data.py"
 
@@ -91,10 +92,15 @@ def test_questions_are_held_out_with_their_documents(
         assert asked and all(int(hashlib.sha1(text.encode()).hexdigest(), 16) % 10 == 0 for text in asked)
         assert len((folder / "corpus.jsonl").read_text(encoding="utf-8").splitlines()) == size
     lines(tmp_path / "general" / "rows" / "others.jsonl.gz", [{"query": "a", "pos": ["b"]}])
+    lines(tmp_path / "general" / "rows" / "unsup-others.jsonl.gz", [{"query": "c", "pos": ["d"]}])
     for name in ("texts", "held-out"):
         lines(tmp_path / "general" / f"{name}.jsonl.gz", [{"text": "一句话", "kind": "query"}])
     run(monkeypatch, "general", tmp_path / "general", work)
-    assert {path.name for path in (work / "general" / "rows").iterdir()} == {"others.jsonl.gz", "cardio-qa.jsonl.gz"}
+    of = {path.name: list(read_training_rows(path)) for path in (work / "general" / "rows").iterdir()}
+    assert of.keys() == {"others.jsonl.gz", "cardio-qa-en.jsonl.gz", "cardio-qa-zh.jsonl.gz"}
+    chinese, english = of["cardio-qa-zh.jsonl.gz"], of["cardio-qa-en.jsonl.gz"]
+    assert chinese and english and sorted([*chinese, *english]) == sorted(rows)
+    assert all(language_of(row.query) == "zh" for row in chinese)
     both = HeldOut.read(work / "general" / "held-out.jsonl.gz")
     assert both.hit("一句话") and len(both) == len(held_out) + 1
 
