@@ -2,6 +2,7 @@
 
     python benchmarks/precise_mode.py DEV RERANKER [RERANKER ...] [--vectors FOLDER] [--pair PAIR --tier TIER]
         [--hits 5 10 20 50] [--queries 200] [--length 128] [--record]
+    python benchmarks/precise_mode.py DEV --trained RUN/l6 [RUN/l4 ...] [--device cuda] [the same options]
     python benchmarks/precise_mode.py DEV --teacher RUN/teacher --base BASE [--device cuda] [the same options]
 
 DEV is a folder that tools/make_dev_collections.py wrote; RERANKER is the model folder of an `export-reranker` stage. A
@@ -9,8 +10,9 @@ hybrid ranking is the shipped one, over exact search, both sides by one tier of 
 benchmarks/hybrid_fusion.py. What a hybrid score counts beside the reranker's is chosen on the even queries, and all is
 told of the odd ones: differences are paired, with 95% intervals by bootstrap over queries. CPU time is that of reading
 alone, in one thread. With --teacher, the large cross-encoder that a `cross` stage left is measured as well: the
-ceiling of what learns from it. With --record, the weight and the gains at 20 hits are written into each reranker.json:
-where it loses, precise mode does not use it.
+ceiling of what learns from it; with --trained, what `reranker` stages left, by torch and before it is exported. With
+--record, the weight and the gains at 20 hits are written into each reranker.json: where it loses, precise mode does
+not use it.
 """
 
 from __future__ import annotations
@@ -67,38 +69,43 @@ def tell(reranker: Any, tasks: Mapping[str, Reading], hits: int, cpu_ms: float) 
     after = [ndcg(task, reordered(task.ranks, task.read, weight))[1::2] for task in less.values()]
     gap, low, high = mean_interval(after, before)
     cells = [f"{one.mean():.2f} → {other.mean():.2f}" for one, other in zip(before, after, strict=True)]
-    layers = reranker.layers if isinstance(reranker, Teacher) else reranker.manifest.layers
+    layers = reranker.layers if isinstance(reranker, Trained) else reranker.manifest.layers
     about = [reranker.name, str(layers), str(hits), f"{weight:g}"]
     print(f"| {' | '.join([*about, *cells, f'{gap:+.2f} ({low:+.2f} to {high:+.2f})', f'{cpu_ms:.0f}'])} |", flush=True)
 
 
-class Teacher:
-    """A large cross-encoder with a reranker's face.
+class Trained:
+    """What a stage has trained, with a reranker's face.
 
     Args:
-        stage: The folder of a `cross` stage.
-        base: The language model that it was trained on.
+        stage: The folder of a `cross` or a `reranker` stage.
+        base: The language model that it was trained on, where it was.
         device: Where it reads.
     """
 
-    def __init__(self, stage: Path, base: str, device: str) -> None:
+    def __init__(self, stage: Path, base: str | None, device: str) -> None:
         from suwen.encoders.base_model import load_base
-        from suwen.encoders.side import Side
+        from suwen.encoders.side import Side, load_model
         from suwen.training.cross_encoders import CrossEncoder
 
         said = json.loads((stage / "config.json").read_text(encoding="utf-8"))
-        kind: Any = "bf16" if device == "cuda" else "fp32"
-        model = load_base(base, device=device, dtype=kind, max_length=said["max_length"], normalise=False)
-        self._side = Side(CrossEncoder.read(model, stage / "model").model.eval(), "document")
+        if base is None:
+            model = load_model(stage / "model", device=device)[0].float()
+        else:
+            kind: Any = "bf16" if device == "cuda" else "fp32"
+            large = load_base(base, device=device, dtype=kind, max_length=said["max_length"], normalise=False)
+            model = CrossEncoder.read(large, stage / "model").model
+        self._side, self._length = Side(model.eval(), "document"), said["max_length"]
         self._template, self._characters = said["template"], said["query_characters"]
-        self.name, self.layers = f"teacher ({stage.name})", model[0].model.config.num_hidden_layers
+        self.name, self.layers = f"{stage.name}, torch", model[0].model.config.num_hidden_layers
 
     def scores(self, query: str, documents: Sequence[str]) -> list[float]:
         """A score of each document."""
         import torch
 
         with torch.inference_mode():
-            ids = self._side.ids([joined(self._template, query, one, self._characters) for one in documents])
+            texts = [joined(self._template, query, one, self._characters) for one in documents]
+            ids = self._side.ids(texts, max_length=self._length)
             made: list[float] = self._side.embed(ids)[:, 0].float().tolist()
         return made
 
@@ -111,17 +118,20 @@ def opened(options: argparse.Namespace) -> Iterator[tuple[Path | None, Any]]:
             said = reranker.manifest.model_copy(update={"max_length": options.length})
             reranker = Reranker(folder, said)
         yield folder, reranker
+    for folder in options.trained:
+        yield None, Trained(folder, None, options.device)
     if options.teacher is not None:
-        yield None, Teacher(options.teacher, options.base, options.device)
+        yield None, Trained(options.teacher, options.base, options.device)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dev", type=Path)
     parser.add_argument("rerankers", type=Path, nargs="*")
+    parser.add_argument("--trained", type=Path, nargs="+", default=[], help="folders of `reranker` stages")
     parser.add_argument("--teacher", type=Path, help="the folder of a `cross` stage")
     parser.add_argument("--base", help="the language model of --teacher")
-    parser.add_argument("--device", default="cpu", help="where --teacher reads")
+    parser.add_argument("--device", default="cpu", help="where --trained and --teacher read")
     parser.add_argument("--length", type=int, help="tokens of a query and a passage; the reranker's own where left out")
     parser.add_argument("--vectors", type=Path, help="a folder of ready vectors")
     parser.add_argument("--documents", choices=get_args(Maker), default="transformer", help="what made ready vectors")

@@ -66,11 +66,12 @@ def test_a_teacher_from_disk_scores_as_the_one_in_memory(run: Path, tmp_path: Pa
     np.testing.assert_allclose(again, stored, atol=0.02 + 0.02 * np.abs(stored).max())
 
 
-def test_a_tier_whose_first_layers_read_the_texts_apart_learns_and_is_exported(run: Path) -> None:
+@pytest.mark.parametrize("words", [False, True])
+def test_a_tier_whose_first_layers_read_the_texts_apart_learns_and_is_exported(run: Path, words: bool) -> None:
     """The stages before are those of the run that is there: the same recipe under another name."""
     two = ["tier=l6", "base=null", "layers=3", "apart=2", "template='[Q]{query}[SEP][CLS][D]{document}'"]
-    less = ["training.steps=2", "training.learning_rate=1e-4"]
-    settings = ["name=reranker-two", *(f"stages.reranker.{one}" for one in (*two, *less))]
+    less = ["training.steps=2", "training.learning_rate=1e-4", f"words={str(words).lower()}"]
+    settings = [f"name=reranker-two-{int(words)}", *(f"stages.reranker.{one}" for one in (*two, *less))]
     folder = train(load_recipe("reranker-tiny", settings), run.parents[1], device="cpu").folder
     metrics, row = told(folder, "export"), next(read_training_rows(folder / "scores" / "model" / ROWS))
     assert metrics["torch_furthest"] < 1e-3 and metrics["int8_correlation"] > 0.9
@@ -83,6 +84,8 @@ def test_a_tier_whose_first_layers_read_the_texts_apart_learns_and_is_exported(r
 def test_a_stage_says_what_it_needs() -> None:
     with pytest.raises(RecipeError, match="`apart` is for a `tier`"):
         load_recipe("reranker-tiny", ["stages.reranker.apart=1"])
+    with pytest.raises(RecipeError, match="`words` goes with `apart`"):
+        load_recipe("reranker-tiny", ["stages.reranker.words=true"])
     with pytest.raises(RecipeError, match="name one, and say null for the other"):
         load_recipe("reranker-tiny", ["stages.reranker.tier=l6"])
     with pytest.raises(RecipeError, match="no place for dropout"):

@@ -41,6 +41,9 @@ class RerankerStage(TrainingStage):
         description="of a tier, how many of its layers see the query and the passage each by itself; it begins as the "
         "tier's own cosine, more or less. null = it reads both as one text from the first layer on, and begins anew",
     )
+    words: bool = Field(
+        default=False, description="with `apart`: what each word of the query finds in the passage counts beside it"
+    )
     max_length: int = Field(default=192, ge=16, description="tokens of a query and a document together")
     query_characters: int = Field(default=128, ge=8, description="characters of a query; the rest is cut")
     template: str = Field(
@@ -56,6 +59,8 @@ class RerankerStage(TrainingStage):
             raise ValueError("starts from a `tier` of a pair or from a `base`: name one, and say null for the other")
         if self.apart is not None and (self.tier is None or BETWEEN not in self.template):
             raise ValueError(f"`apart` is for a `tier`, and its `template` has {BETWEEN} before the document")
+        if self.words and self.apart is None:
+            raise ValueError("`words` goes with `apart`: say in how many layers each text is read by itself")
         if not self.labels and not self.distil:
             raise ValueError("`labels` and `distil` are both 0, which leaves nothing to learn: raise one")
         return self
@@ -105,8 +110,9 @@ class RerankerStage(TrainingStage):
         if self.apart is None:
             model = with_score(start).to(context.device)
         else:
-            start = two_texts(start, self.apart)
-            model = with_score(start, start=torch.full((1, start[1].dimension), WEIGHT)).to(context.device)
+            start = two_texts(start, self.apart, self.words)
+            weights = torch.full((1, start[1].get_embedding_dimension()), WEIGHT)
+            model = with_score(start, start=weights).to(context.device)
         recompute_layers(model, self.training.gradient_checkpointing)
         return model
 
@@ -126,6 +132,7 @@ class RerankerStage(TrainingStage):
             "tier": None,
             "layers": 2,
             "apart": None,
+            "words": False,
             "max_length": 64,
             "template": template,
         }
