@@ -209,9 +209,32 @@ def test_a_students_mean_is_that_of_its_weights(blended: tuple[Path, Recipe]) ->
     for name in found:
         torch.testing.assert_close(found[name], 0.25 * align[name] + 0.75 * joint[name])
     assert metrics["mean"] > 0
-    for of, said in (({"align": 0.5, "align-static": 0.5}, "is of 'static'"), ({"align": 0.5, "joint": 0.4}, "make 1")):
+    for wrong, said in (
+        ({"of": {"align": 0.5, "align-static": 0.5}}, "is of 'static'"),
+        ({"of": {"align": 0.5, "joint": 0.4}}, "make 1"),
+        ({"of": {"joint": 0.5}, "base": 0.4}, "and 0.4 of the base"),
+        ({"of": {"joint": 1.0}}, "there is no mean"),
+        ({"of": {"joint": 0.5}, "base": 0.5}, "begins with no model"),
+    ):
         with pytest.raises((RecipeError, ValueError), match=said):
-            check(Recipe.model_validate(raw | {"stages": [*raw["stages"], mean | {"of": of}]}))
+            check(Recipe.model_validate(raw | {"stages": [*raw["stages"], mean | wrong]}))
+
+
+def test_a_mean_may_keep_a_share_of_what_the_student_began_with(blended: tuple[Path, Recipe]) -> None:
+    """Of a model that it was given: here, of what another stage has left."""
+    root, recipe = blended
+    raw = recipe.model_dump(mode="json")
+    folder = RunContext(recipe, root / "care-tiny" / "s0", shared=root).model_of("align")
+    mean = {"stage": "merge", "name": "kept", "student": "student", "of": {"joint": 0.75}, "base": 0.25}
+    raw["students"]["student"]["base"] = str(folder)
+    whole = Recipe.model_validate(raw | {"stages": [*raw["stages"], mean]})
+    context = RunContext(whole, root / "care-tiny" / "s0", shared=root)
+    context.run(whole.stage("kept"))
+    align, joint, found = (
+        load_model(context.model_of(name), device="cpu")[0].state_dict() for name in ("align", "joint", "kept")
+    )
+    for name in found:
+        torch.testing.assert_close(found[name], 0.25 * align[name] + 0.75 * joint[name])
 
 
 def test_a_changed_share_is_another_stage(blended: tuple[Path, Recipe], tmp_path: Path) -> None:

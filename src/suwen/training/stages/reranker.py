@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from suwen.training.recipe.data_files import model_files
-from suwen.training.recipe.key_groups import Name
+from suwen.training.recipe.key_groups import Name, later
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
 from suwen.training.recipe.stage_cost import Reading
@@ -41,9 +41,7 @@ class RerankerStage(TrainingStage):
         description="of a tier, how many of its layers see the query and the passage each by itself; it begins as the "
         "tier's own cosine, more or less. null = it reads both as one text from the first layer on, and begins anew",
     )
-    words: bool = Field(
-        default=False, description="with `apart`: what each word of the query finds in the passage counts beside it"
-    )
+    words: bool = later(False, "with `apart`: what each word of the query finds in the passage counts beside it")
     max_length: int = Field(default=192, ge=16, description="tokens of a query and a document together")
     query_characters: int = Field(default=128, ge=8, description="characters of a query; the rest is cut")
     template: str = Field(
