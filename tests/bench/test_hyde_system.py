@@ -52,6 +52,9 @@ def test_documents_are_found_by_what_is_written_for_queries(
         assert calls == 4 + 6
         run_suite(suite, ["again=hyde:m,n=2,weight=3:pair:default#static"], out=tmp_path / "out").systems
         assert server.total == calls + 6, "another weight writes anew what is not timed"
+        (untimed,) = run_suite(suite, ["quick=hyde:m,n=2,timed=0:pair:default#static"], out=tmp_path / "out").systems
+        assert server.total == calls + 6, "what nobody asked the time of is written again"
+        assert untimed.results["t"].about["query_ms"] is None
 
 
 def test_a_query_for_which_nothing_good_is_written_is_asked_as_it_is(
@@ -75,6 +78,7 @@ def test_a_query_for_which_nothing_good_is_written_is_asked_as_it_is(
         ("hyde:m,n=two:pair:default#static", "give a number"),
         ("hyde:m,fusion=sum:pair:default#static", "no fusion 'sum'"),
         ("hyde:m,n=0:pair:default#static", "at least 1"),
+        ("hyde:m,timed=-1:pair:default#static", "0 or more"),
     ],
 )
 def test_what_is_written_wrongly_is_refused(spec: str, told: str) -> None:
