@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from suwen.bench.hyde_system import HydeSettings, HydeSystem
 from suwen.bench.suite_runner import run_suite
 from suwen.bench.system_specs import parse_systems
 from suwen.bench.systems import SystemProblem
@@ -84,3 +85,27 @@ def test_a_query_for_which_nothing_good_is_written_is_asked_as_it_is(
 def test_what_is_written_wrongly_is_refused(spec: str, told: str) -> None:
     with pytest.raises(SystemProblem, match=told):
         parse_systems([spec])
+
+
+def test_vectors_that_are_compared_by_direction_count_alike_however_long_they_are(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from suwen.bench.suite_tasks import load_suite
+    from suwen.bench.systems import Setting
+
+    class Long:
+        """Queries point one way, documents another, and their vectors are a hundred times as long."""
+
+        name, spec, similarity = "long", "st:long", "cosine"
+
+        def encode(self, texts: list[str], setting: object, side: str) -> object:
+            way = [1.0, 0.0] if side == "query" else [0.0, 100.0]
+            return np.array([way] * len(texts), np.float32)
+
+    with Server(lambda _: SAYS["甲"]) as server:
+        configure(tmp_path, server.url)
+        monkeypatch.chdir(tmp_path)
+        loaded = load_suite(suite)
+        setting = Setting(loaded.tasks[0], loaded.templates)
+        fused = HydeSystem("s", HydeSettings("m"), Long()).encode(["甲"], setting, "query")  # type: ignore[arg-type]
+    assert np.allclose(fused, [[0.5**0.5, 0.5**0.5]])

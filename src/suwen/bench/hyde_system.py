@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
+from suwen.bench.dense_systems import similarity_of
+from suwen.bench.exact_search import prepared
 from suwen.bench.retrieval_metrics import Similarity
 from suwen.bench.systems import Dense, Setting, Side, SystemProblem
 from suwen.encoders.query import Vectors
@@ -66,7 +68,9 @@ class HydeSettings:
         if values.get("fusion", "mean") not in get_args(Fusion):
             raise SystemProblem(f"hyde has no fusion {values['fusion']!r}: it has {', '.join(get_args(Fusion))}")
         if not model or values.get("n", 1) < 1 or values.get("timed", 0) < 0:
-            raise SystemProblem("write hyde:MODEL:SYSTEM with a model of suwen.toml, n of at least 1, timed of 0 or more")
+            raise SystemProblem(
+                "write hyde:MODEL:SYSTEM with a model of suwen.toml, n of at least 1, timed of 0 or more"
+            )
         return cls(model, **values)
 
 
@@ -128,10 +132,12 @@ class HydeSystem(Dense):
         if how.fusion == "concatenation":
             whole = [joined(text, own) for text, own in zip(texts, written, strict=True)]
             return self._inner.encode(whole, setting, "query")
-        queries = self._inner.encode(texts, setting, "query")
+        # What is compared by its direction is fused by it: a long vector would count for several.
+        similarity = similarity_of(self._inner, setting)
+        queries = prepared(self._inner.encode(texts, setting, "query"), similarity)
         every = [text for own in written for text in own]
         owners = [number for number, own in enumerate(written) for _ in own]
-        documents = self._inner.encode(every, setting, "document") if every else queries[:0]
+        documents = prepared(self._inner.encode(every, setting, "document"), similarity) if every else queries[:0]
         return fuse(queries, documents, owners, fusion=how.fusion, weight=how.weight)
 
     def release(self) -> None:
