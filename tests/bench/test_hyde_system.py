@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from suwen.bench.hyde_system import HydeSettings, HydeSystem
 from suwen.bench.suite_runner import run_suite
 from suwen.bench.system_specs import parse_systems
 from suwen.bench.systems import SystemProblem
@@ -52,6 +53,9 @@ def test_documents_are_found_by_what_is_written_for_queries(
         assert calls == 4 + 6
         run_suite(suite, ["again=hyde:m,n=2,weight=3:pair:default#static"], out=tmp_path / "out").systems
         assert server.total == calls + 6, "another weight writes anew what is not timed"
+        (untimed,) = run_suite(suite, ["quick=hyde:m,n=2,timed=0:pair:default#static"], out=tmp_path / "out").systems
+        assert server.total == calls + 6, "what nobody asked the time of is written again"
+        assert untimed.results["t"].about["query_ms"] is None
 
 
 def test_a_query_for_which_nothing_good_is_written_is_asked_as_it_is(
@@ -75,8 +79,33 @@ def test_a_query_for_which_nothing_good_is_written_is_asked_as_it_is(
         ("hyde:m,n=two:pair:default#static", "give a number"),
         ("hyde:m,fusion=sum:pair:default#static", "no fusion 'sum'"),
         ("hyde:m,n=0:pair:default#static", "at least 1"),
+        ("hyde:m,timed=-1:pair:default#static", "0 or more"),
     ],
 )
 def test_what_is_written_wrongly_is_refused(spec: str, told: str) -> None:
     with pytest.raises(SystemProblem, match=told):
         parse_systems([spec])
+
+
+def test_vectors_that_are_compared_by_direction_count_alike_however_long_they_are(
+    suite: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from suwen.bench.suite_tasks import load_suite
+    from suwen.bench.systems import Setting
+
+    class Long:
+        """Queries point one way, documents another, and their vectors are a hundred times as long."""
+
+        name, spec, similarity = "long", "st:long", "cosine"
+
+        def encode(self, texts: list[str], setting: object, side: str) -> object:
+            way = [1.0, 0.0] if side == "query" else [0.0, 100.0]
+            return np.array([way] * len(texts), np.float32)
+
+    with Server(lambda _: SAYS["甲"]) as server:
+        configure(tmp_path, server.url)
+        monkeypatch.chdir(tmp_path)
+        loaded = load_suite(suite)
+        setting = Setting(loaded.tasks[0], loaded.templates)
+        fused = HydeSystem("s", HydeSettings("m"), Long()).encode(["甲"], setting, "query")  # type: ignore[arg-type]
+    assert np.allclose(fused, [[0.5**0.5, 0.5**0.5]])

@@ -123,3 +123,11 @@ def test_a_model_of_this_process_writes_too(models, tmp_path: Path) -> None:
         written = writer.documents(QUERIES, 2, draws=Draws(0.9, max_tokens=12))
     # Noise, as the weights are random: every draw is accounted for, and none of the wrong language is handed on.
     assert writer.counts["asked"] == 6 and sum(map(len, written)) == writer.counts["kept"]
+
+
+def test_a_question_in_another_language_than_asked_for_is_left_out(tmp_path: Path) -> None:
+    said = iter(["What should I eat with high blood pressure?", "血压高了该吃什么？"])
+    with Server(lambda _: next(said)) as server, LLM.open(configured(server.url), tmp_path / "r.db") as llm:
+        writer = Writer(llm, "m")
+        found = [*writer.queries(["高血压患者应低盐饮食。"]), *writer.queries(["高血压患者应少吃盐。"])]
+    assert found == [None, "血压高了该吃什么？"] and writer.counts["language"] == 1

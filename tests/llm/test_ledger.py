@@ -68,3 +68,26 @@ def test_an_unsized_run_has_no_time_to_go() -> None:
     tally = Tally(None, None)
     tally.count(cached=False, good=True, cost=0.0)
     assert tally.progress.total is None and tally.progress.eta is None
+
+
+def test_a_call_costs_the_meter_as_little_with_thousands_in_flight_as_with_one() -> None:
+    class Counted(dict[int, object]):
+        """Tells how often all calls in flight were gone through."""
+
+        walks = 0
+
+        def values(self) -> object:  # type: ignore[override]
+            Counted.walks += 1
+            return super().values()
+
+    meter = Meter(Budget(calls=5000, cost=100.0))
+    meter._flying = Counted()  # type: ignore[assignment]
+    first = meter.reserve(Spent(1, 1, 1, 0.01), "m")
+    assert first is not None
+    meter.settle(first, Spent(1, 1, 1, 0.01))
+    tickets = [meter.reserve(Spent(1, 1, 1, 0.01), "m") for _ in range(2)]
+    assert None not in tickets and meter.reserve(Spent(1, 1, 1, 0.01), "m") is None, "more fly than there were bills"
+    for ticket in tickets:
+        meter.settle(int(ticket or 0), Spent(1, 1, 1, 0.01))
+    assert Counted.walks == 0
+    assert meter.reserve(Spent(1, 0, 0, 51.0), "m") is not None, "what has landed is still counted as in flight"

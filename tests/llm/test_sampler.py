@@ -85,3 +85,22 @@ def test_a_temperature_sharpens() -> None:
     logits = torch.tensor([1.0, 0.0]).repeat(40_000, 1)
     share = float((sampler._draw(logits, Sampling(1, 0.5)) == 0).float().mean())
     assert share == pytest.approx(float(torch.sigmoid(torch.tensor(2.0))), abs=0.015)
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.8, 0.999])
+def test_a_share_of_the_probability_is_cut_alike_with_and_without_sorting_everything(
+    top_p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows from sharp to flat: the first eight of the latter hold far less than is asked for.
+    scores = (
+        torch.randn(6, 200, generator=torch.Generator().manual_seed(0))
+        * torch.tensor([9.0, 5, 2, 1, 0.1, 0.01])[:, None]
+    )
+    how = Sampling(1, temperature=1.0, top_p=top_p)
+    order = scores.softmax(-1).sort(-1, descending=True)
+    kept = (order.values.cumsum(-1) - order.values < top_p).sum(-1)
+    for first in (8, 1024):
+        monkeypatch.setattr(sampler, "_FIRST", first)
+        found = sampler._likeliest(scores.clone(), how)
+        assert (found.isfinite().sum(-1) - kept).abs().max() <= 1, "a token at the edge may fall to either side"
+        assert torch.equal(found[found.isfinite()], scores[found.isfinite()])

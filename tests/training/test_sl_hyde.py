@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,13 @@ def test_a_stage_says_what_it_needs() -> None:
         load_recipe("sl-hyde-tiny", ["stages.retriever.rewrites=queries"])
     with pytest.raises(RecipeError, match="have no effect with `rewrites`"):
         load_recipe("sl-hyde-tiny", ["stages.retriever.rows.sources=[consult]"])
+
+
+def test_only_texts_of_the_stages_language_are_written_for() -> None:
+    stage, counts = load_recipe("sl-hyde-tiny").stage("queries"), Counter[str]()
+    texts = ["高血压要少吃盐。", "Eat less salt.", "高血压要少吃盐。", "糖尿病的HbA1c偏高。"]
+    context = SimpleNamespace(texts=lambda path=None: SimpleNamespace(texts=texts, of_kinds=lambda _: range(4)))
+    assert stage.texts_of(context, None, counts) == [texts[0], texts[3]] and counts["other_language"] == 1
 
 
 @pytest.mark.parametrize("name", ["sl-hyde", "sl-hyde-mini"])

@@ -196,9 +196,13 @@ class RunView(Mapping[str, Hits]):
         return len(self._places)
 
 
-def middle_ms(run: Callable[[str], object], texts: Sequence[str], clock: Callable[[], float], most: int = 32) -> float:
-    """The median milliseconds of running texts one at a time, after one that warms up."""
+def middle_ms(
+    run: Callable[[str], object], texts: Sequence[str], clock: Callable[[], float], most: int = 32
+) -> float | None:
+    """The median milliseconds of running texts one at a time, after one that warms up; None where none is to run."""
     chosen = texts[:most]
+    if not chosen:
+        return None
     run(chosen[0])
     spent = []
     for text in chosen:

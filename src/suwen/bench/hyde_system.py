@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
+from suwen.bench.dense_systems import similarity_of
+from suwen.bench.exact_search import prepared
 from suwen.bench.retrieval_metrics import Similarity
 from suwen.bench.systems import Dense, Setting, Side, SystemProblem
 from suwen.encoders.query import Vectors
@@ -26,7 +28,10 @@ log = logging.getLogger("suwen.bench")
 
 @dataclass(frozen=True)
 class HydeSettings:
-    """How queries are rewritten: the model, documents of each, the query's weight, how they are fused and drawn."""
+    """How queries are rewritten: the model, documents of each, the query's weight, how they are fused and drawn.
+
+    ``timed`` queries are written for once more, one at a time, to say what a query takes; none with 0.
+    """
 
     model: str
     n: int = 1
@@ -35,6 +40,7 @@ class HydeSettings:
     seed: int = 0
     temperature: float = 0.7
     tokens: int = 256
+    timed: int = 8
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
@@ -61,8 +67,10 @@ class HydeSettings:
                 raise SystemProblem(f"hyde's {key} is {value!r}: give a number") from None
         if values.get("fusion", "mean") not in get_args(Fusion):
             raise SystemProblem(f"hyde has no fusion {values['fusion']!r}: it has {', '.join(get_args(Fusion))}")
-        if not model or values.get("n", 1) < 1:
-            raise SystemProblem("write hyde:MODEL:SYSTEM with a model of suwen.toml, and n of at least 1")
+        if not model or values.get("n", 1) < 1 or values.get("timed", 0) < 0:
+            raise SystemProblem(
+                "write hyde:MODEL:SYSTEM with a model of suwen.toml, n of at least 1, timed of 0 or more"
+            )
         return cls(model, **values)
 
 
@@ -75,15 +83,13 @@ class HydeSystem(Dense):
         inner: The encoder.
     """
 
-    #: Queries whose time is taken: each of them is written for once more.
-    timed = 8
-
     def __init__(self, spec: str, settings: HydeSettings, inner: Dense) -> None:
         self.spec, self.settings, self._inner = spec, settings, inner
+        self.timed = settings.timed
         self._config = load_config()
         self._config.require([settings.model])
         usual, said = settings.defaults(), asdict(settings)
-        changed = [f"{key}={said[key]}" for key in usual if said[key] != usual[key]]
+        changed = [f"{key}={said[key]}" for key in usual if key != "timed" and said[key] != usual[key]]
         self.name = f"hyde:{','.join([settings.model, *changed])}:{inner.name}"
 
     @property
@@ -100,6 +106,8 @@ class HydeSystem(Dense):
         # By what answers, and not by what it is called in a file.
         bare = identity(Request(self.settings.model, ()), *self._served())
         written = asdict(self.settings) | {"model": cache_key(bare)}
+        # How many are timed changes no vector.
+        del written["timed"]
         return {"hyde": written, "prompt": prompt, "of": own, "texts": self._inner.contract(setting, "document")}
 
     def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
@@ -124,10 +132,12 @@ class HydeSystem(Dense):
         if how.fusion == "concatenation":
             whole = [joined(text, own) for text, own in zip(texts, written, strict=True)]
             return self._inner.encode(whole, setting, "query")
-        queries = self._inner.encode(texts, setting, "query")
+        # What is compared by its direction is fused by it: a long vector would count for several.
+        similarity = similarity_of(self._inner, setting)
+        queries = prepared(self._inner.encode(texts, setting, "query"), similarity)
         every = [text for own in written for text in own]
         owners = [number for number, own in enumerate(written) for _ in own]
-        documents = self._inner.encode(every, setting, "document") if every else queries[:0]
+        documents = prepared(self._inner.encode(every, setting, "document"), similarity) if every else queries[:0]
         return fuse(queries, documents, owners, fusion=how.fusion, weight=how.weight)
 
     def release(self) -> None:

@@ -45,7 +45,7 @@ def usable(text: str, *, prompt: str, language: str, cut: bool) -> tuple[str, Fa
     said = whole if cut and whole else said
     if len(said) < _LEAST.get(language, 20):
         return said, "empty"
-    if not _speaks(said, language):
+    if not speaks(said, language):
         return said, "language"
     if _echoes(said, prompt):
         return said, "echo"
@@ -68,7 +68,8 @@ def _whole(text: str) -> str | None:
     return text[: found[-2].end].rstrip()
 
 
-def _speaks(text: str, language: str) -> bool:
+def speaks(text: str, language: str) -> bool:
+    """Whether a text is in a language: Chinese by its share of Chinese letters, another by their absence."""
     letters = len(_LETTER.findall(text))
     share = len(_CHINESE.findall(text)) / max(letters, 1)
     return share >= _MOSTLY if language == "zh" else share <= _HARDLY and letters > 0

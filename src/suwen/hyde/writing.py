@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from suwen.hyde import HydeError
-from suwen.hyde.checks import stripped, usable
+from suwen.hyde.checks import Fault, speaks, stripped, usable
 from suwen.llm.asker import Drafter, Unfinished
 from suwen.llm.client import LLM
 from suwen.llm.requests import Reply, Request
@@ -162,7 +162,9 @@ class Writer:
             return None
         prompt = request.messages[-1].content
         if least is not None:
-            text, fault = stripped(reply.text), None if len(stripped(reply.text)) >= least else "empty"
+            text = stripped(reply.text)
+            fault: Fault | None = None if speaks(text, self.language) else "language"
+            fault = fault if len(text) >= least else "empty"
         else:
             text, fault = usable(reply.text, prompt=prompt, language=self.language, cut=reply.finish == "length")
         self.counts[fault or "kept"] += 1

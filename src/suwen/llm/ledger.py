@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -61,6 +62,9 @@ class Spent:
             self.cost + other.cost,
         )
 
+    def __neg__(self) -> Spent:
+        return Spent(-self.calls, -self.tokens_in, -self.tokens_out, -self.cost)
+
     @property
     def tokens(self) -> int:
         """All tokens."""
@@ -107,6 +111,9 @@ class Meter:
         self.budget = budget or Budget()
         self.spent = Spent()
         self._flying: dict[int, _Flight] = {}
+        # What those in flight are expected to take together, and how many are of each model: thousands may fly, and
+        # counting them anew for every call would cost more than the calls.
+        self._wave, self._beside = Spent(), Counter[str]()
         self._bills: dict[str, _Bills] = {}
         self._number = 0
 
@@ -133,21 +140,24 @@ class Meter:
             return None
         self._number += 1
         self._flying[self._number] = _Flight(model, estimate, expected)
+        self._wave, self._beside[model] = self._wave + expected, self._beside[model] + 1
         return self._number
 
     def _room(self, expected: Spent, model: str) -> bool:
         """Whether a call may fly beside those that do."""
         counted = self.budget.tokens is not None or self.budget.cost is not None
-        beside = sum(one.model == model for one in self._flying.values())
-        if counted and beside > self._bills.get(model, _Bills()).count:
+        if counted and self._beside[model] > self._bills.get(model, _Bills()).count:
             return False
-        wave = sum((one.expected for one in self._flying.values()), expected)
+        wave = self._wave + expected
         doubled = Spent(wave.calls, _MARGIN * wave.tokens_in, _MARGIN * wave.tokens_out, _MARGIN * wave.cost)
         return self._over(self.spent + doubled) is None
 
     def settle(self, ticket: int, actual: Spent, *, billed: bool = True) -> None:
         """Put what a call really took in place of its estimate; ``billed`` where that is the server's own count."""
         flight = self._flying.pop(ticket)
+        self._beside[flight.model] -= 1
+        # Prices are no whole numbers: with nothing in flight, nothing of them is left.
+        self._wave = self._wave + -flight.expected if self._flying else Spent()
         self.spent += actual
         if billed:
             self._bills.setdefault(flight.model, _Bills()).learn(flight.estimate, actual)

@@ -19,6 +19,8 @@ from suwen.llm.requests import Sampling
 READ = 131_072
 #: Decoders whose layers the loop below walks by itself: rotary positions, grouped keys, nothing slides.
 WALKED = frozenset({"qwen2", "qwen3", "llama"})
+#: Of a vocabulary, as many of the likeliest as mostly hold a share of the probability that is asked for.
+_FIRST = 1024
 #: Bytes of keys and values on a CPU; on a GPU, this share of what is free.
 _CPU_BYTES, _GPU_SHARE = 2 << 30, 0.5
 
@@ -136,12 +138,27 @@ def _draw(logits: Any, how: Sampling) -> Any:
 
 def _likeliest(scores: Any, how: Sampling) -> Any:
     """All but the likeliest tokens at minus infinity, by number and then by their share of the probability."""
-    count = min(how.top_k or scores.shape[-1], scores.shape[-1])
+    size = scores.shape[-1]
+    if how.top_k:
+        return _among(scores, min(how.top_k, size), how.top_p)[0]
+    # To sort the whole vocabulary takes longer than the model: only where the first do not have top_p together.
+    found, share = _among(scores, min(_FIRST, size), how.top_p, scores.logsumexp(-1, keepdim=True))
+    rows = torch.nonzero(share < how.top_p)[:, 0] if size > _FIRST else share[:0]
+    if len(rows):
+        found[rows] = _among(scores[rows], size, how.top_p)[0]
+    return found
+
+
+def _among(scores: Any, count: int, top_p: float, whole: Any = None) -> tuple[Any, Any]:
+    """Scores without all but the likeliest few that have top_p together, and what share the few have.
+
+    ``whole`` is the logarithm of what shares are shares of: of the few themselves unless given.
+    """
     top, places = scores.topk(count, -1)
-    shares = top.softmax(-1)
+    shares = (top - (top.logsumexp(-1, keepdim=True) if whole is None else whole)).exp()
     # A token stays while those before it have less than top_p together: the first always does.
-    top = top.masked_fill(shares.cumsum(-1) - shares >= how.top_p, -math.inf)
-    return torch.full_like(scores, -math.inf).scatter_(-1, places, top)
+    top = top.masked_fill(shares.cumsum(-1) - shares >= top_p, -math.inf)
+    return torch.full_like(scores, -math.inf).scatter_(-1, places, top), shares.sum(-1)
 
 
 class _States:

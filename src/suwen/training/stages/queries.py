@@ -56,6 +56,18 @@ class WritingStage(Stage):
         parameters = shape.parameters if shape else 0
         return StageEstimate(self.name, self.stage, parameters or None, 0, memory=2 * parameters, unknown=True)
 
+    def texts_of(
+        self, context: RunContext, kinds: tuple[Kind, ...] | None, counts: Counter[str], path: str | None = None
+    ) -> list[str]:
+        """The distinct texts of some kinds in the stage's language; what is in another one is counted."""
+        from suwen.text.segment import language_of
+
+        texts = context.texts(path=path)
+        every = list(dict.fromkeys(texts.texts[place] for place in texts.of_kinds(kinds)))
+        own = [text for text in every if language_of(text) == self.language]
+        counts.update(other_language=len(every) - len(own))
+        return own
+
     @property
     @override
     def less_memory(self) -> str:
@@ -102,16 +114,16 @@ class QueriesStage(WritingStage):
         from suwen.training.hypothetical_writing import QUERIES, draws_of, open_writer
         from suwen.training.tasks.row_tables import DataError
 
-        texts = context.texts(path=self.texts)
-        every = dict.fromkeys(texts.texts[place] for place in texts.of_kinds(self.kinds))
+        counts: Counter[str] = Counter()
+        every = self.texts_of(context, self.kinds, counts, self.texts)
         dice = np.random.default_rng((context.seed, 19))
         order = dice.permutation(len(every))[: self.limit]
-        documents = [list(every)[place] for place in sorted(order)]
+        documents = [every[place] for place in sorted(order)]
         if len(documents) < 2:
             raise DataError(
                 f"stage {self.name!r} has {len(documents)} distinct documents: nothing can be ranked among them"
             )
-        counts: Counter[str] = Counter(documents=len(documents))
+        counts.update(documents=len(documents))
         with open_writer(context, self) as writer:
             found = dict(asked_of(documents, writer, context.held_out, counts, draws_of(self.draws, context.seed)))
         aside = set(dice.permutation(len(documents))[: max(1, round(self.held_out_share * len(documents)))].tolist())

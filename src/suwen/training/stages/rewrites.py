@@ -176,8 +176,12 @@ class RewritesStage(LookingStage):
             yield {"query": query, "pos": [documents[place]]} | ({"hypothetical": own} if own else {})
 
     def _of_texts(self, context: RunContext, writer: Writer, counts: Counter[str]) -> Iterable[dict[str, Any]]:
-        texts = context.texts()
-        queries = list(dict.fromkeys(texts.texts[place] for place in texts.of_kinds(self.kinds)))[: self.limit]
+        import numpy as np
+
+        every = self.texts_of(context, self.kinds, counts)
+        # Files are sorted by source: the first of them are one source's.
+        order = np.random.default_rng((context.seed, 20)).permutation(len(every))[: self.limit]
+        queries = [every[place] for place in sorted(order)]
         written = self._written(context, writer, queries, counts)
         yield from ({"query": query, "hypothetical": own} for query, own in zip(queries, written, strict=True) if own)
 
