@@ -21,6 +21,7 @@ def test_a_specialist_goes_on_from_the_pair_that_is_named_and_from_its_tier(tmp_
     made = load_recipe("cardioembed-mini", keys)
     assert made.stage("specialist").pair == made.stage("average").pair == str(house)
     assert made.students["l6"].base == f"pair:{house}#l6" and made.stage("specialist").base == "base.gguf"
+    assert made.stage("merge-l6").base == 0.5
     assert _models(recipe, Adaptation(*shelf)) == []
 
 
@@ -28,3 +29,7 @@ def test_a_pair_without_that_tier_lends_no_start(tmp_path: Path) -> None:
     recipe, bare = load_recipe("cardioembed-mini"), make_static_pair(tmp_path / "pair")
     keys = _models(recipe, Adaptation(Path("shelf"), Path("work"), pair=str(bare)))
     assert f"stages.specialist.pair={bare}" in keys and not any(key.startswith("students.") for key in keys)
+    # The default pair's tier is where it starts, and no part of the mean: it is aligned to another space.
+    assert load_recipe("cardioembed-mini").stage("merge-l6").base == 0.5
+    merged = load_recipe("cardioembed-mini", [key for key in keys if "merge-l6" in key]).stage("merge-l6")
+    assert merged.base == 0 and merged.of == {"joint-l6": 1.0}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from suwen.training.adapting_progress import UnderWay
 from suwen.training.loop.journal import StageReport
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.stages.merge import MergeStage
 
 #: The part of the time that training may take; and of the calls, what questions may, with some left for repairs.
 _TRAINING, _ASKING, _REPAIRS = 0.7, 0.3, 0.9
@@ -272,7 +273,16 @@ def _models(recipe: Recipe, wanted: Adaptation) -> list[str]:
         name: one.tier_of[1] for name, one in recipe.students.items() if one.tier_of and one.tier_of[0] == "default"
     }
     goes_on = [f"students.{name}.base=pair:{wanted.pair}#{tier}" for name, tier in tiers.items() if tier in there]
-    return [*bases, *(f"stages.{name}.pair={wanted.pair}" for name in taken), *goes_on]
+    strange = {name for name, tier in tiers.items() if tier not in there}
+    return [*bases, *(f"stages.{name}.pair={wanted.pair}" for name in taken), *goes_on, *_without(recipe, strange)]
+
+
+def _without(recipe: Recipe, strange: Set[str]) -> Iterator[str]:
+    """No mean with a start that was aligned to another space."""
+    for stage in recipe.stages:
+        if isinstance(stage, MergeStage) and stage.base and stage.student in strange:
+            whole = {name: share / (1 - stage.base) for name, share in stage.of.items()}
+            yield from (f"stages.{stage.name}.of={json.dumps(whole)}", f"stages.{stage.name}.base=0")
 
 
 def _own_data(recipe: Recipe, root: Path) -> list[str]:

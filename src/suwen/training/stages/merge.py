@@ -39,10 +39,6 @@ class MergeStage(Stage):
         if min(self.of.values()) <= 0 or abs(sum(self.of.values()) + self.base - 1) > 1e-6:
             beside = f" and {self.base} of the base" if self.base else ""
             raise ValueError(f"shares are above 0 and make 1, not {self.of}{beside}")
-        if len(self.of) + bool(self.base) < 2:
-            raise ValueError(
-                f"of {next(iter(self.of))} alone there is no mean: name another stage, or a share of `base`"
-            )
         return self
 
     @override
