@@ -300,14 +300,17 @@ def _qwen_modules(folder: Path, *, end_token: bool = True) -> list:
 
 
 def _save_wordpiece(folder: Path) -> int:
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    plain, cut = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    words = sorted({word for text in TEXTS for word, _ in cut.pre_tokenize_str(plain.normalize_str(text))})
+    letters = sorted(set("".join(words)))
+    # Not trained: a trainer of word pieces gives them other numbers each time, and so makes another model.
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), *(word for word in words if len(word) > 1)]
+    tokenizer = Tokenizer(models.WordPiece({piece: n for n, piece in enumerate(pieces[:400])}, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = plain, cut
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(TEXTS, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
