@@ -106,8 +106,9 @@ class HydeSystem(Dense):
         # By what answers, and not by what it is called in a file.
         bare = identity(Request(self.settings.model, ()), *self._served())
         written = asdict(self.settings) | {"model": cache_key(bare)}
-        # How many are timed changes no vector.
+        # How many are timed changes no vector; that directions are fused does, and vectors kept from before are others.
         del written["timed"]
+        written["fused"] = "directions"
         return {"hyde": written, "prompt": prompt, "of": own, "texts": self._inner.contract(setting, "document")}
 
     def encode(self, texts: Sequence[str], setting: Setting, side: Side) -> Vectors:
