@@ -39,11 +39,12 @@ class LocalModel:
         self.model, self.tokenizer = model, tokenizer
         self._bare: dict[str, torch.Tensor] = {}
         self._worn: Path | None = None
-        named = {tokenizer.eos_token, _END, "<|endoftext|>", "<|eot_id|>"}
+        # Looked up once: a tokenizer writes its whole vocabulary down each time it is asked for it.
         known = tokenizer.get_vocab()
-        self._ends = sorted(known[token] for token in named if token in known)
-        if not self._ends:
+        ends = [known[one] for one in (_END, tokenizer.eos_token, "<|endoftext|>", "<|eot_id|>") if one in known]
+        if not ends:
             raise ModelError("the model's tokenizer names no end of text: replies would never end; set its eos_token")
+        self._end, self._ends, self._takes_turns = ends[0], sorted(set(ends)), _TURN in known
 
     @classmethod
     def load(cls, source: str | Path, adapter: Path | None = None, device: str | None = None) -> LocalModel:
@@ -83,8 +84,7 @@ class LocalModel:
         """The token ids of a prompt, and of the reply that it should get with its end; None where they are too long."""
         prompt = self._prompt(messages)
         reply: list[int] = self.tokenizer(answer, add_special_tokens=False)["input_ids"]
-        known = self.tokenizer.get_vocab()
-        reply.append(known[_END] if _END in known else known[self.tokenizer.eos_token])
+        reply.append(self._end)
         return (prompt, reply) if len(prompt) + len(reply) <= longest else None
 
     def write(self, conversations: Sequence[Sequence[Mapping[str, str]]], how: Sampling) -> list[Written]:
@@ -103,7 +103,7 @@ class LocalModel:
     def _prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         if self.tokenizer.chat_template:
             told = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
-        elif _TURN in self.tokenizer.get_vocab():
+        elif self._takes_turns:
             said = "".join(f"{_TURN}{one['role']}\n{one['content']}{_END}\n" for one in messages)
             told = f"{said}{_TURN}assistant\n"
         else:

@@ -74,3 +74,14 @@ def test_an_answer_that_is_too_long_is_no_example_and_one_alone_is_refused(model
     training = Training(steps=1, batch=4, learning_rate=1e-3)
     with pytest.raises(SuwenError, match="1 answers are left"):
         AnswerTask(model.model, model.model, [one], training, seed=0)
+
+
+def test_examples_do_not_write_the_vocabulary_down_again(models, tmp_path: Path, monkeypatch) -> None:
+    model = LocalModel.load(models.build_base(tmp_path), device="cpu")
+
+    def whole_vocabulary() -> dict[str, int]:
+        raise AssertionError("150,000 tokens of a real model, for each of thousands of examples")
+
+    monkeypatch.setattr(model.tokenizer, "get_vocab", whole_vocabulary)
+    monkeypatch.setattr(model.tokenizer, "chat_template", None)
+    assert model.example([{"role": "user", "content": "高血压"}], "少吃盐。", 96) is not None
