@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +135,37 @@ def test_as_json_is_json(found):
     task = next(task for task in told["tasks"] if task["suite"] == "mine")
     assert task["wins"] + task["losses"] + task["ties"] == 8
     assert len(task["won"]) <= 1 and set(task["interval"]) == {"difference", "low", "high", "confidence"}
+
+
+def test_seeds_are_averaged_query_by_query(results):
+    named = {resolve(results, PAIR): "seeds-0", BM25: "seeds-1"}
+    own = [one for one in results if one.suite == "mine" and one.system in named]
+    found = compare([*own, *(replace(one, system=named[one.system]) for one in own)], "seeds-*", BM25)
+    task = next(task for task in found.tasks if task.suite == "mine")
+    one, other = values(results, resolve(results, PAIR)), values(results, BM25)
+    expected = [(one[query] + other[query]) / 2 for query in one]
+    assert [pair.a for pair in task.pairs] == pytest.approx(expected) and task.a == pytest.approx(np.mean(expected))
+    assert found.a == "seeds-*" and task.difference != 0
+
+
+def test_seeds_of_different_data_are_refused(results):
+    one = next(one for one in results if one.system == BM25)
+    other = replace(one, system="seeds-1", about={**one.about, "data_sha256": "0"})
+    with pytest.raises(CompareError, match="different data"):
+        compare([replace(one, system="seeds-0"), other, one], "seeds-*", BM25)
+
+
+def test_the_mean_weighs_tasks_alike_and_draws_within_them(results):
+    found = compare(results, PAIR, BM25)
+    assert len(found.tasks) > 1
+    sides = [np.array([pair.difference for pair in task.pairs]) for task in found.tasks]
+    mean = found.mean()
+    assert mean.difference == pytest.approx(np.mean([one.mean() for one in sides]))
+    dice = np.random.default_rng(5)
+    drawn = np.mean([dice.choice(one, (20_000, len(one))).mean(1) for one in sides], axis=0)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    assert (mean.low, mean.high) == pytest.approx((low, high), abs=0.02)
+    alone = compare(results, PAIR, BM25, tasks=[found.tasks[0].task])
+    assert [task.task for task in alone.tasks] == [found.tasks[0].task] and alone.mean() is None
+    with pytest.raises(CompareError, match="no results of task 'nothing'"):
+        compare(results, PAIR, BM25, tasks=["nothing"])

@@ -363,6 +363,17 @@ def comparison_cells(task: TaskComparison) -> list[str]:
     return [task.metric, _number(task.a), _number(task.b), f"{100 * task.difference:+.2f}{span}", p, counts]
 
 
+def mean_cells(compared: Comparison) -> list[list[str]]:
+    """The row of the mean over tasks; none where there is no such mean."""
+    if (mean := compared.mean()) is None:
+        return []
+    sides = [
+        sum(values) / len(compared.tasks) for values in zip(*((one.a, one.b) for one in compared.tasks), strict=True)
+    ]
+    span = html.interval(100 * mean.low, 100 * mean.high, "+.2f")
+    return [["", *map(_number, sides), f"{100 * mean.difference:+.2f}{span}", "", ""]]
+
+
 def _query(compared: Comparison, mark: str, pair: QueryDifference) -> str:
     columns = [
         (f"{compared.a}: {_number(pair.a)}", [_hit(hit) for hit in pair.hits_a]),

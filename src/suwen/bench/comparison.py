@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from suwen.bench.paired_statistics import Interval, TTest, paired_bootstrap, paired_t_test
+from typing_extensions import override
+
+from suwen.bench.paired_statistics import Interval, TTest, mean_bootstrap, paired_bootstrap, paired_t_test
 from suwen.bench.result_files import Result
 from suwen.bench.retrieval_metrics import parse
 from suwen.errors import SuwenError
@@ -66,6 +70,7 @@ class TaskComparison:
     losses: list[QueryDifference]
     ties: int
     note: str = ""
+    pairs: Sequence[QueryDifference] = ()
 
     @property
     def difference(self) -> float:
@@ -82,6 +87,34 @@ class Comparison:
     tasks: list[TaskComparison]
     left_out: dict[str, str] = field(default_factory=dict)
 
+    def mean(self, confidence: float = 0.95, samples: int = 10_000, seed: int = 0) -> Interval | None:
+        """The difference of the means over tasks, queries drawn within each; None of one task or of pairs."""
+        sides = [
+            ([pair.a for pair in task.pairs], [pair.b for pair in task.pairs]) for task in self.tasks if task.interval
+        ]
+        if len(self.tasks) < 2 or len(sides) < len(self.tasks):
+            return None
+        return mean_bootstrap(sides, confidence=confidence, samples=samples, seed=seed)
+
+
+@dataclass(frozen=True)
+class _Averaged(Result):
+    """Runs of one system with several seeds: each query has its mean values over them, and the first one's hits."""
+
+    runs: Sequence[Result] = ()
+
+    @override
+    def per_query(self) -> list[dict[str, Any]]:
+        first, *others = [{row["query"]: row for row in run.per_query()} for run in self.runs]
+        return [
+            row | {"metrics": _means([row["metrics"], *(other[query]["metrics"] for other in others)])}
+            for query, row in first.items()
+        ]
+
+
+def _means(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: fmean(one[name] for one in metrics) for name in metrics[0] if all(name in one for one in metrics)}
+
 
 def system_names(results: Iterable[Result]) -> list[str]:
     """The systems that have results, in the order in which they come."""
@@ -94,6 +127,7 @@ def compare(
     b: str,
     *,
     metric: str | None = None,
+    tasks: Sequence[str] = (),
     confidence: float = 0.95,
     samples: int = 10_000,
     seed: int = 0,
@@ -102,9 +136,10 @@ def compare(
 
     Args:
         results: What :func:`suwen.bench.result_files.read_results` gives.
-        a: The first system, as :func:`resolve` reads it.
+        a: The first system, as :func:`resolve` reads it; with a ``*`` all whose names fit, averaged query by query.
         b: The second.
         metric: The metric to compare by; each task's main metric when None.
+        tasks: Only these; all when empty.
         confidence: Of the bootstrap interval.
         samples: Resamples of the bootstrap.
         seed: Of the bootstrap.
@@ -114,6 +149,11 @@ def compare(
     """
     if metric is not None:
         parse(metric)
+    if unknown := sorted(set(tasks) - {result.task for result in results}):
+        raise CompareError(
+            f"no results of task {unknown[0]!r}; there are: {_listed(sorted({result.task for result in results}))}"
+        )
+    results = [result for result in results if not tasks or result.task in tasks]
     a, b = resolve(results, a), resolve(results, b)
     ours, theirs = _of(results, a), _of(results, b)
     if a == b:
@@ -140,7 +180,7 @@ def resolve(results: Sequence[Result], system: str) -> str:
         CompareError: No system is called that, or several are.
     """
     names = system_names(results)
-    if system in names:
+    if system in names or any(fnmatchcase(name, system) for name in names):
         return system
     asked = system_names(result for result in results if result.about.get("spec") == system)
     if len(asked) == 1:
@@ -150,7 +190,23 @@ def resolve(results: Sequence[Result], system: str) -> str:
 
 
 def _of(results: Sequence[Result], system: str) -> dict[tuple[str, str], Result]:
-    return {(result.suite, result.task): result for result in results if result.system == system}
+    """The system's result of each task that all its runs have: of one alone as it is."""
+    if any(result.system == system for result in results):
+        return {(result.suite, result.task): result for result in results if result.system == system}
+    runs: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        if fnmatchcase(result.system, system):
+            runs.setdefault((result.suite, result.task), []).append(result)
+    most = max(map(len, runs.values()))
+    return {key: _average(system, found) for key, found in runs.items() if len(found) == most}
+
+
+def _average(system: str, runs: Sequence[Result]) -> Result:
+    first = runs[0]
+    if any(_unfit(first, other, first.main) for other in runs[1:]):
+        raise CompareError(f"the runs of {system} on {first.task} were scored on different data; run them again")
+    means = _means([run.metrics for run in runs])
+    return _Averaged(first.suite, system, first.task, first.main, means, first.about, first.path, runs)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -194,6 +250,7 @@ def _task(one: Result, other: Result, metric: str, confidence: float, samples: i
         losses=sorted(losses, key=lambda pair: -abs(pair.difference)),
         ties=len(differences) - len(wins) - len(losses),
         note=note,
+        pairs=differences,
     )
 
 
@@ -241,9 +298,11 @@ def as_json(comparison: Comparison, *, most: int | None = None) -> dict[str, Any
             "lost": [_plain_query(pair) for pair in task.losses[:most]],
         }
 
+    mean = comparison.mean()
     return {
         "a": comparison.a,
         "b": comparison.b,
+        "mean": None if mean is None else mean._asdict(),
         "tasks": [plain(task) for task in comparison.tasks],
         "left_out": comparison.left_out,
     }

@@ -116,22 +116,43 @@ def paired_bootstrap(
     Raises:
         StatisticsError: For unpaired or unusable samples, a confidence outside (0, 1), or no resamples.
     """
+    return mean_bootstrap([(left, right)], confidence=confidence, samples=samples, seed=seed)
+
+
+def mean_bootstrap(
+    tasks: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
+    *,
+    confidence: float = 0.95,
+    samples: int = 10_000,
+    seed: int = 0,
+) -> Interval:
+    """The same of the mean of several tasks, each as heavy as the others: queries are drawn within each task.
+
+    >>> found = mean_bootstrap([([1.0, 1.0], [0.0, 0.0]), ([0.5, 0.5, 0.5], [0.0, 0.0, 0.0])])
+    >>> found.difference, found.low, found.high
+    (0.75, 0.75, 0.75)
+    """
     if not 0 < confidence < 1:
         raise StatisticsError(f"The confidence is {confidence}; give a share between 0 and 1, such as 0.95.")
     if samples < 1:
         raise StatisticsError(f"The bootstrap was given {samples} resamples; 10,000 are usual.")
-    differences = _differences(left, right)
+    differences = [_differences(*sides) for sides in tasks]
+
+    def mean_of_means(*drawn: Floats, axis: int) -> Any:
+        return np.mean([one.mean(axis=axis) for one in drawn], axis=0)
+
     drawn = _scipy_stats().bootstrap(
-        (differences,),
-        np.mean,
+        differences,
+        mean_of_means,
+        vectorized=True,
         n_resamples=samples,
-        batch=max(1, _DRAWS_PER_BLOCK // len(differences)),
+        batch=max(1, _DRAWS_PER_BLOCK // max(map(len, differences))),
         confidence_level=confidence,
         method="percentile",
         random_state=np.random.default_rng(seed),
     )
     low, high = drawn.confidence_interval
-    return Interval(float(differences.mean()), float(low), float(high), confidence)
+    return Interval(float(np.mean([one.mean() for one in differences])), float(low), float(high), confidence)
 
 
 def rank_agreement(scores: Mapping[str, Mapping[str, float]]) -> Iterator[dict[str, Any]]:

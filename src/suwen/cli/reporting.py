@@ -19,12 +19,18 @@ Results = Annotated[Path, typer.Argument(metavar="OUT", help="The folder that `s
 def compare(
     results: Results,
     a: Annotated[
-        str, typer.Option("--a", metavar="SYSTEM", help="The first system: its name, or as `run` was given it.")
+        str,
+        typer.Option(
+            "--a",
+            metavar="SYSTEM",
+            help="The first system: its name, or as `run` was given it; 'name-*' averages several seeds.",
+        ),
     ],
     b: Annotated[str, typer.Option("--b", metavar="SYSTEM", help="The second.")],
     metric: Annotated[
         str | None, typer.Option("--metric", help="Compare by this metric [each task's main one].")
     ] = None,
+    task: Annotated[list[str] | None, typer.Option("--task", help="Only this task; repeat.")] = None,
     most: Annotated[int, typer.Option("--most", min=0, help="Queries shown of each side of each task.")] = 3,
     json: Json = False,
 ) -> None:
@@ -32,18 +38,19 @@ def compare(
 
     Example: `suwen bench compare results --a pair:default --b bm25:words`
     """
-    from suwen.bench.benchmark_report import comparison_cells
+    from suwen.bench.benchmark_report import comparison_cells, mean_cells
     from suwen.bench.comparison import as_json
     from suwen.bench.comparison import compare as compared_systems
     from suwen.bench.result_files import read_results
     from suwen.bench.retrieval_metrics import definition
 
-    compared = compared_systems(read_results(results), a, b, metric=metric)
+    compared = compared_systems(read_results(results), a, b, metric=metric, tasks=task or [])
     if json:
         print_json(as_json(compared))
         return
     headings = ("task", "metric", "a", "b", "a - b [95%]", "p", "won / lost / tied")
     rows = [(task.task, *comparison_cells(task)) for task in compared.tasks]
+    rows += [(f"mean of {len(compared.tasks)}", *cells) for cells in mean_cells(compared)]
     print_table(f"a: {compared.a}, b: {compared.b}; x 100", headings, rows, words=2)
     for name in dict.fromkeys(task.metric for task in compared.tasks):
         out.print(f"{name}: {definition(name)}", markup=False, soft_wrap=True)
