@@ -27,7 +27,7 @@ RECIPES = (
     *("care", "care-mini", "care-mini-l3", "care-nearer", "care-tiny", "care-ablations"),
     *("bmretriever", "bmretriever-mini", "bmretriever-light", "bmretriever-tiny"),
     *("cardioembed", "cardioembed-mini", "cardioembed-tiny"),
-    *("sl-hyde", "sl-hyde-mini", "sl-hyde-tiny"),
+    *("sl-hyde", "sl-hyde-mini", "sl-hyde-pair", "sl-hyde-tiny", "sl-hyde-unlabelled"),
     *("reranker", "reranker-mini", "reranker-tiny"),
 )
 Raw = dict[str, Any]
