@@ -104,8 +104,18 @@ def test_an_index_that_is_damaged(index: Path) -> None:
 
 
 def test_what_is_no_index(tmp_path: Path) -> None:
-    assert "is not an index" in fails("serve", tmp_path, "--port", "0")
+    said = fails("serve", tmp_path, "--port", "0")
+    assert "is not an index" in said
+    # Not a word of serving before it.
+    assert said.startswith("error: ") and len(said.splitlines()) == 1
     assert "no index is named" in fails("serve")
+
+
+def test_one_of_several_that_is_no_index(index: Path, tmp_path: Path) -> None:
+    config = tmp_path / "suwen.toml"
+    config.write_text(f'[serve]\nport = 0\n[serve.indexes.other]\nindex = "{tmp_path / "nope"}"\n', encoding="utf-8")
+    said = fails("serve", index, "--config", config)
+    assert said.startswith("error: ") and "nope is not an index" in said
 
 
 def test_a_public_address_needs_keys(index: Path, tmp_path: Path) -> None:
