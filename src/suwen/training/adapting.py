@@ -23,7 +23,7 @@ from suwen.curate.shelf_questions import most_asked, shelf_passages, write_quest
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.durable import write_json, write_text
 from suwen.encoders.pair import Pair, pair_folder
-from suwen.errors import SuwenError
+from suwen.errors import Stopped, SuwenError
 from suwen.llm.asker import Asker
 from suwen.training.adapting_data import QUESTIONS, put_together
 from suwen.training.adapting_progress import UnderWay
@@ -110,6 +110,7 @@ def adapt(
 
     Raises:
         OutOfTime: The time is spent before it is trained; the same command goes on.
+        Stopped: A signal has ended the training; the same command goes on.
         AdaptError: The work folder was begun with other wishes, or the recipe exports no pair.
     """
     if askers[0].dry_run:
@@ -223,6 +224,8 @@ def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Pa
         on_stage=done,
         stop=watch.is_late,
     )
+    if not report.complete and not watch.is_late():
+        raise Stopped(f"{report.stopped}; run it again to go on")
     if not report.complete:
         raise OutOfTime(f"{report.stopped}: the {wanted.minutes:g} minutes are spent; run it again to go on")
     return report.folder / last / "model"
@@ -325,17 +328,26 @@ def verdict(tasks: Sequence[TaskComparison]) -> tuple[bool, str]:
     lost = -sum(general) / len(general) if general else 0.0
     low = own.interval.low if own.interval is not None else own.difference
     said = f"{100 * own.b:.1f} before, {100 * own.a:.1f} after ({own.metric} on {own.queries} questions kept apart)"
-    if low <= 0:
-        return False, f"no gain: keep the pair you have. {said}: the difference could be chance"
+    reasons = ["the difference could be chance"] if low <= 0 else []
     if lost > MOST_LOST:
-        return False, f"no gain: keep the pair you have. {said}, but the general sets lose {100 * lost:.1f} points"
+        reasons.append(f"the general sets lose {100 * lost:.1f} points, of which {100 * MOST_LOST:g} may be lost")
+    if reasons:
+        return False, f"no gain: keep the pair you have. {said}: {', and '.join(reasons)}"
     return True, f"gain: {said}" + (f"; the general sets change by {-100 * lost:+.1f} points" if general else "")
 
 
 def as_record(outcome: Outcome) -> Mapping[str, Any]:
     """An outcome as JSON."""
     rows = [
-        {"task": task.task, "metric": task.metric, "before": task.b, "after": task.a, "queries": task.queries}
+        {
+            "task": task.task,
+            "metric": task.metric,
+            "before": task.b,
+            "after": task.a,
+            "difference": task.difference,
+            "interval": None if task.interval is None else [task.interval.low, task.interval.high],
+            "queries": task.queries,
+        }
         for task in outcome.tasks
     ]
     return {
