@@ -132,6 +132,31 @@ def check_told(people: Any, programs: dict[str, Any]) -> None:
         assert all(f"{100 * task[key]:.1f}" in line for key in ("before", "after", "difference"))
 
 
+def test_repairs_of_the_questions_leave_calls_for_the_paraphrases(
+    suwen: Any, tmp_path: Path, shelf: Path, monkeypatch: Any
+) -> None:
+    """Every first reply is malformed, so that each takes two calls."""
+
+    def enough(*_: Any) -> None:
+        raise OutOfTime("enough for this test")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("suwen.training.adapting._train", enough)
+    poor = make_pair(tmp_path / "poor", dimension=2, name="poor")
+    with Server(lambda body: play(body) if len(body["messages"]) > 2 else "no JSON") as server:
+        (tmp_path / "suwen.toml").write_text(settings_of(server), encoding="utf-8")
+        command = ["adapt", shelf, "--out", "pair", "-m", "m", "--pair", poor, "--calls", "100"]
+        assert suwen(*command, "--dry-run", "--json").json["total"]["calls"] <= 100
+        done = suwen(*command)
+        assert done.code == 4 and "enough for this test" in done.err, done.err
+        assert 80 < server.total <= 100
+        assert "triplets: at most 20 sentences; 46 calls are left, 2.00 for a reply" in done.err
+        rows = tmp_path / "pair-work" / "triplets" / "rows" / "paraphrase.jsonl.gz"
+        rows.unlink()  # as if it had been stopped there: the same sentences, nothing of which is asked again
+        asked = server.total
+        assert "enough for this test" in suwen(*command).err and rows.is_file() and server.total == asked
+
+
 def settings_of(server: Server) -> str:
     text = f'[llm.endpoints.here]\nbase_url = "{server.url}"\nbackoff = 0.01\n'
     return text + '[llm.models.m]\nendpoint = "here"\nmodel = "scripted"\nmax_tokens = 256\n'

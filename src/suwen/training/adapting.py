@@ -24,7 +24,7 @@ from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.durable import write_json, write_text
 from suwen.encoders.pair import Pair, pair_folder
 from suwen.errors import Stopped, SuwenError
-from suwen.llm.asker import Asker
+from suwen.llm.asker import Asker, Step
 from suwen.training.adapting_data import QUESTIONS, put_together
 from suwen.training.adapting_progress import UnderWay
 from suwen.training.loop.journal import StageReport
@@ -32,7 +32,8 @@ from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.stages.merge import MergeStage
 
-#: The part of the time that training may take; and of the calls, what questions may, with some left for repairs.
+#: The part of the time that training may take; and of the calls, what questions may, with some left for what is asked
+#: twice: malformed replies, calls that failed.
 _TRAINING, _ASKING, _REPAIRS = 0.7, 0.3, 0.9
 #: The most that the general sets may lose, as a part of 1.
 MOST_LOST = 0.01
@@ -180,10 +181,7 @@ def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay
 
 
 def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) -> None:
-    count = None
-    if wanted.calls is not None:
-        # A sentence is asked about by every model in the worst case.
-        count = max(1, int((1 - _ASKING) * _REPAIRS * wanted.calls / len(askers)))
+    count = None if wanted.calls is None else _planned(wanted, wanted.calls, askers, tell)
     file = wanted.work / QUESTIONS / "held-out.jsonl.gz"
     apart = HeldOut.read(file) if file.is_file() else None
     report = paraphrase_shelf(
@@ -195,6 +193,27 @@ def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) ->
         ocr=wanted.ocr,
     )
     tell(f"triplets: {report['counts']}")
+
+
+def _planned(wanted: Adaptation, calls: int, askers: Sequence[Asker], tell: Tell) -> int:
+    """How many sentences are paraphrased: as many as what the questions left of the calls is enough for.
+
+    A reply that is malformed takes a second call, so a sentence is expected to take as many as a question did. The plan
+    is kept: a run that goes on has the calls anew, and asks about the same sentences.
+    """
+    file, dry = wanted.work / "sentences-planned.json", askers[0].dry_run
+    if not dry and file.is_file() and (kept := json.loads(file.read_text(encoding="utf-8")))["calls"] == calls:
+        return int(kept["sentences"])
+    asked, each = askers[0].steps.get(QUESTIONS, Step(QUESTIONS)), 1.0
+    if not dry and asked.calls:
+        whole = json.loads((wanted.work / QUESTIONS / "report.json").read_text(encoding="utf-8"))["passages"]
+        each = max(1.0, asked.calls / max(1, whole - asked.cached))
+    # A sentence is asked about by every model in the worst case.
+    sentences = max(1, int(_REPAIRS * (calls - asked.calls) / (each * len(askers))))
+    if not dry:
+        tell(f"triplets: at most {sentences} sentences; {calls - asked.calls} calls are left, {each:.2f} for a reply")
+        write_json(file, {"calls": calls, "sentences": sentences})
+    return sentences
 
 
 def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Path:
