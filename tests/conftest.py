@@ -74,6 +74,7 @@ def _made_once(make: Callable[..., Path]) -> Callable[..., Path]:
 
 # Imported by bare name in every room.
 _module(Path(__file__).with_name("in_memory.py"))
+_module(Path(__file__).with_name("held_port.py"))
 _module(Path(__file__).with_name("postgres_server.py"))
 _module(Path(__file__).with_name("rerankers_on_the_spot.py"))
 _module(Path(__file__).with_name("milvus_server.py"))

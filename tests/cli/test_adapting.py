@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +21,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
 from server import Server
 from small_pair import make_pair
 
+from suwen.bench.comparison import TaskComparison
 from suwen.bench.paired_statistics import Interval
 from suwen.corpora.training_rows import read_training_rows
 from suwen.curate.leakage import HeldOut
 from suwen.encoders.pair import Pair
 from suwen.retrieve.retriever import Index
-from suwen.training.adapting import verdict
+from suwen.training.adapting import Outcome, OutOfTime, verdict
 from suwen.training.adapting_progress import STEPS
 
 PARTS = ("mitral valve", "aortic arch", "sinus node", "coronary sinus", "vena cava", "septum")
@@ -92,7 +94,7 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
         planned = suwen(*command, "--dry-run", "--json")
         assert planned.code == 0 and planned.json["total"]["calls"] <= 200 and server.total == 0
         late = suwen(*command, "--minutes", "0.01")
-        assert late.code == 3 and re.search("(minutes are|time is) spent", late.err), late.err
+        assert late.code == 4 and re.search("(minutes are|time is) spent", late.err), late.err
         page = (tmp_path / "pair-work" / "report.html").read_text(encoding="utf-8")
         assert "Stopped: " in page and "of at most 200" in page and 'http-equiv="refresh"' not in page
         assert not (tmp_path / "pair").exists()
@@ -101,6 +103,7 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
         assert server.total <= 200 and set(server.answered.values()) == {1}, "what was asked once is not asked again"
         again = suwen(*command, "--minutes", "60", "--index", "index", "--json")
         assert (again.code, again.json["answer"]) == (done.code, done.json["answer"]), "what is there is left as it is"
+        check_told(suwen(*command), again.json)
         other = suwen(*command[:-2], "--out", "another", "--work", "pair-work")
         assert other.code == 1 and "was begun with another sets" in other.err
     work = tmp_path / "pair-work"
@@ -112,9 +115,46 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
     assert outcome["counts"]["triplets"]["counts"]["refused_numbers"] == 0
     check_kept_apart(work)
     assert outcome["gain"] and done.code == 0, outcome["answer"]
+    assert done.json["gain"] and done.json["tasks"] == outcome["tasks"]
     assert Pair.load(tmp_path / "pair").manifest.name == "cardioembed-tiny"
     with Index.open(tmp_path / "index", pair=tmp_path / "pair") as index:
         assert index.pair.space.id == Pair.load(tmp_path / "pair").space.id and index.stats().documents == 40
+
+
+def check_told(people: Any, programs: dict[str, Any]) -> None:
+    """The answer, and every task before and after, are said to both."""
+    assert people.code == 0 and programs["answer"] in people.out
+    for task in programs["tasks"]:
+        (line,) = (
+            line for line in people.out.splitlines() if re.search(rf"\b{task['task']}\b.*{task['metric']}", line)
+        )
+        assert task["difference"] == pytest.approx(task["after"] - task["before"]) and len(task["interval"]) == 2
+        assert all(f"{100 * task[key]:.1f}" in line for key in ("before", "after", "difference"))
+
+
+def test_repairs_of_the_questions_leave_calls_for_the_paraphrases(
+    suwen: Any, tmp_path: Path, shelf: Path, monkeypatch: Any
+) -> None:
+    """Every first reply is malformed, so that each takes two calls."""
+
+    def enough(*_: Any) -> None:
+        raise OutOfTime("enough for this test")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("suwen.training.adapting._train", enough)
+    poor = make_pair(tmp_path / "poor", dimension=2, name="poor")
+    with Server(lambda body: play(body) if len(body["messages"]) > 2 else "no JSON") as server:
+        (tmp_path / "suwen.toml").write_text(settings_of(server), encoding="utf-8")
+        command = ["adapt", shelf, "--out", "pair", "-m", "m", "--pair", poor, "--calls", "100"]
+        assert suwen(*command, "--dry-run", "--json").json["total"]["calls"] <= 100
+        done = suwen(*command)
+        assert done.code == 4 and "enough for this test" in done.err, done.err
+        assert 80 < server.total <= 100
+        assert "triplets: at most 20 sentences; 46 calls are left, 2.00 for a reply" in done.err
+        rows = tmp_path / "pair-work" / "triplets" / "rows" / "paraphrase.jsonl.gz"
+        rows.unlink()  # as if it had been stopped there: the same sentences, nothing of which is asked again
+        asked = server.total
+        assert "enough for this test" in suwen(*command).err and rows.is_file() and server.total == asked
 
 
 def settings_of(server: Server) -> str:
@@ -183,3 +223,38 @@ def test_no_gain_is_said_plainly(tmp_path: Path) -> None:
     assert verdict(better)[0] and verdict([*better, task("cmedqa", 0.295, 0.3, -0.1)])[0]
     gain, answer = verdict([*better, task("cmedqa", 0.25, 0.3, -0.1)])
     assert not gain and answer.startswith("no gain: keep the pair you have") and "lose 5.0 points" in answer
+    # Both reasons, where there are two.
+    _, answer = verdict([task("questions", 0.5, 0.4, -0.01), task("cmedqa", 0.25, 0.3, -0.1)])
+    assert "could be chance, and the general sets lose 5.0 points" in answer
+
+
+@pytest.mark.parametrize("gain", [True, False])
+def test_no_gain_and_a_budget_that_is_spent_have_codes_of_their_own(
+    suwen: Any, tmp_path: Path, monkeypatch: Any, gain: bool
+) -> None:
+    """What comes before the answer is tried above: here it is made up, and so is its end."""
+    compared = TaskComparison("s", "questions", "ndcg@10", 0.5, 0.4, 9, None, Interval(0.1, 0.01, 0.2, 0.95), [], [], 9)
+    lost = replace(compared, task="cmedqa", a=0.2, b=0.3, interval=None)
+    tasks = [compared] if gain else [compared, lost]
+    specialist = make_pair(tmp_path / "made", dimension=2, name="made")
+    ends = [OutOfTime("the 5 minutes are spent; run it again"), None]
+
+    def run(*_: Any) -> Outcome:
+        if (problem := ends.pop(0)) is not None:
+            raise problem
+        found, answer = verdict(tasks)
+        return Outcome(specialist, tasks, answer, found)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("suwen.training.adapting.adapt", run)
+    with Server(play) as server:
+        (tmp_path / "suwen.toml").write_text(settings_of(server), encoding="utf-8")
+        command = ["adapt", tmp_path, "--out", "pair", "-m", "m"]
+        spent, told = suwen(*command), suwen(*command)
+    assert spent.code == 4 and "minutes are spent" in spent.err and not spent.out
+    assert told.code == (0 if gain else 3) and (tmp_path / "pair").exists() == gain
+    assert told.out.startswith("gain: " if gain else "no gain: keep the pair you have.")
+    assert re.search(r"questions\W+ndcg@10\W+40\.0\W+50\.0\W+\+10\.0\W+\+1\.0 to \+20\.0", told.out), told.out
+    assert gain or re.search(r"cmedqa\W+ndcg@10\W+30\.0\W+20\.0\W+-10\.0", told.out), told.out
+    page = (tmp_path / "pair-work" / "report.html").read_text(encoding="utf-8")
+    assert gain or ("the general sets lose 10.0 points" in page and "cmedqa" in page)

@@ -23,6 +23,7 @@ from suwen.jury.pooling import (
 )
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import JuryProblem
+from suwen.retrieve.retriever import Index
 
 QUERIES = [Query("q1", "高血压患者怎么吃"), Query("q2", "尿酸结石能溶解吗"), Query("q3", "孕妇能打流感疫苗吗")]
 
@@ -99,6 +100,13 @@ def test_indexing_twice_changes_nothing(work, collection, tmp_path):
     index_collection(collection, work.index, pair=tmp_path / "pair")
     pooled(work, collection, ["lexical", "dense"])
     assert work.pool.read_bytes() == before
+
+
+def test_what_another_collection_left_in_the_index_is_gone(work, collection, tmp_path):
+    few = write_collection(tmp_path / "few", [Document("only", "只有这一篇。")], QUERIES, {})
+    index_collection(few, work.index, pair=tmp_path / "pair")
+    with Index.open(work.index, pair=tmp_path / "pair") as index:
+        assert list(index.ids()) == ["only"]
 
 
 @pytest.mark.parametrize(

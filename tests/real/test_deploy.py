@@ -8,7 +8,6 @@ import json
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from held_port import held_port
 from suwen.index.cluster.place import Place
 
 ROOT = Path(__file__).parent.parent.parent
@@ -100,13 +100,12 @@ def test_the_container_steps_run(tmp_path: Path, offline, warm) -> None:
 
 def _check_health(folder: Path, offline) -> None:
     """The image's own question, asked beside a server and without one."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     probe = json.loads(of("HEALTHCHECK")[0].partition("CMD")[2])
-    told = {"path": PROGRAMS, "cwd": folder, "variables": {"SUWEN_SERVE_PORT": port}}
-    served = offline([sys.executable, str(WITH_SERVER), "my-index", port, *probe], **told)
-    assert served.returncode == 0, served.stderr
-    assert offline(probe, **told).returncode != 0
+    with held_port() as port:
+        told = {"path": PROGRAMS, "cwd": folder, "variables": {"SUWEN_SERVE_PORT": str(port)}}
+        served = offline([sys.executable, str(WITH_SERVER), "my-index", str(port), *probe], **told)
+        assert served.returncode == 0, served.stderr
+        assert offline(probe, **told).returncode != 0
 
 
 def test_the_image_does_not_run_as_root_and_says_how_it_is() -> None:

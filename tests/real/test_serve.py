@@ -1,110 +1,23 @@
-"""``suwen serve`` as a process of its own, over real sockets: bad input, bad clients, bad starts, and a good end."""
+"""``suwen serve`` as a process of its own, over real sockets: bad input and bad clients."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-import suwen
-from in_memory import folder_in_memory
-from suwen.corpora.records import Document
-from suwen.retrieve.retriever import Index
-from suwen.retrieve.sample import index_sample
+sys.path.insert(0, str(Path(__file__).parent))
+from serve_process import DOCUMENT, Server, make_index, serving
+
 from suwen.service.keys import new_key
-
-COMMAND = [sys.executable, "-c", "from suwen.cli.main import run; run()"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SUWEN_")} | {
-    "PYTHONPATH": str(Path(suwen.__file__).parents[1])
-}
-
-
-class Server:
-    """A running ``suwen serve``."""
-
-    def __init__(self, process: subprocess.Popen[str], address: str, said: list[str]) -> None:
-        self.process, self.address, self.said = process, address, said
-        self.reader = threading.Thread(target=lambda: said.extend(process.stderr or ()), daemon=True)
-        host, _, port = address.removeprefix("http://").rpartition(":")
-        self.place = (host.strip("[]"), int(port))
-
-    def connect(self) -> socket.socket:
-        connection = socket.create_connection(self.place, timeout=120)
-        connection.settimeout(120)
-        return connection
-
-    def stop(self, how: int = signal.SIGTERM) -> int:
-        self.process.send_signal(how)
-        return self.process.wait(timeout=300)
-
-
-@contextmanager
-def serving(index: Path, *options: str, ready: bool = True, **variables: object) -> Iterator[Server]:
-    """Start a server on a free port and stop it at the end."""
-    environment = ENVIRONMENT | {f"SUWEN_SERVE_{name.upper()}": str(value) for name, value in variables.items()}
-    process = subprocess.Popen(
-        [*COMMAND, "serve", str(index), "--port", "0", *options], stderr=subprocess.PIPE, text=True, env=environment
-    )
-    said: list[str] = []
-    try:
-        assert process.stderr is not None
-        first = process.stderr.readline()
-        found = re.search(r"http://\S+", first)
-        assert found, first + process.stderr.read()
-        server = Server(process, found[0], said)
-        server.reader.start()
-        while ready and httpx.get(f"{server.address}/readyz", timeout=120).status_code != 200:
-            assert process.poll() is None, said
-            time.sleep(0.02)
-        yield server
-        if process.poll() is None:
-            assert server.stop() == 0, said
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.wait()
-
-
-def fails(*arguments: str | Path) -> str:
-    """Run a command that must fail with one clear message; what it said."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT, timeout=300
-    )
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    with folder_in_memory() as folder:
-        yield folder
-
-
-def make_index(folder: Path) -> Path:
-    notes = [Document("fever", "布洛芬可以退烧止痛。", "布洛芬", {"year": 2021}), Document("sugar", "胰岛素降低血糖。")]
-    with Index.create(folder) as index:
-        index.add(notes)
-    return folder
-
-
-@pytest.fixture
-def index(tmp_path: Path) -> Path:
-    return make_index(tmp_path / "notes")
 
 
 @contextmanager
@@ -112,7 +25,7 @@ def limited(folder: Path, **limits: object) -> Iterator[Server]:
     """A server with keys and limits."""
     keys = {role: new_key(folder / "keys.toml", role, role) for role in ("read", "write")}
     with serving(make_index(folder / "notes"), "--keys", str(folder / "keys.toml"), **limits) as server:
-        server.keys = keys  # type: ignore[attr-defined]
+        server.keys = keys
         yield server
 
 
@@ -133,11 +46,8 @@ def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def ask(server: Server, method: str, path: str, body: object = None, key: str | None = "write") -> httpx.Response:
-    headers = {"Authorization": f"Bearer {server.keys.get(key, key)}"} if key else {}  # type: ignore[attr-defined]
+    headers = {"Authorization": f"Bearer {server.keys.get(key, key)}"} if key else {}
     return httpx.request(method, server.address + path, json=body, headers=headers, timeout=60)
-
-
-DOCUMENT = {"id": "x", "text": "甲"}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +95,7 @@ def test_a_posted_document_is_found_in_the_next_request(server: Server) -> None:
 
 
 def request_of(server: Server, *headers: str) -> bytes:
-    key = server.keys["read"]  # type: ignore[attr-defined]
+    key = server.keys["read"]
     lines = ["POST /search HTTP/1.1", "Host: here", f"Authorization: Bearer {key}", "Content-Type: application/json"]
     return "\r\n".join([*lines, *headers, "", ""]).encode()
 
@@ -299,142 +209,3 @@ def test_more_connections_than_allowed_are_closed_and_the_rest_go_on(server: Ser
         with suppress(httpx.TransportError):
             assert ask(server, "POST", "/search", {"query": "布洛芬"}, "read").status_code == 200
             return
-
-
-def test_the_log_is_json_and_holds_no_text(index: Path) -> None:
-    with serving(index) as server:
-        httpx.post(f"{server.address}/search", json={"query": "布洛芬退烧吗"}, timeout=120)
-        httpx.post(f"{server.address}/search", json={"query": "!"}, timeout=120)
-        server.stop()
-        server.reader.join(120)
-        lines = [json.loads(line) for line in server.said]
-    asked = [line for line in lines if line.get("route") == "/search"]
-    assert [(line["status"], line.get("code")) for line in asked] == [(200, None), (422, "empty_query")]
-    assert "布洛芬" not in "".join(server.said)
-
-
-# -- the pair of the package ------------------------------------------------------------------------------------
-
-
-def test_with_the_pair_of_the_package_a_posted_document_is_fresh_and_found(tmp_path: Path) -> None:
-    """Its document encoder has no base here: the sample comes by ready vectors, what is posted by a tier."""
-    with Index.create(tmp_path / "sample") as made:
-        index_sample(made)
-    with serving(tmp_path / "sample") as server:
-        about = httpx.get(f"{server.address}/info", timeout=120).json()
-        assert (about["pair"]["default_tier"], about["pair"]["document"]) == ("l6", "adapter")
-        assert (about["index"]["encoders"], about["freshness"]["worker"]) == ({"document": 360}, "none")
-        note = {"id": "note-7", "text": "纽扣电池卡在食管里两小时就会灼伤，不要催吐，立即就医。"}
-        stored = httpx.post(f"{server.address}/documents", json={"documents": [note]}, timeout=60).json()
-        assert stored["documents"][0]["state"] == "fresh"
-        for tier in about["pair"]["tiers"]:
-            asked = {"query": "孩子误吞了纽扣电池", "mode": "dense", "tier": tier}
-            hit = httpx.post(f"{server.address}/search", json=asked, timeout=60).json()["hits"][0]
-            assert (hit["document_id"], hit["encoder"], hit["state"]) == ("note-7", "l6", "fresh")
-        told = httpx.get(f"{server.address}/info", timeout=120).json()
-        assert (told["freshness"]["fresh_passages"], told["index"]["encoders"]["l6"]) == (1, 1)
-
-
-# -- starting ---------------------------------------------------------------------------------------------------
-
-
-def test_a_port_in_use(index: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert f"port {port} of 127.0.0.1 is in use: stop the server that has it" in fails(
-            "serve", index, "--port", port
-        )
-
-
-def test_an_index_that_another_process_writes(index: Path) -> None:
-    with serving(index) as server:
-        assert f"is being written by process {server.process.pid}" in fails("serve", index, "--port", "0")
-        with serving(index, "--read-only") as second:
-            told = httpx.post(f"{second.address}/documents", json={"documents": [DOCUMENT]}, timeout=120)
-            assert (told.status_code, told.json()["error"]["code"]) == (403, "read_only")
-            httpx.post(
-                f"{server.address}/documents",
-                json={"documents": [{"id": "n", "text": "氯雷他定治鼻炎。"}]},
-                timeout=120,
-            )
-            hits = httpx.post(f"{second.address}/search", json={"query": "氯雷他定"}, timeout=120).json()["hits"]
-            assert hits[0]["document_id"] == "n"
-
-
-def test_an_index_that_is_damaged(index: Path) -> None:
-    (index / "truth.db").write_bytes(b"no database" * 1000)
-    said = fails("serve", index, "--port", "0")
-    assert "truth.db cannot be read" in said and "restore a backup" in said
-
-
-def test_what_is_no_index(tmp_path: Path) -> None:
-    assert "is not an index" in fails("serve", tmp_path, "--port", "0")
-    assert "no index is named" in fails("serve")
-
-
-def test_a_public_address_needs_keys(index: Path, tmp_path: Path) -> None:
-    for host in ("0.0.0.0", "::"):
-        said = fails("serve", index, "--host", host, "--port", "0")
-        assert "no keys are configured: make one with 'suwen key new" in said
-    assert "there is no" in fails("serve", index, "--host", "0.0.0.0", "--keys", tmp_path / "none.toml")
-    new_key(tmp_path / "keys.toml", "a", "read")
-    said = fails("serve", index, "--host", "no such host", "--port", "0", "--keys", tmp_path / "keys.toml")
-    assert "is not an address of this machine" in said
-
-
-def test_without_keys_it_answers_to_this_machines_names_alone(index: Path) -> None:
-    with serving(index) as server:
-        port = server.place[1]
-        assert httpx.get(f"http://localhost:{port}/info", timeout=120).status_code == 200
-        told = httpx.get(f"{server.address}/info", headers={"Host": f"evil.example:{port}"}, timeout=120)
-        assert (told.status_code, told.json()["error"]["code"]) == (403, "forbidden_host")
-
-
-def test_the_address_for_programs(index: Path) -> None:
-    command = [*COMMAND, "serve", str(index), "--port", "0", "--json"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT
-    ) as process:
-        try:
-            assert process.stdout is not None
-            told = json.loads("".join(process.stdout.readline() for _ in range(4)))
-            assert told["index"] == str(index)
-            assert httpx.get(f"{told['address']}/healthz", timeout=120).json() == {"status": "ok"}
-        finally:
-            process.terminate()
-
-
-# -- stopping ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_answers_what_was_accepted(index: Path, how: int) -> None:
-    documents = [{"id": f"d{number}", "text": f"第{number}号记录。" * 400} for number in range(6)]
-    replies: list[Any] = []
-
-    def post(server: Server, batch: Sequence[dict[str, str]]) -> None:
-        with suppress(httpx.ConnectError):
-            replies.append(httpx.post(f"{server.address}/documents", json={"documents": list(batch)}, timeout=60))
-
-    with serving(index) as server:
-        threads = [threading.Thread(target=post, args=(server, [document])) for document in documents]
-        for thread in threads:
-            thread.start()
-        while 'suwen_queue_length{kind="write"} 0.0' in httpx.get(f"{server.address}/metrics", timeout=120).text:
-            if not any(thread.is_alive() for thread in threads):
-                break
-        assert server.stop(how) == 0
-        for thread in threads:
-            thread.join()
-    stored = {one["id"] for reply in replies if reply.status_code == 200 for one in reply.json()["documents"]}
-    assert stored, [reply.text for reply in replies]
-    with Index.open(index, write=True) as opened:
-        assert stored <= set(opened.ids())
-        assert opened.engine.verify() == []
-
-
-def test_an_idle_client_does_not_hold_up_a_stop(index: Path) -> None:
-    with serving(index) as server, server.connect() as idle, httpx.Client(base_url=server.address, timeout=120) as kept:
-        kept.get("/healthz")
-        idle.sendall(b"GET")
-        assert server.stop() == 0

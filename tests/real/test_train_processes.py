@@ -6,13 +6,13 @@ import csv
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from held_port import held_port
 from suwen.encoders.pair import Pair
 
 PROGRAM = "from suwen.cli.main import run; run()"
@@ -31,21 +31,15 @@ SETS = [
 ]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def train(root: Path, *options: str, processes: int) -> subprocess.CompletedProcess[str]:
     """``suwen train care-tiny``, a few steps a stage; accelerate starts processes so too, where there are GPUs."""
     command = [sys.executable, "-c", PROGRAM, "train", "care-tiny", "--out", str(root), "--device", "cpu", *options]
     command += [part for one in SETS for part in ("--set", one)]
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--no_python"]
-    launch += ["--master_port", str(free_port())]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    started = [*launch, *command] if processes > 1 else command
-    done = subprocess.run(started, env=environment, capture_output=True, text=True, check=False)
+    with held_port() as port:
+        started = [*launch, "--master_port", str(port), *command] if processes > 1 else command
+        done = subprocess.run(started, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 import suwen
+from held_port import held_port
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.retrieve.retriever import Index
@@ -81,11 +81,9 @@ def until(true: Callable[[], Any], said: list[str]) -> Any:
 class Site:
     """An index in the space of a pair with a document encoder, its keys, and a port that stays the same."""
 
-    def __init__(self, folder: Path, pair: Path, base: Path) -> None:
-        self.folder, self.pair, self.base = folder, pair, base
+    def __init__(self, folder: Path, pair: Path, base: Path, port: int) -> None:
+        self.folder, self.pair, self.base, self.port = folder, pair, base, port
         self.key = new_key(folder / "keys.toml", "gpu", "write")
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self.port = taken.getsockname()[1]
         self.client = Client(f"http://127.0.0.1:{self.port}", self.key, timeout=120)
         with Index.create(folder / "index", pair=pair) as index:
             index.add([Document(f"d{n}", f"第{n}条：高血压患者应低盐饮食。") for n in range(6)])
@@ -118,8 +116,8 @@ class Site:
 
 @pytest.fixture
 def site(adapter_pair: Path, base_folder: Path) -> Iterator[Site]:
-    with folder_in_memory() as folder:
-        yield Site(folder, adapter_pair, base_folder)
+    with folder_in_memory() as folder, held_port() as port:
+        yield Site(folder, adapter_pair, base_folder, port)
 
 
 def test_posted_found_encoded_found(site: Site) -> None:

@@ -41,7 +41,7 @@ def test_documents_go_in_are_found_and_go_out(index: Index) -> None:
 def test_an_index_mirrors_a_source(index: Index) -> None:
     index.add(DOCUMENTS[:5], mirror=True)
     index.add([Document("mine", "手工添加的文档。")])
-    report = index.add(DOCUMENTS[2:6], mirror=True)
+    report = index.add(DOCUMENTS[2:6], mirror=True, prune=True)
     assert (report.added, report.unchanged, report.removed) == (1, 3, 2)
     assert list(index.ids()) == ["mine", "n2", "n3", "n4", "n5"]
     with pytest.raises(IngestError, match="comes twice"):

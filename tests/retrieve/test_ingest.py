@@ -25,9 +25,9 @@ class Library:
     def __init__(self, index: Index) -> None:
         self.index = index
 
-    def mirror(self, documents: object, **options: object) -> tuple[IngestReport, list[str]]:
+    def mirror(self, documents: object, prune: bool = True, **options: object) -> tuple[IngestReport, list[str]]:
         counting = Counting(self.index.pair.encoder())
-        report = self.index.add(documents, mirror=True, encoder=counting, **options)  # type: ignore[arg-type]
+        report = self.index.add(documents, mirror=True, prune=prune, encoder=counting, **options)  # type: ignore[arg-type]
         assert report.encoded == len(counting.texts)
         return report, counting.texts
 
@@ -324,7 +324,9 @@ def test_what_the_pair_chose_is_not_kept_as_asked(library: Library) -> None:
 
 def test_too_many_gone_are_left_and_said(library: Library) -> None:
     library.mirror(three())
-    with pytest.raises(module.TooManyGone, match=r"documents: 1\)"):
-        library.mirror(three()[1:], prune=False)
-    assert library.ids() == ["d0", "d1", "d2"]
+    for options in ({}, {"prune": False}):
+        # As on the command line, nothing is removed unasked.
+        with pytest.raises(module.TooManyGone, match=r"documents: 1\).* with --prune, or say prune=True"):
+            library.index.add(three()[1:], mirror=True, **options)
+        assert library.ids() == ["d0", "d1", "d2"]
     assert library.mirror(three()[1:])[0].removed == 1

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fresh_side import BigEncoder, Running, make_index, running
 
+from held_port import held_port
 from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed, probe_texts, write_probe
 from suwen.encoders.space import Space, SpaceMismatch
@@ -78,10 +79,14 @@ def test_the_rest_of_a_lease_is_given_back_on_a_stop(tmp_path: Path, monkeypatch
         assert (told["waiting_documents"], told["leased"]) == (4, 0)
 
 
-def test_a_worker_outlives_a_restart_of_the_server(tmp_path: Path) -> None:
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as port:
+        yield port
+
+
+def test_a_worker_outlives_a_restart_of_the_server(tmp_path: Path, port: int) -> None:
     index = make_index(tmp_path, 6)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     said: list[str] = []
     away = threading.Event()
     with running(index, port) as server:

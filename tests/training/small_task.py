@@ -6,7 +6,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import socket
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -141,9 +140,9 @@ def outcome(child: BaseProcess, told: Connection) -> Any:
 
 def train_together(path: Path, size: int, **settings: Any) -> list[Any]:
     """The outcomes of several processes that train one task, started as a launcher would."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    children = [start(path, {**common, "RANK": str(rank)}, **settings) for rank in range(size)]
-    return [outcome(*child) for child in children]
+    from held_port import held_port  # not known to the children, which import this module too
+
+    with held_port() as port:
+        common = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        children = [start(path, {**common, "RANK": str(rank)}, **settings) for rank in range(size)]
+        return [outcome(*child) for child in children]

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
 
 from small_pair import make_static_pair
 
+from suwen.durable import write_json
 from suwen.encoders.pair import pair_folder
-from suwen.training.adapting import Adaptation, _models
+from suwen.errors import Stopped
+from suwen.training.adapting import Adaptation, OutOfTime, _models, _train
+from suwen.training.adapting_progress import UnderWay
 from suwen.training.recipe.recipe_file import load_recipe
 
 
@@ -33,3 +39,17 @@ def test_a_pair_without_that_tier_lends_no_start(tmp_path: Path) -> None:
     assert load_recipe("cardioembed-mini").stage("merge-l6").base == 0.5
     merged = load_recipe("cardioembed-mini", [key for key in keys if "merge-l6" in key]).stage("merge-l6")
     assert merged.base == 0 and merged.of == {"joint-l6": 1.0}
+
+
+@pytest.mark.parametrize(("minutes", "kind"), [(None, Stopped), (60.0, Stopped), (1e-9, OutOfTime)])
+def test_a_training_that_is_ended_says_whether_the_time_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: float | None, kind: type[Exception]
+) -> None:
+    """A signal ends it too, and then no budget is spent: there may be none."""
+    write_json(tmp_path / "recipe-keys.json", [])
+    ended = SimpleNamespace(complete=False, stopped="training stopped after step 3 because of the signal SIGTERM")
+    monkeypatch.setattr("suwen.training.recipe_runner.train", lambda *_, **__: ended)
+    wanted = Adaptation(Path("shelf"), tmp_path, recipe="cardioembed-tiny", minutes=minutes)
+    with pytest.raises(kind, match=r"after step 3 .* run it again to go on") as stopped:
+        _train(wanted, UnderWay(tmp_path, minutes), lambda _: None, None)
+    assert ("minutes are spent" in str(stopped.value)) == (kind is OutOfTime)

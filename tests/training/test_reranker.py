@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +15,8 @@ from suwen.corpora.training_rows import read_training_rows
 from suwen.encoders.reranker import Reranker
 from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
+from suwen.training.recipe.stage_identity import digest, identity
+from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.recipe_runner import train
 from suwen.training.run_context import ROWS
 
@@ -49,7 +54,6 @@ def test_a_teacher_from_disk_scores_as_the_one_in_memory(run: Path, tmp_path: Pa
     import torch
 
     from suwen.training.cross_encoders import CrossEncoder, candidates, score_all, scoring_tower
-    from suwen.training.recipe.stand_in import with_builtins
     from suwen.training.run_context import RunContext
 
     recipe = with_builtins(load_recipe("reranker-tiny"), run.parents[1] / "builtin")
@@ -94,6 +98,33 @@ def test_a_stage_says_what_it_needs() -> None:
         load_recipe("reranker-tiny", ["stages.reranker.labels=0", "stages.reranker.distil=0"])
     with pytest.raises(RecipeError, match="name one of kind scores"):
         load_recipe("reranker-tiny", ["stages.reranker.scores=teacher"])
+
+
+def test_another_pair_under_the_same_name_is_other_work(static_pair: Path, tmp_path: Path) -> None:
+    """Candidates are mined with a tier of it, and a reranker may start from one: what is kept is not theirs."""
+    pair = Path(shutil.copytree(static_pair, tmp_path / "pair"))
+    manifest = json.loads((pair / "suwen.json").read_text(encoding="utf-8"))
+    (tier,) = manifest["tiers"]
+    named = [f"stages.{name}.{key}" for name in ("teacher", "scores") for key in (f"pair={pair}", f"tier={tier}")]
+    starts = [f"stages.reranker.{key}" for key in (f"pair={pair}", f"tier={tier}", "base=null")]
+    recipe = with_builtins(load_recipe("reranker-tiny", [*named, *starts]), tmp_path / "builtin")
+
+    def digests() -> list[str]:
+        # Without the stages it comes after, which change with them.
+        return [digest(identity(recipe, name, 0) | {"after": {}}) for name in ("teacher", "scores", "reranker")]
+
+    def rewrite(change: Callable[[dict[str, Any]], object]) -> None:
+        change(manifest)
+        (pair / "suwen.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+    before = digests()
+    rewrite(lambda said: said.update(notes="told in other words"))
+    assert digests() == before
+    rewrite(lambda said: said["tiers"][tier]["files"].update({"embeddings.npy": "0" * 64}))
+    retrained = digests()
+    rewrite(lambda said: said["tiers"][tier]["prompts"].update(query="问："))
+    asked = digests()
+    assert all(len(set(versions)) == 3 for versions in zip(before, retrained, asked, strict=True))
 
 
 @pytest.mark.parametrize("name", ["reranker", "reranker-mini"])

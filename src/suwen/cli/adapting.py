@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from suwen.cli.model_options import Sessions, asking_all, show_outcome, with_options
 from suwen.cli.options import Base, Json, Ocr
-from suwen.cli.output import NEGATIVE, say, show
+from suwen.cli.output import NEGATIVE, UNFINISHED, out, print_json, print_table, say
 from suwen.durable import new_folder
 from suwen.errors import SuwenError
 
+if TYPE_CHECKING:
+    from suwen.training.adapting import Outcome
+
+_HEADINGS = ("task", "metric", "before", "after", "difference", "95% interval", "queries")
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipe; repeat.")
 ]
@@ -48,7 +53,7 @@ def adapt(
 ) -> None:
     """Make a specialist of a shelf of books, and measure it before and after (needs suwen[train]).
 
-    Run it again to go on. Exit code 3: no gain, keep the pair you have; or a budget is spent.
+    Exit code 3: no gain, keep the pair you have. Exit code 4: a budget is spent, run it again to go on.
 
     Example: `suwen adapt books/ --out cardiology -m small --base base.gguf --minutes 60 --calls 5000`
     """
@@ -63,13 +68,13 @@ def adapt(
     wanted = Adaptation(
         shelf, folder, recipe, sets or [], pair, base, minutes, session.calls, general, measure, device, ocr, seed
     )
+    told: Any = {"stopped": UNFINISHED, "heard": watch.asked, "until": watch.until}
     try:
-        asking = asking_all(session, "requests", folder / "replies.db", heard=watch.asked, until=watch.until)
-        with asking as askers, shown_steps() as progress:
+        with asking_all(session, "requests", folder / "replies.db", **told) as askers, shown_steps() as progress:
             outcome = run(wanted, askers, say, watch, progress)
     except OutOfTime as problem:
         say(str(problem))
-        raise typer.Exit(NEGATIVE) from None
+        raise typer.Exit(UNFINISHED) from None
     if outcome is None:
         show_outcome(askers[0], {}, json)
         return
@@ -78,7 +83,7 @@ def adapt(
         _put(outcome.specialist, to)
         if index is not None:
             _index(shelf, index, to, ocr)
-    _answer(outcome.answer, page, to if outcome.gain else None, json)
+    _answer(outcome, page, to if outcome.gain else None, json)
 
 
 def _work_folder(work: Path | None, to: Path) -> Path:
@@ -88,11 +93,27 @@ def _work_folder(work: Path | None, to: Path) -> Path:
     return folder
 
 
-def _answer(answer: str, page: Path, pair: Path | None, json: bool) -> None:
-    about = {"pair": None if pair is None else str(pair), "page": str(page), "answer": answer}
-    show(about, answer, f"the report: {page}", *([] if pair is None else [f"the specialist: {pair}"]), json=json)
+def _answer(outcome: Outcome, page: Path, pair: Path | None, json: bool) -> None:
+    """The answer with its reasons: every task before and after."""
+    from suwen.training.adapting import as_record
+
+    tasks = as_record(outcome)["tasks"]
+    if json:
+        where = {"pair": None if pair is None else str(pair), "page": str(page)}
+        print_json({**where, "answer": outcome.answer, "gain": outcome.gain, "tasks": tasks})
+    else:
+        out.print(outcome.answer, soft_wrap=True)
+        print_table("Before and after, x 100", _HEADINGS, map(_row, tasks), words=2)
+        for line in (f"the report: {page}", *([] if pair is None else [f"the specialist: {pair}"])):
+            out.print(line, soft_wrap=True)
     if pair is None:
         raise typer.Exit(NEGATIVE)
+
+
+def _row(task: Mapping[str, Any]) -> tuple[str, ...]:
+    span = "" if task["interval"] is None else "{:+.1f} to {:+.1f}".format(*(100 * end for end in task["interval"]))
+    numbers = (f"{100 * task['before']:.1f}", f"{100 * task['after']:.1f}", f"{100 * task['difference']:+.1f}")
+    return task["task"], task["metric"], *numbers, span, f"{task['queries']:,}"
 
 
 def _put(specialist: Path, to: Path) -> None:

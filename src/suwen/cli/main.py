@@ -43,7 +43,7 @@ def _helped(arguments: list[str]) -> bool:
 
 
 def run() -> None:
-    """Entry point: exit code 0 done, 1 failed with a message, 2 wrong usage, 3 a negative answer, 130 interrupted."""
+    """Entry point: ends with one of the exit codes that the README lists."""
     if sys.argv[1:] == ["--version"]:  # before typer, which loads pydantic for the first option it meets
         sys.stdout.write(f"suwen {__version__}\n")
         return

@@ -148,10 +148,12 @@ def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> I
 
 
 @contextmanager
-def asking_all(session: Sessions, what: str, replies: Path = Path("replies.db"), **more: Any) -> Iterator[list[Asker]]:
-    """Open the client for several models, whose steps are told together; a run that was stopped says so, exit 3.
+def asking_all(
+    session: Sessions, what: str, replies: Path = Path("replies.db"), *, stopped: int = NEGATIVE, **more: Any
+) -> Iterator[list[Asker]]:
+    """Open the client for several models, whose steps are told together; a run that was stopped says so.
 
-    More arguments are those of :func:`client`.
+    It ends with the exit code ``stopped`` then. More arguments are those of :func:`client`.
     """
     from suwen.llm.asker import Asker, Unfinished
 
@@ -163,7 +165,7 @@ def asking_all(session: Sessions, what: str, replies: Path = Path("replies.db"),
             yield askers
         except Unfinished as problem:
             say(str(problem))
-            raise typer.Exit(NEGATIVE) from None
+            raise typer.Exit(stopped) from None
 
 
 def show_outcome(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:

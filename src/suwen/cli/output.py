@@ -42,7 +42,7 @@ class Speaker:
 out, err = Speaker(stderr=False), Speaker(stderr=True)
 
 #: Exit codes beside 0 (done) and 2 (wrong usage).
-FAILED, NEGATIVE, INTERRUPTED = 1, 3, 130
+FAILED, NEGATIVE, UNFINISHED, INTERRUPTED = 1, 3, 4, 130
 #: How long a log may stay silent while work goes on.
 QUIET_SECONDS = 60.0
 #: Columns of a terminal that has room for a bar beside what is said.

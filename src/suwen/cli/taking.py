@@ -106,7 +106,7 @@ class Take:
         encoder: Encoder | None,
         total: int,
         mirror: bool = False,
-        prune: bool = True,
+        prune: bool = False,
     ) -> IngestReport:
         with counting("indexing", total) as progress:
             return self.opened.add(

@@ -146,7 +146,8 @@ def index_collection(
 ) -> None:
     """Bring a collection into an index, made where there is none; what is there already is not encoded again."""
     with Index.open_or_create(folder, pair=pair) as index:
-        index.add(collection.documents(), mirror=True, progress=progress)
+        # The folder is the pool's own: what another collection left there would be graded for this one's queries.
+        index.add(collection.documents(), mirror=True, prune=True, progress=progress)
 
 
 def pool_queries(

@@ -67,7 +67,7 @@ def refuse_gone(report: IngestReport, address: object) -> None:
         raise TooManyGone(
             f"{address}: more than a fifth of it is not in these sources, and was not removed "
             f"(documents: {report.kept:,}); what was read is stored. To remove it run the same command with "
-            "--prune; to keep these sources apart from it, name another index"
+            "--prune, or say prune=True; to keep these sources apart from it, name another index"
         )
 
 

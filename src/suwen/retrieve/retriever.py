@@ -121,7 +121,7 @@ class Index(AbstractContextManager["Index"]):
         documents: Iterable[Document],
         *,
         mirror: bool = False,
-        prune: bool = True,
+        prune: bool = False,
         encoder: Encoder | None = None,
         ready: ReadyVectors | None = None,
         questions: QuestionFile | None = None,

@@ -16,6 +16,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from suwen.index.opening import index_exists, open_engine
 from suwen.service.app import create_app, entrance
 from suwen.service.connections import Crowd, PatientProtocol
 from suwen.service.holder import Holder
@@ -41,6 +42,7 @@ def serve(settings: ServeSettings, listening: Callable[[str], None] | None = Non
         SuwenError: The index cannot be opened.
     """
     settings = _guarded(settings)
+    _require_indexes(settings)
     indexes = Indexes(Holder(settings))
     holder = indexes.first
     server = make_server(entrance(create_app(indexes)), holder)
@@ -114,6 +116,13 @@ def _guarded(settings: ServeSettings) -> ServeSettings:
         )
     # Without keys, a page of another site could reach this machine by a name of its own that points here.
     return settings.model_copy(update={"hosts": settings.hosts or tuple(dict.fromkeys([*LOOPBACK, settings.host]))})
+
+
+def _require_indexes(settings: ServeSettings) -> None:
+    """Refuse an index that is not there: nobody should be told that it is served."""
+    for address in (settings.index, *(entry.index for entry in settings.indexes.values())):
+        if not index_exists(address):
+            open_engine(address, repair=False).close()  # it says what is there instead, and what to do
 
 
 def _bound(settings: ServeSettings) -> socket.socket:

@@ -23,8 +23,8 @@ from suwen.curate.shelf_questions import most_asked, shelf_passages, write_quest
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.durable import write_json, write_text
 from suwen.encoders.pair import Pair, pair_folder
-from suwen.errors import SuwenError
-from suwen.llm.asker import Asker
+from suwen.errors import Stopped, SuwenError
+from suwen.llm.asker import Asker, Step
 from suwen.training.adapting_data import QUESTIONS, put_together
 from suwen.training.adapting_progress import UnderWay
 from suwen.training.loop.journal import StageReport
@@ -32,7 +32,8 @@ from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.stages.merge import MergeStage
 
-#: The part of the time that training may take; and of the calls, what questions may, with some left for repairs.
+#: The part of the time that training may take; and of the calls, what questions may, with some left for what is asked
+#: twice: malformed replies, calls that failed.
 _TRAINING, _ASKING, _REPAIRS = 0.7, 0.3, 0.9
 #: The most that the general sets may lose, as a part of 1.
 MOST_LOST = 0.01
@@ -110,6 +111,7 @@ def adapt(
 
     Raises:
         OutOfTime: The time is spent before it is trained; the same command goes on.
+        Stopped: A signal has ended the training; the same command goes on.
         AdaptError: The work folder was begun with other wishes, or the recipe exports no pair.
     """
     if askers[0].dry_run:
@@ -179,10 +181,7 @@ def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay
 
 
 def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) -> None:
-    count = None
-    if wanted.calls is not None:
-        # A sentence is asked about by every model in the worst case.
-        count = max(1, int((1 - _ASKING) * _REPAIRS * wanted.calls / len(askers)))
+    count = None if wanted.calls is None else _planned(wanted, wanted.calls, askers, tell)
     file = wanted.work / QUESTIONS / "held-out.jsonl.gz"
     apart = HeldOut.read(file) if file.is_file() else None
     report = paraphrase_shelf(
@@ -194,6 +193,27 @@ def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) ->
         ocr=wanted.ocr,
     )
     tell(f"triplets: {report['counts']}")
+
+
+def _planned(wanted: Adaptation, calls: int, askers: Sequence[Asker], tell: Tell) -> int:
+    """How many sentences are paraphrased: as many as what the questions left of the calls is enough for.
+
+    A reply that is malformed takes a second call, so a sentence is expected to take as many as a question did. The plan
+    is kept: a run that goes on has the calls anew, and asks about the same sentences.
+    """
+    file, dry = wanted.work / "sentences-planned.json", askers[0].dry_run
+    if not dry and file.is_file() and (kept := json.loads(file.read_text(encoding="utf-8")))["calls"] == calls:
+        return int(kept["sentences"])
+    asked, each = askers[0].steps.get(QUESTIONS, Step(QUESTIONS)), 1.0
+    if not dry and asked.calls:
+        whole = json.loads((wanted.work / QUESTIONS / "report.json").read_text(encoding="utf-8"))["passages"]
+        each = max(1.0, asked.calls / max(1, whole - asked.cached))
+    # A sentence is asked about by every model in the worst case.
+    sentences = max(1, int(_REPAIRS * (calls - asked.calls) / (each * len(askers))))
+    if not dry:
+        tell(f"triplets: at most {sentences} sentences; {calls - asked.calls} calls are left, {each:.2f} for a reply")
+        write_json(file, {"calls": calls, "sentences": sentences})
+    return sentences
 
 
 def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Path:
@@ -223,6 +243,8 @@ def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Pa
         on_stage=done,
         stop=watch.is_late,
     )
+    if not report.complete and not watch.is_late():
+        raise Stopped(f"{report.stopped}; run it again to go on")
     if not report.complete:
         raise OutOfTime(f"{report.stopped}: the {wanted.minutes:g} minutes are spent; run it again to go on")
     return report.folder / last / "model"
@@ -325,17 +347,26 @@ def verdict(tasks: Sequence[TaskComparison]) -> tuple[bool, str]:
     lost = -sum(general) / len(general) if general else 0.0
     low = own.interval.low if own.interval is not None else own.difference
     said = f"{100 * own.b:.1f} before, {100 * own.a:.1f} after ({own.metric} on {own.queries} questions kept apart)"
-    if low <= 0:
-        return False, f"no gain: keep the pair you have. {said}: the difference could be chance"
+    reasons = ["the difference could be chance"] if low <= 0 else []
     if lost > MOST_LOST:
-        return False, f"no gain: keep the pair you have. {said}, but the general sets lose {100 * lost:.1f} points"
+        reasons.append(f"the general sets lose {100 * lost:.1f} points, of which {100 * MOST_LOST:g} may be lost")
+    if reasons:
+        return False, f"no gain: keep the pair you have. {said}: {', and '.join(reasons)}"
     return True, f"gain: {said}" + (f"; the general sets change by {-100 * lost:+.1f} points" if general else "")
 
 
 def as_record(outcome: Outcome) -> Mapping[str, Any]:
     """An outcome as JSON."""
     rows = [
-        {"task": task.task, "metric": task.metric, "before": task.b, "after": task.a, "queries": task.queries}
+        {
+            "task": task.task,
+            "metric": task.metric,
+            "before": task.b,
+            "after": task.a,
+            "difference": task.difference,
+            "interval": None if task.interval is None else [task.interval.low, task.interval.high],
+            "queries": task.queries,
+        }
         for task in outcome.tasks
     ]
     return {

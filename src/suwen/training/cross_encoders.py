@@ -53,7 +53,7 @@ def candidate_rows(context: RunContext, stage: CandidatesStage) -> list[Training
 
 def encoded(context: RunContext, stage: CandidatesStage, texts: list[str], form: Form) -> Vectors:
     """Vectors by the stage's tier; on a GPU by the tier's own weights there, without what it blends in."""
-    pair = Pair.load(None if stage.pair == "default" else stage.pair)
+    pair = Pair.load(pair_folder(stage.pair))
     pair.need_tier(stage.tier)
     tier = pair.manifest.tiers[stage.tier]
     if context.device == "cpu" or tier.kind != "onnx":

@@ -25,6 +25,7 @@ from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.recipe.tiny_data import write_tiny_data
 from suwen.training.recipe_runner import train
+from suwen.training.tasks.row_tables import DataError
 
 SHIPPED = Path(__file__).parents[3] / "recipes"
 
@@ -255,6 +256,15 @@ def test_lengths_are_read_off_a_sample_of_the_data_and_expected_where_there_are_
 def test_a_data_folder_that_was_named_and_is_not_there_is_refused() -> None:
     with pytest.raises(EstimateError, match=r"data.root: nowhere is not a folder"):
         estimate(load_recipe(SHIPPED / "care.yaml", ["data.root=nowhere"]))
+
+
+def test_a_folder_of_rows_that_was_named_and_is_not_there_is_refused_where_rows_are_read(tmp_path: Path) -> None:
+    named = load_recipe(SHIPPED / "care.yaml", ["data.rows=nowhere"])
+    with pytest.raises(DataError, match=r"nowhere is no folder: name that of the rows in data\.rows"):
+        estimate(named)
+    with pytest.raises(DataError, match="rows is no folder"):
+        estimate(load_recipe(SHIPPED / "care.yaml", [f"data.root={tmp_path}"]))
+    assert [stage.name for stage in estimate(named, names=["retromae"]).stages] == ["retromae"]
 
 
 def test_more_gpus_take_less_time_and_memory_each_and_more_gpu_hours_and_ram_in_all() -> None:

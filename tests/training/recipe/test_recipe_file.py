@@ -417,49 +417,6 @@ def test_without_written_texts_only_their_rows_are_missing(name: str) -> None:
         assert left == kept
 
 
-def test_a_circle_of_includes_is_refused(tmp_path: Path) -> None:
-    write_recipe(tmp_path, {"include": "b.yaml"}, "a.yaml")
-    write_recipe(tmp_path, {"include": "a.yaml"}, "b.yaml")
-    with pytest.raises(RecipeError, match="includes itself"):
-        load_recipe(tmp_path / "a.yaml")
-
-
-@pytest.mark.parametrize(("text", "words"), [("- a\n- b\n", "is not a recipe"), ("name: [", "is not YAML")])
-def test_a_file_that_is_no_recipe_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(RecipeError, match=words):
-        load_recipe(tmp_path / "x.yaml")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"nowhere\.yaml: there is no such recipe"):
-        load_recipe(tmp_path / "nowhere.yaml")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("care-tinny", r"there is no recipe 'care-tinny'.*did you mean 'care-tiny'\?"),
-        ("care-tiny.yaml", "leave folder and ending out: 'care-tiny'"),
-        ("recipes/care-tiny.yml", "leave folder and ending out: 'care-tiny'"),
-        ("compsoe.yaml", r"did you mean 'compose\.yaml'\?"),
-        ("other.yaml", r"there are: compose\.yaml"),
-    ],
-)
-def test_a_recipe_that_is_not_there_gets_the_nearest_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
-) -> None:
-    (tmp_path / "compose.yaml").write_text("services: {}\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RecipeError, match=said):
-        load_recipe(name)
-
-
-def test_one_wrong_key_is_one(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="has 1 wrong key:"):
-        load(tmp_path, raw_recipe(), "data.rowz=x")
-
-
 def test_the_data_folder_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = raw_recipe()
     del raw["data"]

@@ -12,7 +12,9 @@ from suwen.bench.published_tables import published
 from suwen.errors import SuwenError
 from suwen.training.recipe.data_files import COST
 from suwen.training.recipe.recipe_model import Recipe
+from suwen.training.recipe.stage_base import Stage
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
+from suwen.training.tasks.row_tables import rows_folder_sources
 
 _SPARE = 0.05
 _DEVICES = {"cuda": "H200", "cpu": "CPU of two cores"}
@@ -58,14 +60,27 @@ def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None 
 
     Raises:
         EstimateError: the data folder that was named is not there.
+        DataError: a stage reads rows, and the folder of them that was named is not there.
     """
     kind = "cuda" if device.startswith("cuda") else "cpu"
     machine = Machine(**COST[kind], gpus=gpus)
-    root = recipe.data.root
-    if root is not None and not root.startswith("builtin:") and not Path(root).is_dir():
-        raise EstimateError(f"data.root: {root} is not a folder; correct the path, or leave data.root out")
     stages = [stage for stage in recipe.stages if names is None or stage.name in names]
+    _require_folders(recipe, stages)
     return Estimate(tuple(stage.cost(recipe, machine) for stage in stages), gpus, _DEVICES[kind])
+
+
+def _require_folders(recipe: Recipe, stages: Collection[Stage]) -> None:
+    """Refuse folders that were named and are not there: the expected numbers would stand for data nobody has."""
+    root, rows = recipe.data.root, recipe.data.rows
+    if _is_missing(root):
+        raise EstimateError(f"data.root: {root} is not a folder; correct the path, or leave data.root out")
+    if _is_missing(rows) and any(stage.rows_read is not None for stage in stages):
+        rows_folder_sources(Path(rows))  # it says what to do, as it does to a training
+
+
+def _is_missing(folder: str | None) -> bool:
+    """Whether a folder is named, and is not there; one of a variable that nothing says is not named yet."""
+    return folder is not None and not folder.startswith("builtin:") and "${" not in folder and not Path(folder).is_dir()
 
 
 def beside_paper(recipe: Recipe, cost: Estimate) -> dict[str, tuple[float, float]]:

@@ -40,6 +40,8 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
     """
     path = find_recipe(path)
     raw = _read(path, ())
+    if raw.get("variants") and not raw.get("stages"):
+        raise RecipeError(_variants_alone(path))
     pairs = [_pair(text) for text in sets]
     _follow(raw, next((value for key, value in reversed(pairs) if key == "faithful"), raw.get("faithful", "fixed")))
     known = {stage.get("name") for stage in raw.get("stages", ())}
@@ -54,7 +56,7 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
     for key, value in late:
         set_key(raw, key, value)
     _expand(raw, path.parent)
-    return _validated(raw)
+    return _validated(raw, path)
 
 
 def find_recipe(name: Path | str) -> Path:
@@ -91,6 +93,31 @@ def _near(missing: Path, known: Mapping[str, Path]) -> str:
     if missing.stem in known:
         return f"; did you mean the package's own? Then leave folder and ending out: '{missing.stem}'"
     return f"; there are: {', '.join(beside.values())}" if beside else "; check the path"
+
+
+def _variants_alone(path: Path) -> str:
+    """What is said of a file of variants: which recipes beside it include it, since one of them is meant."""
+    meant = [file.stem for file in sorted(path.parent.glob("*.yaml")) if path.name in _included(file)]
+    instead = (
+        f"train one that includes it ({', '.join(meant)}) and name a variant: `suwen train {meant[0]} --variant NAME`"
+        if meant
+        else f"write one with `include: {path.name}`, and train that"
+    )
+    return f"{path} is no recipe of its own: it has variants for others and no stages; {instead}"
+
+
+def _included(file: Path) -> list[str]:
+    """The files that a recipe includes; none where it cannot be read."""
+    try:
+        raw = _yaml(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError, RecipeError):
+        return []
+    return _names(raw.get("include")) if isinstance(raw, dict) else []
+
+
+def _names(include: Any) -> list[str]:
+    """What `include` names: one file, or several."""
+    return [include] if isinstance(include, str) else list(include or ())
 
 
 def wanted_stages(recipe: Recipe, only: Sequence[str] | None = None) -> list[str]:
@@ -143,14 +170,13 @@ def set_key(raw: _Raw, key: str, value: Any) -> None:
     here[last] = value
 
 
-def _validated(raw: _Raw) -> Recipe:
+def _validated(raw: _Raw, path: Path) -> Recipe:
     try:
         recipe = Recipe.model_validate(raw)
     except ValidationError as error:
-        raise RecipeError(
-            f"the recipe '{raw.get('name', '?')}' has {error.error_count()} wrong "
-            f"key{'s' * (error.error_count() > 1)}:\n{explain(error, raw)}"
-        ) from error
+        count, missing = error.error_count(), all(one["type"] == "missing" for one in error.errors())
+        what = f"{f'lacks {count}' if missing else f'has {count} wrong'} key{'s' * (count > 1)}"
+        raise RecipeError(f"the recipe '{raw.get('name', path)}' {what}:\n{explain(error, raw)}") from error
     check(recipe)
     return recipe
 
@@ -196,8 +222,7 @@ def _read(path: Path, through: tuple[Path, ...]) -> _Raw:
     if not isinstance(raw, dict):
         raise RecipeError(f"{path} is not a recipe: it must be keys and values, such as `name: mine`")
     below: _Raw = {}
-    included = raw.pop("include", None) or []
-    for name in [included] if isinstance(included, str) else list(included):
+    for name in _names(raw.pop("include", None)):
         below = _over(below, _read(path.parent / name, (*through, path.resolve())))
     if stages := raw.pop("stages", None) or below.get("stages"):
         raw["stages"] = [_resolved(stage, below, path) for stage in stages]

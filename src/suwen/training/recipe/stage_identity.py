@@ -65,6 +65,19 @@ def vocabulary_identity(recipe: Recipe) -> dict[str, Any]:
     return {"tokenizer": recipe.tokenizer.model_dump(mode="json"), "tokenizer_texts": file_hash(recipe.data.texts)}
 
 
+def tier_identity(named: str, tier: str) -> dict[str, Any]:
+    """What the vectors of a pair's tier depend on, of queries and of documents: its files and keys, and what it blends.
+
+    Args:
+        named: The pair as a recipe calls it.
+        tier: The tier.
+    """
+    pair = Pair.load(pair_folder(named))
+    pair.need_tier(tier)
+    tiers, keys = pair.manifest.tiers, {"kind", "files", "prompts", "max_length", "blend", "blend_documents"}
+    return {name: tiers[name].model_dump(mode="json", include=keys) for name in (tier, *sorted(tiers[tier].blend))}
+
+
 def _what(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """A stage's keys without those that do not touch its result."""
     return {

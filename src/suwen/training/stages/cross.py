@@ -13,6 +13,7 @@ from suwen.training.recipe.key_groups import Lora, Mine, Rows
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage, TrainingStage
 from suwen.training.recipe.stage_cost import Reading
+from suwen.training.recipe.stage_identity import tier_identity
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -37,6 +38,11 @@ class CandidatesStage(Stage):
         if rows.negatives:
             raise ValueError("`rows.negatives` has no effect here: say `negatives` on the stage itself")
         return rows
+
+    @override
+    def depends_on(self, recipe: Recipe) -> dict[str, Any]:
+        # Another pair under the same name, such as the default one of a later release, mines other negatives.
+        return {"mined_with": tier_identity(self.pair, self.tier)}
 
 
 class CrossStage(CandidatesStage, TrainingStage):
@@ -88,7 +94,7 @@ class CrossStage(CandidatesStage, TrainingStage):
         from suwen.encoders.pair import pair_folder
 
         adapter = {"adapter": adapter_sha256(adapter_of(pair_folder(self.pair)))} if self.goes_on else {}
-        return {"base": model_files(self.base), **adapter}
+        return {**super().depends_on(recipe), "base": model_files(self.base), **adapter}
 
     @override
     def readings(self, recipe: Recipe) -> list[Reading] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import override
 
@@ -19,6 +20,14 @@ from suwen.training.recipe.stage_cost import Machine, StageEstimate
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
+
+
+T = TypeVar("T")
+
+
+def drawn(every: Sequence[T], limit: int | None, dice: np.random.Generator) -> list[T]:
+    """As many as a stage takes, in their order: files are sorted by source, and the first of them are one source's."""
+    return [every[place] for place in sorted(dice.permutation(len(every))[:limit])]
 
 
 class WritingStage(Stage):
@@ -107,8 +116,6 @@ class QueriesStage(WritingStage):
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
-        import numpy as np
-
         from suwen.curate.hypothetical import asked_of
         from suwen.durable import write_lines
         from suwen.training.hypothetical_writing import QUERIES, draws_of, open_writer
@@ -117,8 +124,7 @@ class QueriesStage(WritingStage):
         counts: Counter[str] = Counter()
         every = self.texts_of(context, self.kinds, counts, self.texts)
         dice = np.random.default_rng((context.seed, 19))
-        order = dice.permutation(len(every))[: self.limit]
-        documents = [every[place] for place in sorted(order)]
+        documents = drawn(every, self.limit, dice)
         if len(documents) < 2:
             raise DataError(
                 f"stage {self.name!r} has {len(documents)} distinct documents: nothing can be ranked among them"

@@ -13,6 +13,7 @@ from suwen.training.recipe.key_groups import Name, later
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
 from suwen.training.recipe.stage_cost import Reading
+from suwen.training.recipe.stage_identity import tier_identity
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
@@ -91,7 +92,7 @@ class RerankerStage(TrainingStage):
     def _start(self, context: RunContext) -> Any:
         import torch
 
-        from suwen.encoders.pair import Pair
+        from suwen.encoders.pair import Pair, pair_folder
         from suwen.encoders.side import load_model
         from suwen.training.cross_encoders import with_score
         from suwen.training.students.student_models import prune_layers
@@ -103,7 +104,7 @@ class RerankerStage(TrainingStage):
         if self.base is not None:
             start = load_model(self.base, device="cpu")[0]
         else:
-            start = open_tier(Pair.load(None if self.pair == "default" else self.pair), str(self.tier))
+            start = open_tier(Pair.load(pair_folder(self.pair)), str(self.tier))
         start = start if self.layers is None else prune_layers(start, self.layers)
         if self.apart is None:
             model = with_score(start).to(context.device)
@@ -116,7 +117,9 @@ class RerankerStage(TrainingStage):
 
     @override
     def depends_on(self, recipe: Recipe) -> dict[str, Any]:
-        return {"base": model_files(self.base)} if self.base else {}
+        if self.tier is not None:
+            return {"started_from": tier_identity(self.pair, self.tier)}
+        return {"base": model_files(str(self.base))}
 
     @override
     def readings(self, recipe: Recipe) -> list[Reading] | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
+import numpy as np
 from pydantic import Field, model_validator
 from typing_extensions import override
 
@@ -16,7 +17,7 @@ from suwen.training.recipe.data_files import model_files
 from suwen.training.recipe.key_groups import Draws, Kind, Name
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs
-from suwen.training.stages.queries import WritingStage
+from suwen.training.stages.queries import WritingStage, drawn
 
 if TYPE_CHECKING:
     from suwen.hyde.writing import Writer
@@ -144,7 +145,8 @@ class RewritesStage(LookingStage):
         from suwen.training.hypothetical_writing import read_queries
 
         asked = read_queries(context, str(self.queries))
-        used = [(one.query, place) for place, one in enumerate(asked) if one.query and not one.held_out][: self.limit]
+        every = [(one.query, place) for place, one in enumerate(asked) if one.query and not one.held_out]
+        used = drawn(every, self.limit, np.random.default_rng((context.seed, 21)))
         return [query for query, _ in used], [place for _, place in used], [one.document for one in asked]
 
     def _chosen(self, context: RunContext, writer: Writer, counts: Counter[str]) -> Iterable[dict[str, Any]]:
@@ -176,12 +178,8 @@ class RewritesStage(LookingStage):
             yield {"query": query, "pos": [documents[place]]} | ({"hypothetical": own} if own else {})
 
     def _of_texts(self, context: RunContext, writer: Writer, counts: Counter[str]) -> Iterable[dict[str, Any]]:
-        import numpy as np
-
         every = self.texts_of(context, self.kinds, counts)
-        # Files are sorted by source: the first of them are one source's.
-        order = np.random.default_rng((context.seed, 20)).permutation(len(every))[: self.limit]
-        queries = [every[place] for place in sorted(order)]
+        queries = drawn(every, self.limit, np.random.default_rng((context.seed, 20)))
         written = self._written(context, writer, queries, counts)
         yield from ({"query": query, "hypothetical": own} for query, own in zip(queries, written, strict=True) if own)
 
