@@ -4,21 +4,24 @@
         [--hits 5 10 20 50] [--queries 200] [--length 128] [--record]
     python benchmarks/precise_mode.py DEV --trained RUN/l6 [RUN/l4 ...] [--device cuda] [the same options]
     python benchmarks/precise_mode.py DEV --teacher RUN/teacher --base BASE [--device cuda] [the same options]
+    python benchmarks/precise_mode.py DEV --encoder document-alone --base BASE [the same options]
 
 DEV is a folder that tools/make_dev_collections.py wrote; RERANKER is the model folder of an `export-reranker` stage. A
 hybrid ranking is the shipped one, over exact search, both sides by one tier of a pair, or over ready vectors: see
 benchmarks/hybrid_fusion.py. What a hybrid score counts beside the reranker's is chosen on the even queries, and all is
 told of the odd ones: differences are paired, with 95% intervals by bootstrap over queries. CPU time is that of reading
 alone, in one thread. With --teacher, the large cross-encoder that a `cross` stage left is measured as well: the
-ceiling of what learns from it; with --trained, what `reranker` stages left, by torch and before it is exported. With
---record, the weight and the gains at 20 hits are written into each reranker.json: where it loses, precise mode does
-not use it.
+ceiling of what learns from it; with --encoder, so is a tier of the pair, or its document encoder, by cosines (what the
+recipe's variant `by-cosine` learns from); with --trained, what `reranker` stages left, by torch and before it is
+exported. With --record, the weight and the gains at 20 hits are written into each reranker.json: where it loses,
+precise mode does not use it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -69,7 +72,7 @@ def tell(reranker: Any, tasks: Mapping[str, Reading], hits: int, cpu_ms: float) 
     after = [ndcg(task, reordered(task.ranks, task.read, weight))[1::2] for task in less.values()]
     gap, low, high = mean_interval(after, before)
     cells = [f"{one.mean():.2f} → {other.mean():.2f}" for one, other in zip(before, after, strict=True)]
-    layers = reranker.layers if isinstance(reranker, Trained) else reranker.manifest.layers
+    layers = reranker.manifest.layers if isinstance(reranker, Reranker) else reranker.layers
     about = [reranker.name, str(layers), str(hits), f"{weight:g}"]
     print(f"| {' | '.join([*about, *cells, f'{gap:+.2f} ({low:+.2f} to {high:+.2f})', f'{cpu_ms:.0f}'])} |", flush=True)
 
@@ -110,6 +113,31 @@ class Trained:
         return made
 
 
+class ByCosine:
+    """An encoder of a pair with a reranker's face: each text is encoded once.
+
+    Args:
+        pair: The pair.
+        tier: Who encodes, as in ``pair:PAIR#TIER``.
+        base: The language model of its document encoder, where that is not found by its name.
+    """
+
+    layers = "-"
+
+    def __init__(self, pair: str, tier: str, base: str | None) -> None:
+        if base is not None:
+            os.environ["SUWEN_BASE"] = base
+        self._system = PairSystem.open("pair", pair, tier)[0]
+        self.name, self._known = f"cosine of {tier}", dict[str, Any]()
+
+    def scores(self, query: str, documents: Sequence[str]) -> list[float]:
+        """A cosine of each document."""
+        if new := [text for text in documents if text not in self._known]:
+            self._known |= zip(new, self._system.encode(new, None, "document"), strict=True)
+        asked = self._system.encode([query], None, "query")[0]
+        return [float(self._known[text] @ asked) for text in documents]
+
+
 def opened(options: argparse.Namespace) -> Iterator[tuple[Path | None, Any]]:
     """What is to be measured, one after the other."""
     for folder in options.rerankers:
@@ -120,6 +148,8 @@ def opened(options: argparse.Namespace) -> Iterator[tuple[Path | None, Any]]:
         yield folder, reranker
     for folder in options.trained:
         yield None, Trained(folder, None, options.device)
+    if options.encoder is not None:
+        yield None, ByCosine(options.pair or "", options.encoder, options.base)
     if options.teacher is not None:
         yield None, Trained(options.teacher, options.base, options.device)
 
@@ -130,7 +160,8 @@ def main() -> None:
     parser.add_argument("rerankers", type=Path, nargs="*")
     parser.add_argument("--trained", type=Path, nargs="+", default=[], help="folders of `reranker` stages")
     parser.add_argument("--teacher", type=Path, help="the folder of a `cross` stage")
-    parser.add_argument("--base", help="the language model of --teacher")
+    parser.add_argument("--encoder", help="a tier of the pair, document or document-alone, that reads by cosines")
+    parser.add_argument("--base", help="the language model of --teacher or --encoder")
     parser.add_argument("--device", default="cpu", help="where --trained and --teacher read")
     parser.add_argument("--length", type=int, help="tokens of a query and a passage; the reranker's own where left out")
     parser.add_argument("--vectors", type=Path, help="a folder of ready vectors")
@@ -155,11 +186,13 @@ def main() -> None:
     most = max(*options.hits, HITS)
     print(f"| reranker | layers | hits | weight | {' | '.join(found)} | mean gain | CPU ms |")
     print("|---|" + "---|" * (len(found) + 5))
+    ranked = {name: hybrid(one, 2 * most) for name, one in found.items()}
     for folder, reranker in opened(options):
+        reranker.scores("一", ["二"])  # what is loaded with the first text is no reading
         began, tasks = time.process_time(), {}
-        for name, one in found.items():
-            ranks = hybrid(one, 2 * most)
-            tasks[name] = Reading(one.data, ranks, read_again(reranker, one.data, ranks, most))
+        for name, ranks in ranked.items():
+            data = found[name].data
+            tasks[name] = Reading(data, ranks, read_again(reranker, data, ranks, most))
         read = sum(len(one) for each in tasks.values() for one in each.read)
         each = 1000 * (time.process_time() - began) / max(1, read)
         for hits in sorted(options.hits):

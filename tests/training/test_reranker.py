@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,63 @@ def test_a_tier_whose_first_layers_read_the_texts_apart_learns_and_is_exported(r
     assert good > bad and reranker.manifest.layers == 3 and np.isfinite(reranker.scores(row.query, row.pos)).all()
 
 
+COSINES = """
+name: reranker-cosines
+faithful: fixed
+dimension: 32
+data: {root: "builtin:tiny", rows: "${DATA}/rows", texts: "${DATA}/texts.jsonl.gz", measure: null}
+stages:
+  - stage: document
+    name: document
+    base: builtin:qwen2-tiny
+    lora: {rank: 4, alpha: 8, dropout: 0.0}
+    dimensions: [32]
+    max_length: 64
+    prompts: {query: "问：", document: ""}
+    rows: {sources: [consult]}
+    training: {steps: 2, batch: 8, learning_rate: 5e-3, checkpoint_every: 0}
+  - {stage: freeze, name: freeze, start: document}
+  - stage: scores
+    name: scores
+    document: freeze
+    temperature: 0.05
+    rows: {sources: [consult], limit_per_source: 30}
+    mine: {first_rank: 2, last_rank: 20, margin: null, count: 5}
+    negatives: 5
+  - stage: reranker
+    name: reranker
+    scores: scores
+    base: builtin:bert-tiny
+    tier: null
+    template: "{query}</s>{document}"
+    max_length: 64
+    training: {steps: 2, batch: 8, learning_rate: 3e-3, checkpoint_every: 0}
+"""
+
+
+def test_a_document_encoder_scores_by_its_own_cosines(tmp_path: Path) -> None:
+    """In place of a model that reads both together: each text is read once, and numbers are those of its vectors."""
+    from suwen.training.run_context import RunContext
+    from suwen.training.trained_document import document_encoder
+
+    (tmp_path / "cosines.yaml").write_text(COSINES, encoding="utf-8")
+    recipe, totals = load_recipe(str(tmp_path / "cosines.yaml")), dict[str, int]()
+
+    def report(part: str, _done: int, total: int, _metrics: Mapping[str, float]) -> None:
+        totals[part] = total
+
+    run = train(recipe, tmp_path / "runs", device="cpu", progress=report).folder
+    rows = list(read_training_rows(run / "scores" / "model" / ROWS))
+    read = {text for row in rows for text in (*row.pos, *row.neg)}
+    assert len(rows) == told(run, "scores")["lists"] > 20 and told(run, "reranker")["lists"] == len(rows)
+    assert totals["scores/document"] == len(read) < sum(1 + len(row.neg) for row in rows)
+    context = RunContext(with_builtins(recipe, tmp_path / "runs" / "builtin"), run, device="cpu")
+    encoder = document_encoder(context, "freeze")
+    for row in rows[:5]:
+        query, documents = encoder.encode([row.query], form="query")[0], encoder.encode([*row.pos, *row.neg])
+        np.testing.assert_allclose([*row.pos_scores, *row.neg_scores], documents @ query / 0.05, atol=2e-3)
+
+
 def test_a_stage_says_what_it_needs() -> None:
     with pytest.raises(RecipeError, match="`apart` is for a `tier`"):
         load_recipe("reranker-tiny", ["stages.reranker.apart=1"])
@@ -96,6 +153,9 @@ def test_a_stage_says_what_it_needs() -> None:
         load_recipe("reranker-tiny", ["stages.teacher.lora.dropout=0.1"])
     with pytest.raises(RecipeError, match="nothing to learn"):
         load_recipe("reranker-tiny", ["stages.reranker.labels=0", "stages.reranker.distil=0"])
+    for change in ("teacher=null", "document=teacher"):
+        with pytest.raises(RecipeError, match="say who scores"):
+            load_recipe("reranker-tiny", [f"stages.scores.{change}"])
     with pytest.raises(RecipeError, match="name one of kind scores"):
         load_recipe("reranker-tiny", ["stages.reranker.scores=teacher"])
 
@@ -129,7 +189,13 @@ def test_another_pair_under_the_same_name_is_other_work(static_pair: Path, tmp_p
 
 @pytest.mark.parametrize("name", ["reranker", "reranker-mini"])
 def test_the_larger_recipes_are_whole(name: str) -> None:
-    assert [stage.stage for stage in load_recipe(name).stages][:3] == ["cross", "scores", "reranker"]
+    kinds = [stage.stage for stage in load_recipe(name).stages if stage.stage != "freeze"]
+    assert kinds[:3] == ["cross", "scores", "reranker"]
+
+
+def test_the_variant_by_cosine_trains_no_teacher() -> None:
+    stages = {stage.stage: stage for stage in load_recipe("reranker-mini", variant="by-cosine").stages}
+    assert "cross" not in stages and stages["scores"].document == "large" and stages["scores"].negatives == 9
 
 
 def test_on_a_gpu_candidates_are_found_with_the_tiers_own_weights(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ and the export treat that number as a vector.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,11 @@ from suwen.training.tasks.merged_lora import MergedLora
 from suwen.training.tasks.row_negatives import mine_rows
 from suwen.training.tasks.row_tables import PairTable, SourceRows
 from suwen.training.tasks.towers import TrainedTower
+from suwen.training.trained_document import document_encoder
 
 if TYPE_CHECKING:
     from suwen.training.stages.cross import CandidatesStage, CrossStage
+    from suwen.training.stages.scores import ScoresStage
 
 HEAD, ADAPTER = "head.safetensors", "adapter"
 #: Texts that a GPU encodes at a time.
@@ -133,6 +135,30 @@ def _within(order: Any, tokens: Ragged, budget: int) -> Iterator[Any]:
         longest = int(tokens.lengths(first)[0])
         more = np.fromiter(islice(places, max(0, budget // max(longest, 1) - 1)), np.int64)
         yield np.concatenate([first, more])
+
+
+def cosines(context: RunContext, stage: ScoresStage, rows: Sequence[TrainingRow]) -> list[float]:
+    """What a document encoder makes of every candidate: its cosine with the query, over the stage's temperature."""
+    encoder = document_encoder(context, str(stage.document))
+    queries = dict.fromkeys(row.query for row in rows)
+    documents = dict.fromkeys(document for row in rows for document in (*row.pos, *row.neg))
+
+    def vectors(texts: Iterable[str], form: Form) -> dict[str, Vectors]:
+        listed = list(texts)
+
+        def report(done: int, total: int) -> None:
+            if context.progress is not None:
+                context.progress(f"{stage.name}/{form}", done, total, {})
+
+        made = encoder.encode(listed, form=form, token_budget=stage.token_budget, progress=report)
+        return dict(zip(listed, made, strict=True))
+
+    asked, read = vectors(queries, "query"), vectors(documents, "document")
+    return [
+        float(score)
+        for row in rows
+        for score in np.stack([read[one] for one in (*row.pos, *row.neg)]) @ asked[row.query] / stage.temperature
+    ]
 
 
 def with_score(model: Any, *, start: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> Any:
