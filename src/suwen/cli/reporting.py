@@ -49,16 +49,16 @@ def compare(
         print_json(as_json(compared))
         return
     headings = ("task", "metric", "a", "b", "a - b [95%]", "p", "won / lost / tied")
-    rows = [(task.task, *comparison_cells(task)) for task in compared.tasks]
+    rows = [(one.task, *comparison_cells(one)) for one in compared.tasks]
     rows += [(f"mean of {len(compared.tasks)}", *cells) for cells in mean_cells(compared)]
     print_table(f"a: {compared.a}, b: {compared.b}; x 100", headings, rows, words=2)
-    for name in dict.fromkeys(task.metric for task in compared.tasks):
+    for name in dict.fromkeys(one.metric for one in compared.tasks):
         out.print(f"{name}: {definition(name)}", markup=False, soft_wrap=True)
     out.print("p: two-sided paired t-test; interval: paired bootstrap of the queries, 10,000 draws", soft_wrap=True)
-    for task in compared.tasks:
-        _show_queries(task, most)
-        if task.note:
-            say(f"{task.task}: {task.note}")
+    for one in compared.tasks:
+        _show_queries(one, most)
+        if one.note:
+            say(f"{one.task}: {one.note}")
     for name, why in compared.left_out.items():
         say(f"not compared: {name}: {why}")
 
