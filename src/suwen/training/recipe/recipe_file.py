@@ -22,6 +22,7 @@ from suwen.training.recipe.stage_base import STAGES, Stage
 #: Where the data are, when the recipe and ``--set data.root=`` say nothing.
 DATA_VARIABLE = "SUWEN_DATA"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _LENGTHS = ("steps", "epochs", "seconds")
 _Raw = dict[str, Any]
 
@@ -33,6 +34,8 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
         path: The YAML file, or the name of a recipe that comes with the package, such as ``care-tiny``;
             ``include: other.yaml`` in a file takes what it does not say from another.
         sets: ``dotted.key=value`` each, the value as YAML; stages by name: ``stages.align.training.steps=100``.
+            ``base=PATH`` puts a copy in place of the model that stages name, in all of them; ``base=HUB_ID=PATH`` where
+            they name several.
         variant: The variant of the recipe to take; the recipe's name becomes ``<recipe>.<variant>``.
 
     Raises:
@@ -43,6 +46,8 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
     if raw.get("variants") and not raw.get("stages"):
         raise RecipeError(_variants_alone(path))
     pairs = [_pair(text) for text in sets]
+    copies = [str(value) for key, value in pairs if key == "base"]
+    pairs = [pair for pair in pairs if pair[0] != "base"]
     _follow(raw, next((value for key, value in reversed(pairs) if key == "faithful"), raw.get("faithful", "fixed")))
     known = {stage.get("name") for stage in raw.get("stages", ())}
     theirs = ((raw.get("variants") or {}).get(variant) or {}).get("set") or {}
@@ -55,6 +60,8 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
         _apply_variant(raw, variant)
     for key, value in late:
         set_key(raw, key, value)
+    for one in copies:
+        _put_copy(raw, one)
     _expand(raw, path.parent)
     return _validated(raw, path)
 
@@ -168,6 +175,27 @@ def set_key(raw: _Raw, key: str, value: Any) -> None:
         for other in _LENGTHS:
             here.pop(other, None)
     here[last] = value
+
+
+def _put_copy(raw: _Raw, said: str) -> None:
+    """Have every stage, or student, that names a model of the hub take a copy of it."""
+    groups = [one for one in (*(raw.get("stages") or ()), *(raw.get("students") or {}).values()) if "base" in one]
+    bases = [(str(one["base"]), "stage" in one) for one in groups]
+    named = dict(sorted(one for one in bases if _HUB_ID.fullmatch(one[0]) and not Path(one[0]).exists()))
+    hub_id, equals, path = said.partition("=")
+    if not equals or hub_id not in named:
+        # A student's base is a small encoder: what is called the base is what stages name.
+        meant = [name for name, in_stage in named.items() if in_stage]
+        if len(meant) != 1 or (equals and _HUB_ID.fullmatch(hub_id)):
+            there = ", ".join(sorted(named)) or "none"
+            raise RecipeError(f"--set base={said}: say which model, as base=HUB_ID=PATH; the recipe names: {there}")
+        hub_id, path = meant[0], said
+    if not Path(path).exists():
+        raise RecipeError(f"--set base={said}: there is no {path}; give the folder of {hub_id}, or its GGUF file")
+    for one in groups:
+        if one["base"] == hub_id:
+            official = {"hub_id": hub_id} if "hub_id" in _kind(one).model_fields else {}
+            one |= {**official, **one, "base": path}
 
 
 def _validated(raw: _Raw, path: Path) -> Recipe:
