@@ -1,0 +1,316 @@
+"""Make the numbers of a results page by one command: its trainings and measures, in their order, some side by side.
+
+    python tools/make_results.py sl-hyde OUT --data DATA --dev DEV --base BASE --small M3E
+    python tools/make_results.py reranker OUT --data DATA --dev DEV --base BASE
+
+DATA is made by make_training_data.py and DEV by make_dev_collections.py; BASE is Qwen2.5-Coder-1.5B-Instruct, a folder
+or a GGUF file, and M3E the folder of m3e-small. Steps that are done are kept: start it again to go on. What a step says
+is in OUT/log/STEP.txt, its seconds are in OUT/steps.jsonl. A step that fails ends those that need it; the others go on.
+`--list` prints the commands, and runs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+log = logging.getLogger("make-results")
+TOOLS = Path(__file__).parent
+SUWEN = [sys.executable, "-c", "from suwen.cli.main import main; main()"]
+#: Seeds that hypothetical documents are drawn with, as in the paper.
+DRAWS = range(5)
+#: The stages of sl-hyde-mini up to its first tuned retriever.
+FIRST_ROUND = ("queries", "start", "chosen", "generator", "written", "retriever")
+CHINESE = ("consultation", "cmedir", "cmedqa")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, and the steps that must be done before it."""
+
+    name: str
+    command: Sequence[str]
+    after: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for."""
+
+    out: Path
+    data: Path
+    dev: Path
+    base: str
+    small: str
+    sets: Sequence[str]
+    share: float
+
+    def train(self, recipe: str, *more: str) -> list[str]:
+        """A training; what is finished of it is kept."""
+        extra = [word for one in self.sets for word in ("--set", one)]
+        return [*SUWEN, "train", recipe, "--resume", "--out", str(self.out / "runs"), *more, *extra]
+
+    def bench(self, *systems: str) -> list[str]:
+        """Measures on the smaller development collections."""
+        named = [word for one in systems for word in ("-s", one)]
+        return [*SUWEN, "bench", "run", str(self.out / "dev" / "dev.toml"), "--out", str(self.out / "results"), *named]
+
+
+# -- SL-HyDE ----------------------------------------------------------------------------------------------------------
+
+
+def sl_hyde(wanted: Wanted) -> Iterator[Step]:
+    """From m3e-small, and from an encoder of our own without labels: both rounds, ablations, seeds, all tables."""
+    texts, runs = wanted.out / "unlabelled", wanted.out / "runs"
+    made = [sys.executable, str(TOOLS / "make_unlabelled_data.py")]
+    yield Step("texts", [*made, "texts", str(wanted.data), str(texts), "--share", str(wanted.share)])
+    yield Step("dev", [*made, "measure", str(wanted.dev), str(wanted.out / "dev")])
+    yield Step("own", wanted.train("sl-hyde-unlabelled", "--set", f"data.root={texts}"), ["texts"])
+    starts = {"m3e": wanted.small, "own": str(runs / "sl-hyde-unlabelled" / "s0" / "crops" / "model")}
+    for name, start in starts.items():
+        keys = [f"name={name}", f"data.root={texts}", f"base={wanted.base}", f"students.retriever.base={start}"]
+        common = [word for one in keys for word in ("--set", one)]
+        yield Step(
+            f"{name}-train", wanted.train("sl-hyde-mini", *common), ["texts", *(["own"] if name == "own" else [])]
+        )
+        for variant in ("without-generator-tuning", "query-only"):
+            again = wanted.train("sl-hyde-mini", *common, "--variant", variant)
+            yield Step(f"{name}-{variant}", again, [f"{name}-train"])
+        for seed in (1, 2):
+            # What it learns from is the run's above; only the retriever learns again.
+            other = [f"name={name}-seed-{seed}", f"stages.retriever.training.seed={seed}"]
+            stages = [word for one in FIRST_ROUND for word in ("--only", one)]
+            again = wanted.train("sl-hyde-mini", *common, *(word for one in other for word in ("--set", one)), *stages)
+            yield Step(f"{name}-seed-{seed}", again, [f"{name}-train"])
+        yield from _sl_hyde_measures(wanted, name, start)
+    yield from _comparisons(wanted, starts)
+
+
+def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
+    """The rows of the page's tables for one base."""
+    run = wanted.out / "runs" / name / "s0"
+    first, second = run / "retriever" / "model", run / "retriever-2" / "model"
+
+    def drawn(
+        label: str, model: str, encoder: Path | str, seeds: Iterable[int] = DRAWS, how: str = "weight=2"
+    ) -> list[str]:
+        said = "tokens=128,timed=0"
+        return [f"{name}-{label}-s{seed}=hyde:{model},{said},{how},seed={seed}:st:{encoder}" for seed in seeds]
+
+    fusions = {
+        "alike": "weight=1",
+        "three": "weight=3",
+        "of-four": "n=4,weight=4",
+        "document": "fusion=documents",
+        "one-text": "fusion=concatenation",
+    }
+    raw = [f"{name}-base=st:{start}", *drawn("hyde", "raw", start)]
+    raw += [one for label, how in fusions.items() for one in drawn(f"hyde-{label}", "raw", start, [0], how)]
+    yield Step(f"{name}-before", wanted.bench(*raw), ["dev", *(["own"] if name == "own" else [])])
+    tuned = [
+        *drawn("sl", f"{name}-1", first),
+        *drawn("untuned-retriever", f"{name}-1", start),
+        f"{name}-sl-query=st:{first}",
+    ]
+    tuned += [one for label, how in fusions.items() for one in drawn(f"sl-{label}", f"{name}-1", first, [0], how)]
+    # By itself, as users pay for it: CPU and latency of each way to search.
+    tuned += [f"{name}-timed=hyde:{name}-1,tokens=128,weight=2,seed=9:st:{first}"]
+    yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-train"])
+    # Apart: where the first round's gain is not passed, there is no second.
+    again = [*drawn("sl2", f"{name}-2", second), f"{name}-sl2-query=st:{second}"]
+    again += [f"{name}-distilled=st:{run / 'distilled-joint' / 'model'}+{second}"]
+    yield Step(f"{name}-after-2", wanted.bench(*again), ["dev", f"{name}-train"])
+    other = {
+        one: wanted.out / "runs" / f"{name}.{one}" / "s0" / "retriever" / "model"
+        for one in ("without-generator-tuning", "query-only")
+    }
+    ablated = [
+        *drawn("untuned-generator", "raw", other["without-generator-tuning"]),
+        f"{name}-rows-alone=st:{other['query-only']}",
+    ]
+    yield Step(f"{name}-ablated", wanted.bench(*ablated), ["dev", *(f"{name}-{one}" for one in other)])
+    for seed in (1, 2):
+        folder = wanted.out / "runs" / f"{name}-seed-{seed}" / "s0" / "retriever" / "model"
+        measured = wanted.bench(
+            *drawn(f"sl-training-{seed}", f"{name}-1", folder, [0]), f"{name}-query-training-{seed}=st:{folder}"
+        )
+        yield Step(f"{name}-seed-{seed}-measured", measured, ["dev", f"{name}-seed-{seed}"])
+
+
+def _comparisons(wanted: Wanted, names: Iterable[str]) -> Iterator[Step]:
+    """Each way to search against another: paired over the queries of the Chinese tasks, seeds averaged."""
+    tasks = [word for one in CHINESE for word in ("--task", one)]
+    pairs = {
+        "hyde": ("hyde-s*", "base", "before"),
+        "sl": ("sl-s*", "base", "after"),
+        "sl-over-hyde": ("sl-s*", "hyde-s*", "after"),
+        "sl-over-untuned-retriever": ("sl-s*", "untuned-retriever-s*", "after"),
+        "sl-over-untuned-generator": ("sl-s*", "untuned-generator-s*", "ablated"),
+        "sl-query": ("sl-query", "base", "after"),
+        "sl2": ("sl2-s*", "base", "after-2"),
+        "sl2-over-sl": ("sl2-s*", "sl-s*", "after-2"),
+        "distilled": ("distilled", "base", "after-2"),
+    }
+    for name in names:
+        for label, (a, b, last) in pairs.items():
+            told = [*SUWEN, "bench", "compare", str(wanted.out / "results"), *tasks, "--most", "0"]
+            after = dict.fromkeys(f"{name}-{one}" for one in ("before", "after", last))
+            yield Step(f"compare-{name}-{label}", [*told, "--a", f"{name}-{a}", "--b", f"{name}-{b}"], list(after))
+
+
+def sl_hyde_models(wanted: Wanted) -> str:
+    """The models of ``suwen.toml``: the language model as it is, and with the adapters that both rounds leave."""
+    parts = ['[llm.endpoints.here]\nbase_url = "local"\nconcurrency = 512\n']
+    tuned = {
+        f"{name}-{number}": f"runs/{name}/s0/generator{tail}"
+        for name in ("m3e", "own")
+        for number, tail in ((1, ""), (2, "-2"))
+    }
+    for name, folder in {"raw": "", **tuned}.items():
+        adapter = f'adapter = "{wanted.out / folder / "model" / "adapter"}"\n' if folder else ""
+        parts.append(f'[llm.models.{name}]\nendpoint = "here"\nmodel = "{wanted.base}"\ncontext = 1024\n{adapter}')
+    return "\n".join(parts)
+
+
+# -- a reranker -------------------------------------------------------------------------------------------------------
+
+
+def reranker(wanted: Wanted) -> Iterator[Step]:
+    """What the document encoder's cosines are worth, rerankers of three sizes that learn from them, their curve."""
+    precise = [
+        sys.executable,
+        str(TOOLS.parent / "benchmarks" / "precise_mode.py"),
+        str(wanted.dev),
+        "--queries",
+        "300",
+    ]
+    ceiling = [*precise, "--encoder", "document-alone", "--base", wanted.base, "--hits", "5", "10", "20"]
+    yield Step("ceiling", ceiling)
+    keys = [f"data.root={wanted.data}", f"base={wanted.base}"]
+    common = [word for one in keys for word in ("--set", one)] + ["--variant", "by-cosine"]
+    yield Step("scores", wanted.train("reranker-mini", *common, "--only", "large", "--only", "scores"))
+    run = wanted.out / "runs" / "reranker-mini.by-cosine" / "s0"
+    for name in ("l3", "l4", "l6"):
+        yield Step(name, wanted.train("reranker-mini", *common, "--only", name), ["scores"])
+        yield Step(f"{name}-measured", [*precise, "--trained", str(run / name), "--hits", "5", "10", "20"], [name])
+
+
+PAGES: dict[str, Callable[[Wanted], Iterator[Step]]] = {"sl-hyde": sl_hyde, "reranker": reranker}
+
+
+# -- running ----------------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """Runs steps, each once those before it are done.
+
+    Args:
+        out: Where the log and what is done are kept.
+        steps: In any order that has each after what it needs.
+        workers: Steps side by side.
+    """
+
+    def __init__(self, out: Path, steps: Sequence[Step], workers: int) -> None:
+        self._out, self._steps, self._workers = out, steps, workers
+        self._ended = {step.name: threading.Event() for step in steps}
+        self._failed: set[str] = set()
+        self._writing = threading.Lock()
+
+    def run(self) -> list[str]:
+        """Run what is not done; the names of the steps that failed, or whose steps before them did."""
+        (self._out / "log").mkdir(parents=True, exist_ok=True)
+        # Steps wait for others without a place among the workers: each has a thread, and takes its turn when ready.
+        turns = threading.Semaphore(self._workers)
+        with ThreadPoolExecutor(len(self._steps)) as pool:
+            list(pool.map(lambda step: self._one(step, turns), self._steps))
+        return [step.name for step in self._steps if step.name in self._failed]
+
+    def _one(self, step: Step, turns: threading.Semaphore) -> None:
+        try:
+            for name in step.after:
+                self._ended[name].wait()
+            if self._failed & set(step.after) or not (self._is_done(step) or self._ran(step, turns)):
+                self._failed.add(step.name)
+        finally:
+            self._ended[step.name].set()
+
+    def _ran(self, step: Step, turns: threading.Semaphore) -> bool:
+        with turns:
+            began, file = time.time(), self._out / "log" / f"{step.name}.txt"
+            log.info("%s …", step.name)
+            with file.open("w", encoding="utf-8") as told:
+                environment = os.environ | {"SUWEN_CONFIG": str(self._out / "suwen.toml")}
+                code = subprocess.run(
+                    step.command, stdout=told, stderr=subprocess.STDOUT, env=environment, check=False
+                ).returncode
+            seconds = round(time.time() - began, 1)
+            # 3 of a bench: some task has no result, which the log names.
+            log.info("%s: %s; %s s", step.name, f"exit code {code}, see {file}" if code else "done", seconds)
+            said = {"step": step.name, "seconds": seconds, "code": code, "command": shlex.join(step.command)}
+            with self._writing, (self._out / "steps.jsonl").open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(said) + "\n")
+            return code == 0
+
+    def _is_done(self, step: Step) -> bool:
+        file = self._out / "steps.jsonl"
+        known = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+        return any(one["code"] == 0 and one["command"] == shlex.join(step.command) for one in known)
+
+
+def main() -> None:
+    """Read the command line and run what is wanted."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("page", choices=PAGES)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--dev", type=Path, required=True)
+    parser.add_argument("--base", required=True)
+    parser.add_argument("--small", default="")
+    parser.add_argument("--workers", type=int, default=2, help="steps side by side on the device")
+    parser.add_argument(
+        "--set", dest="sets", action="append", default=[], help="a key of all recipes, for a smaller run"
+    )
+    parser.add_argument("--share", type=float, default=1.0, help="of the unlabelled documents, for a smaller run")
+    parser.add_argument("--only", action="append", help="steps whose name begins so, and what they need; repeat")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if options.page == "sl-hyde" and not options.small:
+        parser.error("sl-hyde begins with m3e-small: say --small FOLDER")
+    wanted = Wanted(
+        options.out.resolve(), options.data, options.dev, options.base, options.small, options.sets, options.share
+    )
+    steps = needed(list(PAGES[options.page](wanted)), options.only)
+    if options.list:
+        sys.stdout.write("".join(f"{step.name}: {shlex.join(step.command)}\n" for step in steps))
+        return
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    if options.page == "sl-hyde":
+        (wanted.out / "suwen.toml").write_text(sl_hyde_models(wanted), encoding="utf-8")
+    if failed := Runner(wanted.out, steps, options.workers).run():
+        raise SystemExit(f"not done: {', '.join(failed)}; start it again to go on")
+
+
+def needed(steps: Sequence[Step], only: Sequence[str] | None) -> list[Step]:
+    """The steps whose names begin with one of ``only``, and all that they need."""
+    if only is None:
+        return list(steps)
+    wanted = {step.name for step in steps if step.name.startswith(tuple(only))}
+    for step in reversed(steps):
+        wanted |= set(step.after) if step.name in wanted else set()
+    return [step for step in steps if step.name in wanted]
+
+
+if __name__ == "__main__":
+    main()
