@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from make_results import PAGES, Runner, Step, Wanted, needed, sl_hyde_models  # noqa: E402
+from make_results import PAGES, Runner, Step, Wanted, needed, sl_hyde_models
 
-from suwen.bench.system_specs import parse_systems  # noqa: E402
-from suwen.llm.config import load_config  # noqa: E402
-from suwen.training.recipe.recipe_file import load_recipe, wanted_stages  # noqa: E402
+from suwen.bench.system_specs import parse_systems
+from suwen.llm.config import load_config
+from suwen.training.recipe.recipe_file import load_recipe, wanted_stages
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def wanted(tmp_path: Path) -> Wanted:
 
 
 def values(command: list[str], option: str) -> list[str]:
-    return [after for word, after in zip(command, command[1:], strict=False) if word == option]
+    return [after for word, after in pairwise(command) if word == option]
 
 
 @pytest.mark.parametrize("page", PAGES)
