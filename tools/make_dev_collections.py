@@ -50,6 +50,8 @@ class Entry(NamedTuple):
     source: str
     make: Callable[[Path, Path], None]
     asked: str = ""
+    #: What is written for its queries as a hypothetical document; a passage where nothing is said.
+    hyde: str = ""
 
 
 def identity(text: str) -> str:
@@ -155,7 +157,7 @@ ENTRIES = (
         "SupritYoung/Zhongjing (huatuo-qa-a) and Toyhom/Chinese-medical-dialogue-data",
         answers("zh/huatuo-qa-a", "zh/toyhom-qa"),
     ),
-    Entry("cmedir", "retrieval", "zh", "Apache-2.0", "alibaba-research/ChineseBLUE, cMedIR dev", titles),
+    Entry("cmedir", "retrieval", "zh", "Apache-2.0", "alibaba-research/ChineseBLUE, cMedIR dev", titles, hyde="q2t"),
     Entry("cmedqa", "retrieval", "zh", "Apache-2.0", "alibaba-research/ChineseBLUE, cMedQA dev", right_answers),
     Entry("nfcorpus", "retrieval", "en", "academic use", "NFCorpus, dev split", nfcorpus),
     Entry("medquad", "retrieval", "en", "CC BY 4.0", "abachaa/MedQuAD", answers("en/medquad-qa")),
@@ -257,6 +259,7 @@ def suite_text(suite: str) -> str:
             layout="beir" if entry.kind == "retrieval" else "pairs",
             similarity="contract" if entry.kind == "retrieval" else "cosine",
         )
+        + (f'hyde = "{entry.hyde}"\n' if entry.hyde else "")
         for entry in SUITES[suite]
     ]
     groups = {

@@ -79,6 +79,7 @@ def test_labels_are_the_gain_and_dev_files_are_used_whole(made: Path):
     assert load_data(suite, suite.task("nfcorpus")).qrels == {"P1": {"M1": 2}}
     assert load_data(suite, suite.task("cmedqq")).scores == [1.0, 0.0]
     assert [average.name for average in suite.averages] == ["zh retrieval", "en retrieval"]
+    assert {task.name: task.hyde for task in suite.tasks if task.hyde} == {"cmedir": "q2t"}, "its documents are titles"
 
 
 def test_an_existing_folder_is_left_alone(made: Path):

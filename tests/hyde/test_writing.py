@@ -51,6 +51,25 @@ def test_each_query_gets_its_own_draws_and_they_are_written_once(tmp_path: Path)
         assert writer.counts["kept"] == 27
 
 
+def test_where_documents_are_titles_a_title_is_written(tmp_path: Path) -> None:
+    """One line of it, short as it is; not the query itself, nor another language."""
+    said = {
+        QUERIES[0]: "高血压患者日常注意事项\n\n这个标题能回答问题，因为它说的是日常。",
+        QUERIES[1]: QUERIES[1],
+        QUERIES[2]: "Ibuprofen in pregnancy",
+    }
+
+    def play(body: Body) -> str:
+        asked = body["messages"][-1]["content"]
+        assert "标题" in asked
+        return next(said[query] for query in QUERIES if query in asked)
+
+    with Server(play) as server, LLM.open(configured(server.url), tmp_path / "r.db") as llm:
+        writer = Writer(llm, "m")
+        assert writer.documents(QUERIES, kind="q2t") == [["高血压患者日常注意事项"], [], []]
+        assert (writer.counts["copied"], writer.counts["language"]) == (1, 1)
+
+
 def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
     said = {
         QUERIES[0]: "Take some rest and see a doctor soon.",

@@ -104,7 +104,7 @@ class Task(_Frozen):
     hub: Hub
     counts: Counts
     similarity: Literal["contract", "cosine", "dot"] = "contract"
-    hyde: Literal["q2p", "t2p", "p2p"] | None = None
+    hyde: Literal["q2p", "t2p", "p2p", "q2t"] | None = None
     path: Known = None
     published: tuple[Column, ...] = ()
     note: str = ""

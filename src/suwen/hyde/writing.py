@@ -18,8 +18,17 @@ from suwen.llm.client import LLM
 from suwen.llm.requests import Reply, Request
 
 #: What a query is: a question, a title, a passage (Q2P, T2P and P2P of AutoMIR's Table 10).
-Kind = Literal["q2p", "t2p", "p2p"]
-PROMPTS: dict[Kind, str] = {"q2p": "hyde-question", "t2p": "hyde-title", "p2p": "hyde-passage"}
+#: What queries are, and what is written for them: for a question, a title or a passage a passage, as in the paper; and
+#: for a question the title of a page (q2t), where documents are such titles.
+Kind = Literal["q2p", "t2p", "p2p", "q2t"]
+PROMPTS: dict[Kind, str] = {
+    "q2p": "hyde-question",
+    "t2p": "hyde-title",
+    "p2p": "hyde-passage",
+    "q2t": "hyde-page",
+}
+#: Least characters of what is one line: a title, or a query.
+_ONE_LINE = 4
 DOMAINS = {"zh": "医学", "en": "medical"}
 
 
@@ -91,7 +100,7 @@ class Writer:
         Args:
             queries: The queries.
             count: Documents of each.
-            kind: What the queries are.
+            kind: What the queries are, and what is written for them.
             draws: How they are drawn.
             targets: For training, the right document of each query, which the model is then shown.
         """
@@ -102,7 +111,10 @@ class Writer:
 
         def take(request: Request, reply: Reply) -> None:
             number, draw = map(int, request.key.split("/"))
-            if (text := self.kept(request, reply)) is not None:
+            text = self.line(request, reply) if kind == "q2t" else self.kept(request, reply)
+            if text is not None and text == queries[number]:
+                self.counts["copied"] += 1
+            elif text is not None:
                 found[number][draw] = text
 
         self._run(self.document_requests(queries, count, kind, how, targets), take, count * len(queries))
@@ -120,13 +132,11 @@ class Writer:
 
         def take(request: Request, reply: Reply) -> None:
             number = int(request.key)
-            text = self.kept(request, reply, least=4)
-            # The first line: small models go on with an answer.
-            text = text and text.splitlines()[0].strip()
+            text = self.line(request, reply)
             if text and text in documents[number]:
                 self.counts["copied"] += 1
             else:
-                found[number] = text or None
+                found[number] = text
 
         self._run(self.query_requests(documents, how), take, len(documents))
         return found
@@ -153,6 +163,11 @@ class Writer:
         summary = self.llm.run(requests, take, total)
         if summary.stopped is not None:
             raise Unfinished(f"hypothetical documents: {summary.stopped}")
+
+    def line(self, request: Request, reply: Reply) -> str | None:
+        """The first line of a reply that can be used: small models go on with an answer."""
+        text = self.kept(request, reply, least=_ONE_LINE)
+        return (text and text.splitlines()[0].strip()) or None
 
     def kept(self, request: Request, reply: Reply, least: int | None = None) -> str | None:
         """The text of a reply that can be used; its fault is counted where it cannot."""
