@@ -27,7 +27,7 @@ from pathlib import Path
 
 log = logging.getLogger("make-results")
 TOOLS = Path(__file__).parent
-SUWEN = [sys.executable, "-c", "from suwen.cli.main import main; main()"]
+SUWEN = [sys.executable, "-c", "from suwen.cli.main import run; run()"]
 #: Seeds that hypothetical documents are drawn with, as in the paper.
 DRAWS = range(5)
 #: The stages of sl-hyde-mini up to its first tuned retriever.
@@ -58,7 +58,8 @@ class Wanted:
 
     def train(self, recipe: str, *more: str) -> list[str]:
         """A training; what is finished of it is kept."""
-        extra = [word for one in self.sets for word in ("--set", one)]
+        own = [one.removeprefix(f"{recipe}:") for one in self.sets if one.startswith(f"{recipe}:")]
+        extra = [word for one in own for word in ("--set", one)]
         return [*SUWEN, "train", recipe, "--resume", "--out", str(self.out / "runs"), *more, *extra]
 
     def bench(self, *systems: str) -> list[str]:
@@ -252,7 +253,7 @@ class Runner:
             with file.open("w", encoding="utf-8") as told:
                 environment = os.environ | {"SUWEN_CONFIG": str(self._out / "suwen.toml")}
                 code = subprocess.run(
-                    step.command, stdout=told, stderr=subprocess.STDOUT, env=environment, check=False
+                    step.command, stdout=told, stderr=subprocess.STDOUT, cwd=self._out, env=environment, check=False
                 ).returncode
             seconds = round(time.time() - began, 1)
             # 3 of a bench: some task has no result, which the log names.
@@ -279,7 +280,7 @@ def main() -> None:
     parser.add_argument("--small", default="")
     parser.add_argument("--workers", type=int, default=2, help="steps side by side on the device")
     parser.add_argument(
-        "--set", dest="sets", action="append", default=[], help="a key of all recipes, for a smaller run"
+        "--set", dest="sets", action="append", default=[], metavar="RECIPE:KEY=VALUE", help="for a smaller run; repeat"
     )
     parser.add_argument("--share", type=float, default=1.0, help="of the unlabelled documents, for a smaller run")
     parser.add_argument("--only", action="append", help="steps whose name begins so, and what they need; repeat")
@@ -288,9 +289,10 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.page == "sl-hyde" and not options.small:
         parser.error("sl-hyde begins with m3e-small: say --small FOLDER")
-    wanted = Wanted(
-        options.out.resolve(), options.data, options.dev, options.base, options.small, options.sets, options.share
-    )
+    # Steps run in OUT, where replies are kept: what is a path here is one there. A model may also be an id of the hub.
+    base, small = (str(Path(one).resolve()) if Path(one).exists() else one for one in (options.base, options.small))
+    out, data, dev = (one.resolve() for one in (options.out, options.data, options.dev))
+    wanted = Wanted(out, data, dev, base, small, options.sets, options.share)
     steps = needed(list(PAGES[options.page](wanted)), options.only)
     if options.list:
         sys.stdout.write("".join(f"{step.name}: {shlex.join(step.command)}\n" for step in steps))

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
-from make_results import PAGES, Runner, Step, Wanted, needed, sl_hyde_models
+from make_results import PAGES, SUWEN, Runner, Step, Wanted, needed, sl_hyde_models
 
 from suwen.bench.system_specs import parse_systems
 from suwen.llm.config import load_config
@@ -76,6 +76,14 @@ def test_its_models_are_where_the_trainings_leave_them(wanted: Wanted, tmp_path:
         if "=hyde:" in one
     }
     assert asked == set(models)
+
+
+def test_commands_are_the_ones_that_users_type() -> None:
+    """Not something that loads and does nothing."""
+    import subprocess
+
+    told = subprocess.run([*SUWEN, "bench", "--help"], capture_output=True, text=True, check=True).stdout
+    assert "compare" in told
 
 
 def run(code: str, *words: object) -> list[str]:
