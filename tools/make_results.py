@@ -28,8 +28,6 @@ from pathlib import Path
 log = logging.getLogger("make-results")
 TOOLS = Path(__file__).parent
 SUWEN = [sys.executable, "-c", "from suwen.cli.main import run; run()"]
-#: Seeds that hypothetical documents are drawn with, as in the paper.
-DRAWS = range(5)
 #: The stages of sl-hyde-mini up to its first tuned retriever.
 FIRST_ROUND = ("queries", "start", "chosen", "generator", "written", "retriever")
 CHINESE = ("consultation", "cmedir", "cmedqa")
@@ -55,6 +53,8 @@ class Wanted:
     small: str
     sets: Sequence[str]
     share: float
+    #: How often hypothetical documents are drawn, each with a seed of its own; five in the paper.
+    draws: int = 5
 
     def train(self, recipe: str, *more: str) -> list[str]:
         """A training; what is finished of it is kept."""
@@ -65,6 +65,7 @@ class Wanted:
     def bench(self, *systems: str) -> list[str]:
         """Measures on the smaller development collections."""
         named = [word for one in systems for word in ("-s", one)]
+        named += [word for one in (*CHINESE, "nfcorpus") for word in ("--task", one)]
         return [*SUWEN, "bench", "run", str(self.out / "dev" / "dev.toml"), "--out", str(self.out / "results"), *named]
 
 
@@ -104,10 +105,10 @@ def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
     first, second = run / "retriever" / "model", run / "retriever-2" / "model"
 
     def drawn(
-        label: str, model: str, encoder: Path | str, seeds: Iterable[int] = DRAWS, how: str = "weight=2"
+        label: str, model: str, encoder: Path | str, count: int = wanted.draws, how: str = "weight=2"
     ) -> list[str]:
         said = "tokens=128,timed=0"
-        return [f"{name}-{label}-s{seed}=hyde:{model},{said},{how},seed={seed}:st:{encoder}" for seed in seeds]
+        return [f"{name}-{label}-s{seed}=hyde:{model},{said},{how},seed={seed}:st:{encoder}" for seed in range(count)]
 
     fusions = {
         "alike": "weight=1",
@@ -117,21 +118,23 @@ def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
         "one-text": "fusion=concatenation",
     }
     raw = [f"{name}-base=st:{start}", *drawn("hyde", "raw", start)]
-    raw += [one for label, how in fusions.items() for one in drawn(f"hyde-{label}", "raw", start, [0], how)]
+    raw += [one for label, how in fusions.items() for one in drawn(f"hyde-{label}", "raw", start, 1, how)]
     yield Step(f"{name}-before", wanted.bench(*raw), ["dev", *(["own"] if name == "own" else [])])
     tuned = [
         *drawn("sl", f"{name}-1", first),
         *drawn("untuned-retriever", f"{name}-1", start),
         f"{name}-sl-query=st:{first}",
     ]
-    tuned += [one for label, how in fusions.items() for one in drawn(f"sl-{label}", f"{name}-1", first, [0], how)]
+    tuned += [one for label, how in fusions.items() for one in drawn(f"sl-{label}", f"{name}-1", first, 1, how)]
     # By itself, as users pay for it: CPU and latency of each way to search.
     tuned += [f"{name}-timed=hyde:{name}-1,tokens=128,weight=2,seed=9:st:{first}"]
     yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-train"])
     # Apart: where the first round's gain is not passed, there is no second.
     again = [*drawn("sl2", f"{name}-2", second), f"{name}-sl2-query=st:{second}"]
-    again += [f"{name}-distilled=st:{run / 'distilled-joint' / 'model'}+{second}"]
     yield Step(f"{name}-after-2", wanted.bench(*again), ["dev", f"{name}-train"])
+    # Its documents are the retriever's that the rounds ended with.
+    distilled = f"{name}-distilled=st:{run / 'distilled-joint' / 'model'}+{run / 'round-2' / 'model'}"
+    yield Step(f"{name}-distilled", wanted.bench(distilled), ["dev", f"{name}-train"])
     other = {
         one: wanted.out / "runs" / f"{name}.{one}" / "s0" / "retriever" / "model"
         for one in ("without-generator-tuning", "query-only")
@@ -144,7 +147,7 @@ def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
     for seed in (1, 2):
         folder = wanted.out / "runs" / f"{name}-seed-{seed}" / "s0" / "retriever" / "model"
         measured = wanted.bench(
-            *drawn(f"sl-training-{seed}", f"{name}-1", folder, [0]), f"{name}-query-training-{seed}=st:{folder}"
+            *drawn(f"sl-training-{seed}", f"{name}-1", folder, 1), f"{name}-query-training-{seed}=st:{folder}"
         )
         yield Step(f"{name}-seed-{seed}-measured", measured, ["dev", f"{name}-seed-{seed}"])
 
@@ -161,7 +164,7 @@ def _comparisons(wanted: Wanted, names: Iterable[str]) -> Iterator[Step]:
         "sl-query": ("sl-query", "base", "after"),
         "sl2": ("sl2-s*", "base", "after-2"),
         "sl2-over-sl": ("sl2-s*", "sl-s*", "after-2"),
-        "distilled": ("distilled", "base", "after-2"),
+        "distilled": ("distilled", "base", "distilled"),
     }
     for name in names:
         for label, (a, b, last) in pairs.items():
@@ -251,7 +254,9 @@ class Runner:
             began, file = time.time(), self._out / "log" / f"{step.name}.txt"
             log.info("%s …", step.name)
             with file.open("w", encoding="utf-8") as told:
-                environment = os.environ | {"SUWEN_CONFIG": str(self._out / "suwen.toml")}
+                # With a base in the environment the default pair's documents would be by its document encoder.
+                environment = {key: value for key, value in os.environ.items() if key != "SUWEN_BASE"}
+                environment["SUWEN_CONFIG"] = str(self._out / "suwen.toml")
                 code = subprocess.run(
                     step.command, stdout=told, stderr=subprocess.STDOUT, cwd=self._out, env=environment, check=False
                 ).returncode
@@ -283,6 +288,7 @@ def main() -> None:
         "--set", dest="sets", action="append", default=[], metavar="RECIPE:KEY=VALUE", help="for a smaller run; repeat"
     )
     parser.add_argument("--share", type=float, default=1.0, help="of the unlabelled documents, for a smaller run")
+    parser.add_argument("--draws", type=int, default=5, help="seeds that hypothetical documents are drawn with")
     parser.add_argument("--only", action="append", help="steps whose name begins so, and what they need; repeat")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
@@ -292,7 +298,7 @@ def main() -> None:
     # Steps run in OUT, where replies are kept: what is a path here is one there. A model may also be an id of the hub.
     base, small = (str(Path(one).resolve()) if Path(one).exists() else one for one in (options.base, options.small))
     out, data, dev = (one.resolve() for one in (options.out, options.data, options.dev))
-    wanted = Wanted(out, data, dev, base, small, options.sets, options.share)
+    wanted = Wanted(out, data, dev, base, small, options.sets, options.share, options.draws)
     steps = needed(list(PAGES[options.page](wanted)), options.only)
     if options.list:
         sys.stdout.write("".join(f"{step.name}: {shlex.join(step.command)}\n" for step in steps))

@@ -151,9 +151,11 @@ def cosines(context: RunContext, stage: ScoresStage, rows: Sequence[TrainingRow]
                 context.progress(f"{stage.name}/{form}", done, total, {})
 
         made = encoder.encode(listed, form=form, token_budget=stage.token_budget, progress=report)
-        return dict(zip(listed, made, strict=True))
+        lengths = np.linalg.norm(made, axis=1, keepdims=True)
+        return dict(zip(listed, made / np.maximum(lengths, 1e-12), strict=True))
 
     asked, read = vectors(queries, "query"), vectors(documents, "document")
+    context.loaded.pop(f"encoder:{stage.document}", None)  # what learns from it next wants the room
     return [
         float(score)
         for row in rows
