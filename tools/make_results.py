@@ -68,6 +68,11 @@ class Wanted:
         named += [word for one in (*CHINESE, "nfcorpus") for word in ("--task", one)]
         return [*SUWEN, "bench", "run", str(self.out / "dev" / "dev.toml"), "--out", str(self.out / "results"), *named]
 
+    def compare(self, a: str, b: str) -> list[str]:
+        """Two systems, paired over the queries of the Chinese tasks."""
+        tasks = [word for one in CHINESE for word in ("--task", one)]
+        return [*SUWEN, "bench", "compare", str(self.out / "results"), *tasks, "--most", "0", "--a", a, "--b", b]
+
 
 # -- SL-HyDE ----------------------------------------------------------------------------------------------------------
 
@@ -97,6 +102,26 @@ def sl_hyde(wanted: Wanted) -> Iterator[Step]:
             yield Step(f"{name}-seed-{seed}", again, [f"{name}-train"])
         yield from _sl_hyde_measures(wanted, name, start)
     yield from _comparisons(wanted, starts)
+    yield from _sl_hyde_pair(wanted, texts)
+
+
+def _sl_hyde_pair(wanted: Wanted, texts: Path) -> Iterator[Step]:
+    """The default pair, which has seen labels, over its document encoder's documents."""
+    train = wanted.train("sl-hyde-pair", "--set", f"data.root={texts}", "--set", f"base={wanted.base}")
+    yield Step("pair-train", train, ["texts"])
+    how, systems = "tokens=128,timed=0,n=4", {"before": ["pair-base=pair:default"], "after": list[str]()}
+    for weight in (8, 12):
+        for seed in range(wanted.draws):
+            for step, label, model in (("before", "hyde", "raw"), ("after", "sl", "pair-1")):
+                said = f"{how},weight={weight},seed={seed}"
+                systems[step].append(f"pair-{label}-{weight}-s{seed}=hyde:{model},{said}:pair:default")
+    for step, named in systems.items():
+        after = ["dev", *(["pair-train"] if step == "after" else [])]
+        yield Step(f"pair-{step}", ["env", f"SUWEN_BASE={wanted.base}", *wanted.bench(*named)], after)
+    for weight in (8, 12):
+        for label in ("hyde", "sl"):
+            told = wanted.compare(f"pair-{label}-{weight}-s*", "pair-base")
+            yield Step(f"compare-pair-{label}-{weight}", told, ["pair-before", "pair-after"])
 
 
 def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
@@ -154,7 +179,6 @@ def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
 
 def _comparisons(wanted: Wanted, names: Iterable[str]) -> Iterator[Step]:
     """Each way to search against another: paired over the queries of the Chinese tasks, seeds averaged."""
-    tasks = [word for one in CHINESE for word in ("--task", one)]
     pairs = {
         "hyde": ("hyde-s*", "base", "before"),
         "sl": ("sl-s*", "base", "after"),
@@ -168,9 +192,8 @@ def _comparisons(wanted: Wanted, names: Iterable[str]) -> Iterator[Step]:
     }
     for name in names:
         for label, (a, b, last) in pairs.items():
-            told = [*SUWEN, "bench", "compare", str(wanted.out / "results"), *tasks, "--most", "0"]
             after = dict.fromkeys(f"{name}-{one}" for one in ("before", "after", last))
-            yield Step(f"compare-{name}-{label}", [*told, "--a", f"{name}-{a}", "--b", f"{name}-{b}"], list(after))
+            yield Step(f"compare-{name}-{label}", wanted.compare(f"{name}-{a}", f"{name}-{b}"), list(after))
 
 
 def sl_hyde_models(wanted: Wanted) -> str:
@@ -181,6 +204,7 @@ def sl_hyde_models(wanted: Wanted) -> str:
         for name in ("m3e", "own")
         for number, tail in ((1, ""), (2, "-2"))
     }
+    tuned["pair-1"] = "runs/sl-hyde-pair/s0/generator"
     for name, folder in {"raw": "", **tuned}.items():
         adapter = f'adapter = "{wanted.out / folder / "model" / "adapter"}"\n' if folder else ""
         parts.append(f'[llm.models.{name}]\nendpoint = "here"\nmodel = "{wanted.base}"\ncontext = 1024\n{adapter}')

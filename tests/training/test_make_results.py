@@ -67,7 +67,7 @@ def test_its_models_are_where_the_trainings_leave_them(wanted: Wanted, tmp_path:
     file = tmp_path / "suwen.toml"
     file.write_text(sl_hyde_models(wanted), encoding="utf-8")
     models = load_config(file).models
-    assert set(models) == {"raw", "m3e-1", "m3e-2", "own-1", "own-2"}
+    assert set(models) == {"raw", "m3e-1", "m3e-2", "own-1", "own-2", "pair-1"}
     assert models["own-2"].adapter == str(wanted.out / "runs" / "own" / "s0" / "generator-2" / "model" / "adapter")
     asked = {
         one.split("hyde:")[1].split(",")[0]
