@@ -78,7 +78,7 @@ class Wanted:
 
 
 def sl_hyde(wanted: Wanted) -> Iterator[Step]:
-    """From m3e-small, and from an encoder of our own without labels: both rounds, ablations, seeds, all tables."""
+    """From m3e-small and from an encoder without labels: both rounds, ablations, seeds; then the default pair."""
     texts, runs = wanted.out / "unlabelled", wanted.out / "runs"
     made = [sys.executable, str(TOOLS / "make_unlabelled_data.py")]
     yield Step("texts", [*made, "texts", str(wanted.data), str(texts), "--share", str(wanted.share)])
@@ -138,6 +138,7 @@ def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
     fusions = {
         "alike": "weight=1",
         "three": "weight=3",
+        "five": "weight=5",
         "of-four": "n=4,weight=4",
         "document": "fusion=documents",
         "one-text": "fusion=concatenation",
@@ -151,7 +152,7 @@ def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
         f"{name}-sl-query=st:{first}",
     ]
     tuned += [one for label, how in fusions.items() for one in drawn(f"sl-{label}", f"{name}-1", first, 1, how)]
-    # By itself, as users pay for it: CPU and latency of each way to search.
+    # With the time that a query takes, its writing in it.
     tuned += [f"{name}-timed=hyde:{name}-1,tokens=128,weight=2,seed=9:st:{first}"]
     yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-train"])
     # Apart: where the first round's gain is not passed, there is no second.
