@@ -20,9 +20,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 log = logging.getLogger("make-results")
@@ -31,15 +32,25 @@ SUWEN = [sys.executable, "-c", "from suwen.cli.main import run; run()"]
 #: The stages of sl-hyde-mini up to its first tuned retriever.
 FIRST_ROUND = ("queries", "start", "chosen", "generator", "written", "retriever")
 CHINESE = ("consultation", "cmedir", "cmedqa")
+#: Ways to put a query and its documents together (Table 5 of AutoMIR), beside the one of all other rows.
+FUSIONS = {
+    "alike": "weight=1",
+    "three": "weight=3",
+    "five": "weight=5",
+    "of-four": "n=4,weight=4",
+    "document": "fusion=documents",
+    "one-text": "fusion=concatenation",
+}
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command, and the steps that must be done before it."""
+    """A command, the steps that must be done before it, and whether nothing may run beside it."""
 
     name: str
     command: Sequence[str]
     after: Sequence[str] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,31 +89,30 @@ class Wanted:
 
 
 def sl_hyde(wanted: Wanted) -> Iterator[Step]:
-    """From m3e-small and from an encoder without labels: both rounds, ablations, seeds; then the default pair."""
-    texts, runs = wanted.out / "unlabelled", wanted.out / "runs"
+    """From m3e-small and from an encoder without labels: both rounds, ablations, seeds; then the default pair.
+
+    What others wait for comes first, and of the rest what says most.
+    """
+    texts = wanted.out / "unlabelled"
     made = [sys.executable, str(TOOLS / "make_unlabelled_data.py")]
     yield Step("texts", [*made, "texts", str(wanted.data), str(texts), "--share", str(wanted.share)])
     yield Step("dev", [*made, "measure", str(wanted.dev), str(wanted.out / "dev")])
     yield Step("own", wanted.train("sl-hyde-unlabelled", "--set", f"data.root={texts}"), ["texts"])
-    starts = {"m3e": wanted.small, "own": str(runs / "sl-hyde-unlabelled" / "s0" / "crops" / "model")}
-    for name, start in starts.items():
-        keys = [f"name={name}", f"data.root={texts}", f"base={wanted.base}", f"students.retriever.base={start}"]
-        common = [word for one in keys for word in ("--set", one)]
-        yield Step(
-            f"{name}-train", wanted.train("sl-hyde-mini", *common), ["texts", *(["own"] if name == "own" else [])]
-        )
-        for variant in ("without-generator-tuning", "query-only"):
-            again = wanted.train("sl-hyde-mini", *common, "--variant", variant)
-            yield Step(f"{name}-{variant}", again, [f"{name}-train"])
-        for seed in (1, 2):
-            # What it learns from is the run's above; only the retriever learns again.
-            other = [f"name={name}-seed-{seed}", f"stages.retriever.training.seed={seed}"]
-            stages = [word for one in FIRST_ROUND for word in ("--only", one)]
-            again = wanted.train("sl-hyde-mini", *common, *(word for one in other for word in ("--set", one)), *stages)
-            yield Step(f"{name}-seed-{seed}", again, [f"{name}-train"])
-        yield from _sl_hyde_measures(wanted, name, start)
-    yield from _comparisons(wanted, starts)
-    yield from _sl_hyde_pair(wanted, texts)
+    own = str(wanted.out / "runs" / "sl-hyde-unlabelled" / "s0" / "crops" / "model")
+    bases = [_Base(wanted, "own", own, texts), _Base(wanted, "m3e", wanted.small, texts)]
+    pair = list(_sl_hyde_pair(wanted, texts))
+    for base in bases:
+        yield base.training()
+    # The pair's four drawn documents of each query hold the one of all other rows.
+    yield from pair[:3]
+    for base in bases:
+        yield from base.measures()
+    yield from pair[3:]
+    for base in bases:
+        yield from base.ablations()
+    for base in bases:
+        yield from base.timed()
+        yield from _comparisons(wanted, base.name)
 
 
 def _sl_hyde_pair(wanted: Wanted, texts: Path) -> Iterator[Step]:
@@ -110,11 +120,11 @@ def _sl_hyde_pair(wanted: Wanted, texts: Path) -> Iterator[Step]:
     train = wanted.train("sl-hyde-pair", "--set", f"data.root={texts}", "--set", f"base={wanted.base}")
     yield Step("pair-train", train, ["texts"])
     how, systems = "tokens=128,timed=0,n=4", {"before": ["pair-base=pair:default"], "after": list[str]()}
-    for weight in (8, 12):
-        for seed in range(wanted.draws):
-            for step, label, model in (("before", "hyde", "raw"), ("after", "sl", "pair-1")):
-                said = f"{how},weight={weight},seed={seed}"
-                systems[step].append(f"pair-{label}-{weight}-s{seed}=hyde:{model},{said}:pair:default")
+    # Weights side by side: what was encoded for one serves the next.
+    for seed, weight in product(range(wanted.draws), (8, 12)):
+        for step, label, model in (("before", "hyde", "raw"), ("after", "sl", "pair-1")):
+            said = f"{how},weight={weight},seed={seed}"
+            systems[step].append(f"pair-{label}-{weight}-s{seed}=hyde:{model},{said}:pair:default")
     for step, named in systems.items():
         after = ["dev", *(["pair-train"] if step == "after" else [])]
         yield Step(f"pair-{step}", ["env", f"SUWEN_BASE={wanted.base}", *wanted.bench(*named)], after)
@@ -124,61 +134,96 @@ def _sl_hyde_pair(wanted: Wanted, texts: Path) -> Iterator[Step]:
             yield Step(f"compare-pair-{label}-{weight}", told, ["pair-before", "pair-after"])
 
 
-def _sl_hyde_measures(wanted: Wanted, name: str, start: str) -> Iterator[Step]:
-    """The rows of the page's tables for one base."""
-    run = wanted.out / "runs" / name / "s0"
-    first, second = run / "retriever" / "model", run / "retriever-2" / "model"
+@dataclass(frozen=True)
+class _Base:
+    """The steps of a retriever that SL-HyDE begins with: a folder, or a model of the hub."""
 
-    def drawn(
-        label: str, model: str, encoder: Path | str, count: int = wanted.draws, how: str = "weight=2"
+    wanted: Wanted
+    name: str
+    start: str
+    texts: Path
+
+    def training(self) -> Step:
+        """Both rounds and the distilled encoder."""
+        return Step(f"{self.name}-train", self._train(), ["texts", *self._made])
+
+    def measures(self) -> Iterator[Step]:
+        """The rows of the page's table: as it is, HyDE, both rounds, the distilled encoder."""
+        wanted, name, run = self.wanted, self.name, self._run("")
+        first, second = run / "retriever" / "model", run / "retriever-2" / "model"
+        raw = [f"{name}-base=st:{self.start}", *self._drawn("hyde", "raw", self.start)]
+        raw += [
+            one for label, how in FUSIONS.items() for one in self._drawn(f"hyde-{label}", "raw", self.start, 1, how)
+        ]
+        yield Step(f"{name}-before", wanted.bench(*raw), ["dev", *self._made])
+        tuned = [
+            *self._drawn("sl", f"{name}-1", first),
+            *self._drawn("untuned-retriever", f"{name}-1", self.start),
+            f"{name}-sl-query=st:{first}",
+        ]
+        tuned += [
+            one for label, how in FUSIONS.items() for one in self._drawn(f"sl-{label}", f"{name}-1", first, 1, how)
+        ]
+        yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-train"])
+        # Its documents are the retriever's that the rounds ended with.
+        distilled = f"{name}-distilled=st:{run / 'distilled-joint' / 'model'}+{run / 'round-2' / 'model'}"
+        yield Step(f"{name}-distilled", wanted.bench(distilled), ["dev", f"{name}-train"])
+        # Apart: where the first round's gain is not passed, there is no second.
+        again = [*self._drawn("sl2", f"{name}-2", second), f"{name}-sl2-query=st:{second}"]
+        yield Step(f"{name}-after-2", wanted.bench(*again), ["dev", f"{name}-train"])
+
+    def ablations(self) -> Iterator[Step]:
+        """Without a part of the training, and the retriever's training with other seeds."""
+        wanted, name = self.wanted, self.name
+        variants = ("without-generator-tuning", "query-only")
+        for variant in variants:
+            yield Step(f"{name}-{variant}", self._train("--variant", variant), [f"{name}-train"])
+        untuned, alone = (self._run(f".{one}") / "retriever" / "model" for one in variants)
+        ablated = [*self._drawn("untuned-generator", "raw", untuned), f"{name}-rows-alone=st:{alone}"]
+        yield Step(f"{name}-ablated", wanted.bench(*ablated), ["dev", *(f"{name}-{one}" for one in variants)])
+        for seed in (1, 2):
+            # What it learns from is the run's above; only the retriever learns again.
+            other = [f"name={name}-seed-{seed}", f"stages.retriever.training.seed={seed}"]
+            stages = [word for one in FIRST_ROUND for word in ("--only", one)]
+            again = self._train(*(word for one in other for word in ("--set", one)), *stages)
+            yield Step(f"{name}-seed-{seed}", again, [f"{name}-train"])
+            folder = self._run(f"-seed-{seed}") / "retriever" / "model"
+            measured = wanted.bench(
+                *self._drawn(f"sl-training-{seed}", f"{name}-1", folder, 1), f"{name}-query-training-{seed}=st:{folder}"
+            )
+            yield Step(f"{name}-seed-{seed}-measured", measured, ["dev", f"{name}-seed-{seed}"])
+
+    def timed(self) -> Iterator[Step]:
+        """With the time that a query takes, its writing in it: by itself, for what runs beside it is in it too."""
+        first = self._run("") / "retriever" / "model"
+        timed = f"{self.name}-timed=hyde:{self.name}-1,tokens=128,weight=2,seed=9:st:{first}"
+        yield Step(f"{self.name}-timed", self.wanted.bench(timed), ["dev", f"{self.name}-train"], alone=True)
+
+    @property
+    def _made(self) -> list[str]:
+        """What makes the folder that it begins with."""
+        return ["own"] if self.name == "own" else []
+
+    def _run(self, tail: str) -> Path:
+        return self.wanted.out / "runs" / f"{self.name}{tail}" / "s0"
+
+    def _train(self, *more: str) -> list[str]:
+        keys = [f"name={self.name}", f"data.root={self.texts}", f"base={self.wanted.base}"]
+        keys.append(f"students.retriever.base={self.start}")
+        return self.wanted.train("sl-hyde-mini", *(word for one in keys for word in ("--set", one)), *more)
+
+    def _drawn(
+        self, label: str, model: str, encoder: Path | str, count: int | None = None, how: str = "weight=2"
     ) -> list[str]:
-        said = "tokens=128,timed=0"
-        return [f"{name}-{label}-s{seed}=hyde:{model},{said},{how},seed={seed}:st:{encoder}" for seed in range(count)]
+        seeds, said = range(self.wanted.draws if count is None else count), "tokens=128,timed=0"
+        return [f"{self.name}-{label}-s{seed}=hyde:{model},{said},{how},seed={seed}:st:{encoder}" for seed in seeds]
 
-    fusions = {
-        "alike": "weight=1",
-        "three": "weight=3",
-        "five": "weight=5",
-        "of-four": "n=4,weight=4",
-        "document": "fusion=documents",
-        "one-text": "fusion=concatenation",
-    }
-    raw = [f"{name}-base=st:{start}", *drawn("hyde", "raw", start)]
-    raw += [one for label, how in fusions.items() for one in drawn(f"hyde-{label}", "raw", start, 1, how)]
-    yield Step(f"{name}-before", wanted.bench(*raw), ["dev", *(["own"] if name == "own" else [])])
-    tuned = [
-        *drawn("sl", f"{name}-1", first),
-        *drawn("untuned-retriever", f"{name}-1", start),
-        f"{name}-sl-query=st:{first}",
-    ]
-    tuned += [one for label, how in fusions.items() for one in drawn(f"sl-{label}", f"{name}-1", first, 1, how)]
-    # With the time that a query takes, its writing in it.
-    tuned += [f"{name}-timed=hyde:{name}-1,tokens=128,weight=2,seed=9:st:{first}"]
-    yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-train"])
-    # Apart: where the first round's gain is not passed, there is no second.
-    again = [*drawn("sl2", f"{name}-2", second), f"{name}-sl2-query=st:{second}"]
-    yield Step(f"{name}-after-2", wanted.bench(*again), ["dev", f"{name}-train"])
-    # Its documents are the retriever's that the rounds ended with.
-    distilled = f"{name}-distilled=st:{run / 'distilled-joint' / 'model'}+{run / 'round-2' / 'model'}"
-    yield Step(f"{name}-distilled", wanted.bench(distilled), ["dev", f"{name}-train"])
-    other = {
-        one: wanted.out / "runs" / f"{name}.{one}" / "s0" / "retriever" / "model"
-        for one in ("without-generator-tuning", "query-only")
-    }
-    ablated = [
-        *drawn("untuned-generator", "raw", other["without-generator-tuning"]),
-        f"{name}-rows-alone=st:{other['query-only']}",
-    ]
-    yield Step(f"{name}-ablated", wanted.bench(*ablated), ["dev", *(f"{name}-{one}" for one in other)])
-    for seed in (1, 2):
-        folder = wanted.out / "runs" / f"{name}-seed-{seed}" / "s0" / "retriever" / "model"
-        measured = wanted.bench(
-            *drawn(f"sl-training-{seed}", f"{name}-1", folder, 1), f"{name}-query-training-{seed}=st:{folder}"
-        )
-        yield Step(f"{name}-seed-{seed}-measured", measured, ["dev", f"{name}-seed-{seed}"])
+    def _fused(self, label: str, model: str, encoder: Path | str) -> Iterator[str]:
+        for way, how in FUSIONS.items():
+            yield from self._drawn(f"{label}-{way}", model, encoder, 1, how)
 
 
-def _comparisons(wanted: Wanted, names: Iterable[str]) -> Iterator[Step]:
+def _comparisons(wanted: Wanted, name: str) -> Iterator[Step]:
     """Each way to search against another: paired over the queries of the Chinese tasks, seeds averaged."""
     pairs = {
         "hyde": ("hyde-s*", "base", "before"),
@@ -191,10 +236,9 @@ def _comparisons(wanted: Wanted, names: Iterable[str]) -> Iterator[Step]:
         "sl2-over-sl": ("sl2-s*", "sl-s*", "after-2"),
         "distilled": ("distilled", "base", "distilled"),
     }
-    for name in names:
-        for label, (a, b, last) in pairs.items():
-            after = dict.fromkeys(f"{name}-{one}" for one in ("before", "after", last))
-            yield Step(f"compare-{name}-{label}", wanted.compare(f"{name}-{a}", f"{name}-{b}"), list(after))
+    for label, (a, b, last) in pairs.items():
+        after = dict.fromkeys(f"{name}-{one}" for one in ("before", "after", last))
+        yield Step(f"compare-{name}-{label}", wanted.compare(f"{name}-{a}", f"{name}-{b}"), list(after))
 
 
 def sl_hyde_models(wanted: Wanted) -> str:
@@ -242,7 +286,7 @@ PAGES: dict[str, Callable[[Wanted], Iterator[Step]]] = {"sl-hyde": sl_hyde, "rer
 
 
 class Runner:
-    """Runs steps, each once those before it are done.
+    """Runs steps, each once those before it are done; of those that could run, the first.
 
     Args:
         out: Where the log and what is done are kept.
@@ -252,46 +296,71 @@ class Runner:
 
     def __init__(self, out: Path, steps: Sequence[Step], workers: int) -> None:
         self._out, self._steps, self._workers = out, steps, workers
-        self._ended = {step.name: threading.Event() for step in steps}
+        self._waiting = list(steps)
+        #: With whether it must be alone.
+        self._running: dict[str, bool] = {}
         self._failed: set[str] = set()
-        self._writing = threading.Lock()
+        self._changed = threading.Condition()
 
     def run(self) -> list[str]:
         """Run what is not done; the names of the steps that failed, or whose steps before them did."""
         (self._out / "log").mkdir(parents=True, exist_ok=True)
-        # Steps wait for others without a place among the workers: each has a thread, and takes its turn when ready.
-        turns = threading.Semaphore(self._workers)
-        with ThreadPoolExecutor(len(self._steps)) as pool:
-            list(pool.map(lambda step: self._one(step, turns), self._steps))
+        with ThreadPoolExecutor(self._workers) as pool:
+            for worker in [pool.submit(self._work) for _ in range(self._workers)]:
+                worker.result()
         return [step.name for step in self._steps if step.name in self._failed]
 
-    def _one(self, step: Step, turns: threading.Semaphore) -> None:
-        try:
-            for name in step.after:
-                self._ended[name].wait()
-            if self._failed & set(step.after) or not (self._is_done(step) or self._ran(step, turns)):
-                self._failed.add(step.name)
-        finally:
-            self._ended[step.name].set()
+    def _work(self) -> None:
+        while (step := self._next()) is not None:
+            ended_well = False
+            try:
+                ended_well = self._ran(step)
+            finally:
+                with self._changed:
+                    del self._running[step.name]
+                    self._failed |= set() if ended_well else {step.name}
+                    self._changed.notify_all()
 
-    def _ran(self, step: Step, turns: threading.Semaphore) -> bool:
-        with turns:
-            began, file = time.time(), self._out / "log" / f"{step.name}.txt"
-            log.info("%s …", step.name)
-            with file.open("w", encoding="utf-8") as told:
-                # With a base in the environment the default pair's documents would be by its document encoder.
-                environment = {key: value for key, value in os.environ.items() if key != "SUWEN_BASE"}
-                environment["SUWEN_CONFIG"] = str(self._out / "suwen.toml")
-                code = subprocess.run(
-                    step.command, stdout=told, stderr=subprocess.STDOUT, cwd=self._out, env=environment, check=False
-                ).returncode
-            seconds = round(time.time() - began, 1)
-            # 3 of a bench: some task has no result, which the log names.
-            log.info("%s: %s; %s s", step.name, f"exit code {code}, see {file}" if code else "done", seconds)
-            said = {"step": step.name, "seconds": seconds, "code": code, "command": shlex.join(step.command)}
-            with self._writing, (self._out / "steps.jsonl").open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(said) + "\n")
-            return code == 0
+    def _next(self) -> Step | None:
+        """The next step to run, waited for where all that are left need one that runs; None at the end."""
+        with self._changed:
+            while self._waiting:
+                ready = next(filter(self._may_run, self._waiting), None)
+                if ready is None:
+                    self._changed.wait()
+                    continue
+                self._waiting.remove(ready)
+                # Another may wait for this one, which is passed over or taken.
+                self._changed.notify_all()
+                if self._failed & set(ready.after):
+                    self._failed.add(ready.name)
+                elif not self._is_done(ready):
+                    self._running[ready.name] = ready.alone
+                    return ready
+            return None
+
+    def _may_run(self, step: Step) -> bool:
+        open_ = {one.name for one in self._waiting} | self._running.keys()
+        kept_from = any(self._running.values()) or (step.alone and self._running)
+        return not (kept_from or open_ & set(step.after))
+
+    def _ran(self, step: Step) -> bool:
+        began, file = time.time(), self._out / "log" / f"{step.name}.txt"
+        log.info("%s …", step.name)
+        with file.open("w", encoding="utf-8") as told:
+            # With a base in the environment the default pair's documents would be by its document encoder.
+            environment = {key: value for key, value in os.environ.items() if key != "SUWEN_BASE"}
+            environment["SUWEN_CONFIG"] = str(self._out / "suwen.toml")
+            code = subprocess.run(
+                step.command, stdout=told, stderr=subprocess.STDOUT, cwd=self._out, env=environment, check=False
+            ).returncode
+        seconds = round(time.time() - began, 1)
+        # 3 of a bench: some task has no result, which the log names.
+        log.info("%s: %s; %s s", step.name, f"exit code {code}, see {file}" if code else "done", seconds)
+        said = {"step": step.name, "seconds": seconds, "code": code, "command": shlex.join(step.command)}
+        with self._changed, (self._out / "steps.jsonl").open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(said) + "\n")
+        return code == 0
 
     def _is_done(self, step: Step) -> bool:
         file = self._out / "steps.jsonl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -97,8 +98,13 @@ def test_vectors_that_are_compared_by_direction_count_alike_however_long_they_ar
         """Queries point one way, documents another, and their vectors are a hundred times as long."""
 
         name, spec, similarity = "long", "st:long", "cosine"
+        asked: ClassVar[list[str]] = []
+
+        def contract(self, setting: object, side: str) -> dict[str, str]:
+            return {"long": str(tmp_path), "side": side}
 
         def encode(self, texts: list[str], setting: object, side: str) -> object:
+            self.asked.append(side)
             way = [1.0, 0.0] if side == "query" else [0.0, 100.0]
             return np.array([way] * len(texts), np.float32)
 
@@ -108,4 +114,7 @@ def test_vectors_that_are_compared_by_direction_count_alike_however_long_they_ar
         loaded = load_suite(suite)
         setting = Setting(loaded.tasks[0], loaded.templates)
         fused = HydeSystem("s", HydeSettings("m"), Long()).encode(["甲"], setting, "query")  # type: ignore[arg-type]
-    assert np.allclose(fused, [[0.5**0.5, 0.5**0.5]])
+        assert np.allclose(fused, [[0.5**0.5, 0.5**0.5]])
+        heavy = HydeSystem("s", HydeSettings("m", weight=3), Long()).encode(["甲"], setting, "query")  # type: ignore[arg-type]
+        assert heavy[0, 0] > fused[0, 0], "a weight counts for nothing"
+        assert Long.asked.count("document") == 1, "what was written is encoded again for another weight"

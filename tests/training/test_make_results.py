@@ -117,6 +117,35 @@ def test_steps_run_in_order_a_failure_ends_what_needs_it_and_the_rest_is_kept(tm
     assert Runner(tmp_path / "out", other, 1).run() == [] and written.read_text() == "1234", "another command is run"
 
 
+def test_of_steps_that_could_run_the_first_does(tmp_path: Path) -> None:
+    """What much waits for is not left behind what nothing waits for."""
+    written = tmp_path / "written.txt"
+    steps = [
+        Step("a", run(TOUCH, written, "a")),
+        Step("b", run(TOUCH, written, "b"), ["a"]),
+        Step("c", run(TOUCH, written, "c")),
+        Step("d", run(TOUCH, written, "d"), ["c"]),
+    ]
+    assert Runner(tmp_path / "out", steps, 1).run() == [] and written.read_text() == "abcd"
+
+
+def test_what_is_timed_runs_alone(tmp_path: Path) -> None:
+    """It writes down how many run beside it: a file of each stands while it runs."""
+    here = tmp_path / "here"
+    here.mkdir()
+    code = (
+        "import sys, pathlib, time; here = pathlib.Path(sys.argv[1]); mine = here / sys.argv[2]; mine.touch();"
+        "time.sleep(0.2); beside = len(list(here.iterdir())); mine.unlink();"
+        "pathlib.Path(sys.argv[3]).open('a').write(f'{sys.argv[2]} {beside}\\n')"
+    )
+    told = tmp_path / "told.txt"
+    names = ["a", "timed", "b", "c", "d"]
+    steps = [Step(name, run(code, here, name, told), alone=name == "timed") for name in names]
+    assert Runner(tmp_path / "out", steps, 3).run() == []
+    lines = dict(line.split() for line in told.read_text().splitlines())
+    assert set(lines) == set(names) and lines["timed"] == "1", lines
+
+
 def test_a_part_is_run_with_what_it_needs(wanted: Wanted) -> None:
     names = {step.name for step in needed(list(PAGES["sl-hyde"](wanted)), ["own-before"])}
     assert names == {"texts", "dev", "own", "own-before"}

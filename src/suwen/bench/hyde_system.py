@@ -13,6 +13,8 @@ from suwen.bench.dense_systems import similarity_of
 from suwen.bench.exact_search import prepared
 from suwen.bench.retrieval_metrics import Similarity
 from suwen.bench.systems import Dense, Setting, Side, SystemProblem
+from suwen.bench.task_data import text_hash
+from suwen.bench.vector_cache import contract_hash
 from suwen.encoders.query import Vectors
 from suwen.hyde.fusion import Fusion, fuse, joined
 from suwen.hyde.writing import PROMPTS, Draws, Writer
@@ -23,6 +25,9 @@ from suwen.llm.requests import Request, cache_key, identity
 
 #: Where replies are kept: what was written once is not written again.
 REPLIES = Path("replies.db")
+#: Vectors of what was written for the last tasks, by encoder and texts: another weight encodes nothing again.
+_ENCODED: dict[tuple[str, str], Vectors] = {}
+_KEPT = 8
 log = logging.getLogger("suwen.bench")
 
 
@@ -138,8 +143,21 @@ class HydeSystem(Dense):
         queries = prepared(self._inner.encode(texts, setting, "query"), similarity)
         every = [text for own in written for text in own]
         owners = [number for number, own in enumerate(written) for _ in own]
-        documents = prepared(self._inner.encode(every, setting, "document"), similarity) if every else queries[:0]
+        encode = self._encoded if replies == REPLIES else self._encode_documents
+        documents = prepared(encode(every, setting), similarity) if every else queries[:0]
         return fuse(queries, documents, owners, fusion=how.fusion, weight=how.weight)
+
+    def _encoded(self, texts: Sequence[str], setting: Setting) -> Vectors:
+        """Vectors of what was written, which often differ by nothing but their weight from the system's before."""
+        key = contract_hash(self._inner.contract(setting, "document")), text_hash(texts)
+        if key not in _ENCODED:
+            while len(_ENCODED) >= _KEPT:
+                del _ENCODED[next(iter(_ENCODED))]
+            _ENCODED[key] = self._encode_documents(texts, setting)
+        return _ENCODED[key]
+
+    def _encode_documents(self, texts: Sequence[str], setting: Setting) -> Vectors:
+        return self._inner.encode(texts, setting, "document")
 
     def release(self) -> None:
         """Let the encoder go."""

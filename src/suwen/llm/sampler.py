@@ -21,8 +21,9 @@ READ = 131_072
 WALKED = frozenset({"qwen2", "qwen3", "llama"})
 #: Of a vocabulary, as many of the likeliest as mostly hold a share of the probability that is asked for.
 _FIRST = 1024
-#: Bytes of keys and values on a CPU; on a GPU, this share of what is free.
-_CPU_BYTES, _GPU_SHARE = 2 << 30, 0.5
+#: Bytes of keys and values on a CPU; on a GPU, this share of what is free, and never more than so much: other work may
+#: be on it, and rows past a thousand or two are no faster together.
+_CPU_BYTES, _GPU_SHARE, _GPU_BYTES = 2 << 30, 0.5, 16 << 30
 
 
 class Drawn(NamedTuple):
@@ -64,7 +65,9 @@ def _fitting(model: Any, prompts: Sequence[Sequence[int]], order: Sequence[int],
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     token = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
-    free = torch.cuda.mem_get_info(model.device)[0] * _GPU_SHARE if model.device.type == "cuda" else _CPU_BYTES
+    free: float = _CPU_BYTES
+    if model.device.type == "cuda":
+        free = min(torch.cuda.mem_get_info(model.device)[0] * _GPU_SHARE, _GPU_BYTES)
     most = 1
     while most < len(order) and (most + 1) * (len(prompts[order[most]]) + room) * token <= free:
         most += 1

@@ -151,6 +151,8 @@ class _Run:
         finally:
             if self.first:
                 self.journal.record(stage.name, digest(depends), depends, time.monotonic() - started + before)
+        # What a stage had of the GPU, another run may need.
+        torch.cuda.empty_cache()
         # What a stage leaves is written by the first process.
         wait_for_all()
         if not is_finished(self.folder / stage.name):
