@@ -41,6 +41,8 @@ FUSIONS = {
     "document": "fusion=documents",
     "one-text": "fusion=concatenation",
 }
+#: Of a query beside four documents, for the default pair.
+PAIR_WEIGHTS = (6, 8, 12, 20)
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,14 @@ def _sl_hyde_pair(wanted: Wanted, texts: Path) -> Iterator[Step]:
     yield Step("pair-train", train, ["texts"])
     how, systems = "tokens=128,timed=0,n=4", {"before": ["pair-base=pair:default"], "after": list[str]()}
     # Weights side by side: what was encoded for one serves the next.
-    for seed, weight in product(range(wanted.draws), (8, 12)):
+    for seed, weight in product(range(wanted.draws), PAIR_WEIGHTS):
         for step, label, model in (("before", "hyde", "raw"), ("after", "sl", "pair-1")):
             said = f"{how},weight={weight},seed={seed}"
             systems[step].append(f"pair-{label}-{weight}-s{seed}=hyde:{model},{said}:pair:default")
     for step, named in systems.items():
         after = ["dev", *(["pair-train"] if step == "after" else [])]
         yield Step(f"pair-{step}", ["env", f"SUWEN_BASE={wanted.base}", *wanted.bench(*named)], after)
-    for weight in (8, 12):
+    for weight in PAIR_WEIGHTS:
         for label in ("hyde", "sl"):
             told = wanted.compare(f"pair-{label}-{weight}-s*", "pair-base")
             yield Step(f"compare-pair-{label}-{weight}", told, ["pair-before", "pair-after"])
