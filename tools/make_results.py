@@ -103,12 +103,15 @@ def sl_hyde(wanted: Wanted) -> Iterator[Step]:
     own = str(wanted.out / "runs" / "sl-hyde-unlabelled" / "s0" / "crops" / "model")
     bases = [_Base(wanted, "own", own, texts), _Base(wanted, "m3e", wanted.small, texts)]
     pair = list(_sl_hyde_pair(wanted, texts))
-    for base in bases:
-        yield base.training()
+    trainings = [list(base.training()) for base in bases]
+    yield from (steps[0] for steps in trainings)
     # The pair's four drawn documents of each query hold the one of all other rows.
     yield from pair[:3]
     for base in bases:
         yield from base.measures()
+    yield from (steps[1] for steps in trainings)
+    for base in bases:
+        yield from base.second_measures()
     yield from pair[3:]
     for base in bases:
         yield from base.ablations()
@@ -145,14 +148,15 @@ class _Base:
     start: str
     texts: Path
 
-    def training(self) -> Step:
-        """Both rounds and the distilled encoder."""
-        return Step(f"{self.name}-train", self._train(), ["texts", *self._made])
+    def training(self) -> Iterator[Step]:
+        """The first round; then the second and the distilled encoder, beside which the first is measured."""
+        first = self._train(*(word for one in (*FIRST_ROUND, "round-1") for word in ("--only", one)))
+        yield Step(f"{self.name}-first", first, ["texts", *self._made])
+        yield Step(f"{self.name}-train", self._train(), [f"{self.name}-first"])
 
     def measures(self) -> Iterator[Step]:
-        """The rows of the page's table: as it is, HyDE, both rounds, the distilled encoder."""
-        wanted, name, run = self.wanted, self.name, self._run("")
-        first, second = run / "retriever" / "model", run / "retriever-2" / "model"
+        """The rows of the page's table: as it is, HyDE, and the first round."""
+        wanted, name, first = self.wanted, self.name, self._run("") / "retriever" / "model"
         raw = [f"{name}-base=st:{self.start}", *self._drawn("hyde", "raw", self.start)]
         raw += [
             one for label, how in FUSIONS.items() for one in self._drawn(f"hyde-{label}", "raw", self.start, 1, how)
@@ -166,11 +170,16 @@ class _Base:
         tuned += [
             one for label, how in FUSIONS.items() for one in self._drawn(f"sl-{label}", f"{name}-1", first, 1, how)
         ]
-        yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-train"])
+        yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-first"])
+
+    def second_measures(self) -> Iterator[Step]:
+        """The distilled encoder, and the second round."""
+        wanted, name, run = self.wanted, self.name, self._run("")
         # Its documents are the retriever's that the rounds ended with.
         distilled = f"{name}-distilled=st:{run / 'distilled-joint' / 'model'}+{run / 'round-2' / 'model'}"
         yield Step(f"{name}-distilled", wanted.bench(distilled), ["dev", f"{name}-train"])
         # Apart: where the first round's gain is not passed, there is no second.
+        second = run / "retriever-2" / "model"
         again = [*self._drawn("sl2", f"{name}-2", second), f"{name}-sl2-query=st:{second}"]
         yield Step(f"{name}-after-2", wanted.bench(*again), ["dev", f"{name}-train"])
 
@@ -179,7 +188,7 @@ class _Base:
         wanted, name = self.wanted, self.name
         variants = ("without-generator-tuning", "query-only")
         for variant in variants:
-            yield Step(f"{name}-{variant}", self._train("--variant", variant), [f"{name}-train"])
+            yield Step(f"{name}-{variant}", self._train("--variant", variant), [f"{name}-first"])
         untuned, alone = (self._run(f".{one}") / "retriever" / "model" for one in variants)
         ablated = [*self._drawn("untuned-generator", "raw", untuned), f"{name}-rows-alone=st:{alone}"]
         yield Step(f"{name}-ablated", wanted.bench(*ablated), ["dev", *(f"{name}-{one}" for one in variants)])
@@ -188,7 +197,7 @@ class _Base:
             other = [f"name={name}-seed-{seed}", f"stages.retriever.training.seed={seed}"]
             stages = [word for one in FIRST_ROUND for word in ("--only", one)]
             again = self._train(*(word for one in other for word in ("--set", one)), *stages)
-            yield Step(f"{name}-seed-{seed}", again, [f"{name}-train"])
+            yield Step(f"{name}-seed-{seed}", again, [f"{name}-first"])
             folder = self._run(f"-seed-{seed}") / "retriever" / "model"
             measured = wanted.bench(
                 *self._drawn(f"sl-training-{seed}", f"{name}-1", folder, 1), f"{name}-query-training-{seed}=st:{folder}"
@@ -199,7 +208,7 @@ class _Base:
         """With the time that a query takes, its writing in it: by itself, for what runs beside it is in it too."""
         first = self._run("") / "retriever" / "model"
         timed = f"{self.name}-timed=hyde:{self.name}-1,tokens=128,weight=2,seed=9:st:{first}"
-        yield Step(f"{self.name}-timed", self.wanted.bench(timed), ["dev", f"{self.name}-train"], alone=True)
+        yield Step(f"{self.name}-timed", self.wanted.bench(timed), ["dev", f"{self.name}-first"], alone=True)
 
     @property
     def _made(self) -> list[str]:
@@ -385,7 +394,9 @@ def main() -> None:
     )
     parser.add_argument("--share", type=float, default=1.0, help="of the unlabelled documents, for a smaller run")
     parser.add_argument("--draws", type=int, default=5, help="seeds that hypothetical documents are drawn with")
-    parser.add_argument("--only", action="append", help="steps whose name begins so, and what they need; repeat")
+    parser.add_argument(
+        "--only", action="append", help="a step, or all whose names begin so, and what they need; repeat"
+    )
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -407,10 +418,12 @@ def main() -> None:
 
 
 def needed(steps: Sequence[Step], only: Sequence[str] | None) -> list[Step]:
-    """The steps whose names begin with one of ``only``, and all that they need."""
+    """The steps that ``only`` names, or whose names begin with one where it names none; and all that they need."""
     if only is None:
         return list(steps)
-    wanted = {step.name for step in steps if step.name.startswith(tuple(only))}
+    names = {step.name for step in steps}
+    wanted = names & set(only)
+    wanted |= {name for name in names if name.startswith(tuple(one for one in only if one not in names))}
     for step in reversed(steps):
         wanted |= set(step.after) if step.name in wanted else set()
     return [step for step in steps if step.name in wanted]

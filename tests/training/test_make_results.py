@@ -149,3 +149,5 @@ def test_what_is_timed_runs_alone(tmp_path: Path) -> None:
 def test_a_part_is_run_with_what_it_needs(wanted: Wanted) -> None:
     names = {step.name for step in needed(list(PAGES["sl-hyde"](wanted)), ["own-before"])}
     assert names == {"texts", "dev", "own", "own-before"}
+    assert {step.name for step in needed(list(PAGES["sl-hyde"](wanted)), ["own"])} == {"texts", "own"}
+    assert {"own-seed-2", "own-after-2"} <= {step.name for step in needed(list(PAGES["sl-hyde"](wanted)), ["own-"])}
