@@ -254,7 +254,7 @@ def _comparisons(wanted: Wanted, name: str) -> Iterator[Step]:
 
 def sl_hyde_models(wanted: Wanted) -> str:
     """The models of ``suwen.toml``: the language model as it is, and with the adapters that both rounds leave."""
-    parts = ['[llm.endpoints.here]\nbase_url = "local"\nconcurrency = 512\n']
+    parts = ['[llm.endpoints.here]\nbase_url = "local"\nconcurrency = 2048\n']
     tuned = {
         f"{name}-{number}": f"runs/{name}/s0/generator{tail}"
         for name in ("m3e", "own")
