@@ -1,7 +1,7 @@
 """How far real questions stand above off-topic ones, and from what height on a question should count as answered.
 
     python benchmarks/confidence_curves.py DEV --vectors FOLDER --documents document|transformer|static --tier TIER
-        [--questions 400]
+        [--questions 400] [--mode hybrid|dense|lexical]
 
 DEV and FOLDER are those of benchmarks/hybrid_fusion.py; TIER of the default pair made FOLDER's queries, and encodes the
 off-topic ones, tests/data/questions/off_topic_development.jsonl. Heights are deviations above what the questions of
@@ -31,17 +31,17 @@ from suwen.encoders.who_encodes import Maker
 from suwen.index.engine import Ranking
 from suwen.index.lexical import Lexical
 from suwen.index.vectors import best
-from suwen.retrieve.fuse import DEPTH, WEIGHTS_BY, WORDS, fuse_hybrid
+from suwen.retrieve.fuse import DEPTH, WEIGHTS_BY, WORDS, fuse_hybrid, highest
 from suwen.retrieve.relevance import measure_null
 
-HEIGHTS = tuple(round(0.05 * step, 2) for step in range(28, 65))
+HEIGHTS = tuple(round(0.05 * step, 2) for step in range(10, 80))
 KEPT, AWAY = 0.95, 0.92
 ASKED_BY_PEOPLE = ("consultation", "cmedir", "cmedqa")
 Values = np.ndarray[Any, Any]
 
 
 def heights(
-    data: Ranked, vectors: tuple[Values, Values], maker: Maker, tier: str, off: list[str]
+    data: Ranked, vectors: tuple[Values, Values], maker: Maker, tier: str, off: list[str], mode: str = "hybrid"
 ) -> tuple[Values, Values]:
     """Of the best hit of each real question, and of each off-topic one."""
     queries, documents = vectors
@@ -67,6 +67,8 @@ def heights(
         def height(text: str, vector: Values) -> float:
             words = lexical(text, WORDS)
             legs = {"dense": dense(vector, DEPTH, None, np.sort(words.rows)), "lexical": words}
+            if mode != "hybrid":
+                return null.height(mode, highest(mode, legs[mode]))
             return null.height("hybrid", float(fuse_hybrid(legs, 1, weights).scores[0]))
 
         real = [height(text, vector) for text, vector in zip(data.queries, queries, strict=False)]
@@ -83,6 +85,7 @@ def main() -> None:
     parser.add_argument("--documents", choices=get_args(Maker), default="transformer")
     parser.add_argument("--tier", default="l6", help="the encoder of the queries")
     parser.add_argument("--questions", type=int, default=400, help="of each task, the first so many")
+    parser.add_argument("--mode", choices=("hybrid", "dense", "lexical"), default="hybrid", help="of the search")
     options = parser.parse_args()
     text = (QUESTIONS / "off_topic_development.jsonl").read_text(encoding="utf-8")
     off = [json.loads(line)["text"] for line in text.splitlines()]
@@ -93,10 +96,10 @@ def main() -> None:
             assert isinstance(data, Ranked)
             queries, documents = vectors_of(task.name, data, options.vectors, None)
             some = (queries[: options.questions], documents)
-            real, away = heights(data, some, options.documents, options.tier, off)
+            real, away = heights(data, some, options.documents, options.tier, off, options.mode)
             shares[task.name] = np.array([[np.mean(real >= height), np.mean(away < height)] for height in HEIGHTS])
     shares["mean"] = np.mean([shares[name] for name in ASKED_BY_PEOPLE], axis=0)
-    print(f"documents by {options.documents}, queries by {options.tier}: kept / turned away\n")
+    print(f"documents by {options.documents}, queries by {options.tier}, {options.mode}: kept / turned away\n")
     print(f"| from the height | {' | '.join(shares)} |\n|---|" + "---|" * len(shares))
     for place, height in enumerate(HEIGHTS):
         cells = [f"{kept:.3f} / {away:.3f}" for kept, away in (found[place] for found in shares.values())]

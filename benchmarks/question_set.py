@@ -1,7 +1,7 @@
 """How search does on the realistic questions of tests/data/questions, and what it turns away.
 
     python benchmarks/question_set.py [--part open|last] [--documents document|l6|static] [--tier l6|static]
-        [--plot FILE.svg]
+        [--mode hybrid|dense|lexical] [--plot FILE.svg]
 
 The index is the bundled sample with the passages beside the questions; its documents are encoded by the pair's document
 encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier; queries by `static`
@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--part", default="open", choices=("open", "last"))
     parser.add_argument("--documents", default="document", choices=("document", "l6", "static"))
     parser.add_argument("--tier", help="of the queries")
+    parser.add_argument("--mode", choices=("hybrid", "dense", "lexical"), default="hybrid", help="of the search")
     parser.add_argument("--plot", type=Path, help="draw the reliability of the confidence")
     options = parser.parse_args()
     tier = options.tier or ("static" if options.documents == "static" else "l6")
@@ -90,9 +91,10 @@ def main() -> None:
     qrels = {id_: dict(grades) for id_, grades in Collection.open(QUESTIONS).qrels().items()}
     with tempfile.TemporaryDirectory() as scratch, Index.create(Path(scratch) / "index") as index:
         build(index, options.documents)
-        found = {line["_id"]: index.search(line["text"], 10, tier=tier) for line in asked}
-        away = [index.search(line["text"], 3, tier=tier) for line in off if line["part"] == options.part]
-        before = [index.search(json.loads(line)["text"], 3, tier=tier).relevant for line in seen]
+        how = {"tier": tier, "mode": options.mode}
+        found = {line["_id"]: index.search(line["text"], 10, **how) for line in asked}
+        away = [index.search(line["text"], 3, **how) for line in off if line["part"] == options.part]
+        before = [index.search(json.loads(line)["text"], 3, **how).relevant for line in seen]
     run = {id_: {hit.document_id: -float(place) for place, hit in enumerate(one)} for id_, one in found.items()}
     ndcg = evaluate(run, {id_: qrels[id_] for id_ in run}, ["ndcg@10"])["ndcg@10"]
     kinds = defaultdict(list)
@@ -100,7 +102,7 @@ def main() -> None:
         helped = [qrels[id_].get(hit.document_id, 0) > 0 for hit in one]
         for kind in (line["metadata"]["kind"], "all"):
             kinds[kind].append((float(value), helped[:1] == [True], any(helped[:3])))
-    print(f"part {options.part}, documents by {options.documents}, queries by {tier}\n")
+    print(f"part {options.part}, documents by {options.documents}, queries by {tier}, {options.mode}\n")
     print("| questions | number | nDCG@10 | first helps | one of three |\n|---|---|---|---|---|")
     for kind, rows in kinds.items():
         mean = np.mean(rows, axis=0)
