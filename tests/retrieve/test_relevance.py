@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -60,6 +62,14 @@ def test_nonsense_and_other_subjects_are_not(sample: Index) -> None:
     assert not set(OFF_TOPIC) & set(off_topic())
     assert np.mean(turned_away) >= 0.7
     assert len(sample.search(OFF_TOPIC[0], 10)) == 10, "the nearest passages come all the same"
+
+
+def test_dense_search_alone_keeps_real_questions_and_turns_others_away(sample: Index) -> None:
+    off = Path(__file__).parents[1] / "data" / "questions" / "off_topic_development.jsonl"
+    others = [json.loads(line)["text"] for line in off.read_text(encoding="utf-8").splitlines()]
+    real = [query.text for query in Collection.open(sample_path()).queries()]
+    assert np.mean([sample.search(text, mode="dense").relevant for text in real]) >= 0.95
+    assert np.mean([not sample.search(text, mode="dense").relevant for text in others]) >= 0.9
 
 
 def test_words_that_are_nowhere_find_nothing(sample: Index) -> None:
