@@ -158,18 +158,14 @@ class _Base:
         """The rows of the page's table: as it is, HyDE, and the first round."""
         wanted, name, first = self.wanted, self.name, self._run("") / "retriever" / "model"
         raw = [f"{name}-base=st:{self.start}", *self._drawn("hyde", "raw", self.start)]
-        raw += [
-            one for label, how in FUSIONS.items() for one in self._drawn(f"hyde-{label}", "raw", self.start, 1, how)
-        ]
+        raw += self._fused("hyde", "raw", self.start)
         yield Step(f"{name}-before", wanted.bench(*raw), ["dev", *self._made])
         tuned = [
             *self._drawn("sl", f"{name}-1", first),
             *self._drawn("untuned-retriever", f"{name}-1", self.start),
             f"{name}-sl-query=st:{first}",
         ]
-        tuned += [
-            one for label, how in FUSIONS.items() for one in self._drawn(f"sl-{label}", f"{name}-1", first, 1, how)
-        ]
+        tuned += self._fused("sl", f"{name}-1", first)
         yield Step(f"{name}-after", wanted.bench(*tuned), ["dev", f"{name}-first"])
 
     def second_measures(self) -> Iterator[Step]:

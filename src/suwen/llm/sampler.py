@@ -22,7 +22,7 @@ WALKED = frozenset({"qwen2", "qwen3", "llama"})
 #: Of a vocabulary, as many of the likeliest as mostly hold a share of the probability that is asked for.
 _FIRST = 1024
 #: Bytes of keys and values on a CPU; on a GPU, this share of what is free, and never more than so much: other work may
-#: be on it, and rows past a thousand or two are no faster together.
+#: be on it.
 _CPU_BYTES, _GPU_SHARE, _GPU_BYTES = 2 << 30, 0.5, 16 << 30
 
 
