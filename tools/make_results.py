@@ -20,9 +20,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence, Set
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import product
 from pathlib import Path
 
@@ -303,53 +304,35 @@ class Runner:
 
     def __init__(self, out: Path, steps: Sequence[Step], workers: int) -> None:
         self._out, self._steps, self._workers = out, steps, workers
-        self._waiting = list(steps)
-        #: With whether it must be alone.
-        self._running: dict[str, bool] = {}
         self._failed: set[str] = set()
-        self._changed = threading.Condition()
+        self._writing = threading.Lock()
 
     def run(self) -> list[str]:
         """Run what is not done; the names of the steps that failed, or whose steps before them did."""
         (self._out / "log").mkdir(parents=True, exist_ok=True)
+        order = TopologicalSorter({step.name: step.after for step in self._steps})
+        order.prepare()
+        ready, running = set[str](), dict[Future[bool], Step]()
         with ThreadPoolExecutor(self._workers) as pool:
-            for worker in [pool.submit(self._work) for _ in range(self._workers)]:
-                worker.result()
+            while order.is_active():
+                ready |= set(order.get_ready())
+                while (step := self._next(ready, list(running.values()))) is not None:
+                    ready.remove(step.name)
+                    running[pool.submit(self._one, step)] = step
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    step = running.pop(future)
+                    self._failed |= set() if future.result() else {step.name}
+                    order.done(step.name)
         return [step.name for step in self._steps if step.name in self._failed]
 
-    def _work(self) -> None:
-        while (step := self._next()) is not None:
-            ended_well = False
-            try:
-                ended_well = self._ran(step)
-            finally:
-                with self._changed:
-                    del self._running[step.name]
-                    self._failed |= set() if ended_well else {step.name}
-                    self._changed.notify_all()
-
-    def _next(self) -> Step | None:
-        """The next step to run, waited for where all that are left need one that runs; None at the end."""
-        with self._changed:
-            while self._waiting:
-                ready = next(filter(self._may_run, self._waiting), None)
-                if ready is None:
-                    self._changed.wait()
-                    continue
-                self._waiting.remove(ready)
-                # Another may wait for this one, which is passed over or taken.
-                self._changed.notify_all()
-                if self._failed & set(ready.after):
-                    self._failed.add(ready.name)
-                elif not self._is_done(ready):
-                    self._running[ready.name] = ready.alone
-                    return ready
+    def _next(self, ready: Set[str], running: Sequence[Step]) -> Step | None:
+        """The step to start now, the first that may; None where there is none, or no room for it."""
+        if len(running) >= self._workers or any(step.alone for step in running):
             return None
+        return next((step for step in self._steps if step.name in ready and not (step.alone and running)), None)
 
-    def _may_run(self, step: Step) -> bool:
-        open_ = {one.name for one in self._waiting} | self._running.keys()
-        kept_from = any(self._running.values()) or (step.alone and self._running)
-        return not (kept_from or open_ & set(step.after))
+    def _one(self, step: Step) -> bool:
+        return not self._failed & set(step.after) and (self._is_done(step) or self._ran(step))
 
     def _ran(self, step: Step) -> bool:
         began, file = time.time(), self._out / "log" / f"{step.name}.txt"
@@ -365,7 +348,7 @@ class Runner:
         # 3 of a bench: some task has no result, which the log names.
         log.info("%s: %s; %s s", step.name, f"exit code {code}, see {file}" if code else "done", seconds)
         said = {"step": step.name, "seconds": seconds, "code": code, "command": shlex.join(step.command)}
-        with self._changed, (self._out / "steps.jsonl").open("a", encoding="utf-8") as lines:
+        with self._writing, (self._out / "steps.jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(said) + "\n")
         return code == 0
 
