@@ -267,6 +267,13 @@ def test_a_folder_of_rows_that_was_named_and_is_not_there_is_refused_where_rows_
     assert [stage.name for stage in estimate(named, names=["retromae"]).stages] == ["retromae"]
 
 
+def test_texts_that_were_named_and_are_not_there_are_refused_where_texts_are_read() -> None:
+    named = load_recipe(SHIPPED / "care.yaml", ["data.texts=nowhere.jsonl.gz"])
+    with pytest.raises(DataError, match=r"data\.texts: nowhere\.jsonl\.gz does not exist, .* 'retromae' reads it"):
+        estimate(named)
+    assert [stage.name for stage in estimate(named, names=["document"]).stages] == ["document"]
+
+
 def test_more_gpus_take_less_time_and_memory_each_and_more_gpu_hours_and_ram_in_all() -> None:
     recipe = load_recipe(SHIPPED / "care.yaml")
     one, many = (estimate(recipe, "cuda", ["document"], gpus=gpus) for gpus in (1, 32))

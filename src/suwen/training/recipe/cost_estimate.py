@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from suwen.bench.published_tables import published
 from suwen.errors import SuwenError
-from suwen.training.recipe.data_files import COST
+from suwen.training.recipe.data_files import COST, absent
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
@@ -60,27 +60,30 @@ def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None 
 
     Raises:
         EstimateError: the data folder that was named is not there.
-        DataError: a stage reads rows, and the folder of them that was named is not there.
+        DataError: a stage reads rows or texts, and what was named of them is not there.
     """
     kind = "cuda" if device.startswith("cuda") else "cpu"
     machine = Machine(**COST[kind], gpus=gpus)
     stages = [stage for stage in recipe.stages if names is None or stage.name in names]
-    _require_folders(recipe, stages)
+    _require_data(recipe, stages)
     return Estimate(tuple(stage.cost(recipe, machine) for stage in stages), gpus, _DEVICES[kind])
 
 
-def _require_folders(recipe: Recipe, stages: Collection[Stage]) -> None:
-    """Refuse folders that were named and are not there: the expected numbers would stand for data nobody has."""
+def _require_data(recipe: Recipe, stages: Collection[Stage]) -> None:
+    """Refuse data that were named and are not there: the expected numbers would stand for data nobody has."""
     root, rows = recipe.data.root, recipe.data.rows
     if _is_missing(root):
         raise EstimateError(f"data.root: {root} is not a folder; correct the path, or leave data.root out")
     if _is_missing(rows) and any(stage.rows_read is not None for stage in stages):
         rows_folder_sources(Path(rows))  # it says what to do, as it does to a training
+    for stage in stages:
+        if stage.reads_texts and _is_missing(file := stage.texts_file(recipe), Path.is_file):
+            raise absent("texts", file, stage)
 
 
-def _is_missing(folder: str | None) -> bool:
-    """Whether a folder is named, and is not there; one of a variable that nothing says is not named yet."""
-    return folder is not None and not folder.startswith("builtin:") and "${" not in folder and not Path(folder).is_dir()
+def _is_missing(path: str | None, there: Callable[[Path], bool] = Path.is_dir) -> bool:
+    """Whether a folder, or a file, is named and is not there; one of a variable that nothing says is not named yet."""
+    return path is not None and not path.startswith("builtin:") and "${" not in path and not there(Path(path))
 
 
 def beside_paper(recipe: Recipe, cost: Estimate) -> dict[str, tuple[float, float]]:

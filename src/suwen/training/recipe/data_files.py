@@ -119,6 +119,13 @@ def model_files(base: str) -> dict[str, int]:
     return {}
 
 
+def absent(key: str, file: str, stage: Stage) -> DataError:
+    """What to say where a file of the data that a stage reads is not there."""
+    return DataError(
+        f"data.{key}: {file} does not exist, and the stage '{stage.name}' reads it; make it, or set data.{key}"
+    )
+
+
 def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
     """Refuse data that some of the stages will want and not find: now, and not when their turn comes.
 
@@ -129,10 +136,7 @@ def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
         for key, hashed in data_hashes(recipe, stage).items():
             if hashed == _MISSING:
                 file = stage.texts_file(recipe) if key == "texts" else getattr(recipe.data, key)
-                raise DataError(
-                    f"data.{key}: {file} does not exist, and the stage '{stage.name}' reads it; make it, or set "
-                    f"data.{key}"
-                )
+                raise absent(key, file, stage)
         rows: Rows = getattr(stage, "rows", None) or Rows()
         for key, named in (("sources", rows.sources or ()), ("weights", rows.weights)):
             if not named:
