@@ -306,7 +306,7 @@ def bmretriever(wanted: Wanted) -> Iterator[Step]:
     rows = [sys.executable, str(TOOLS / "make_bmretriever_data.py"), str(wanted.data), data, "--synthetic", kept]
     yield Step("data", rows, ["kept"])
     keys = [word for one in (f"data.root={data}", f"base={wanted.base}") for word in ("--set", one)]
-    first = [word for one in ("pretrain", "finetune", "freeze") for word in ("--only", one)]
+    first = [word for one in ("pretrain", "finetune", "finetune-again", "both", "freeze") for word in ("--only", one)]
     yield Step("train", wanted.train("bmretriever-light", *keys, *first), ["data"])
     run = out / "runs" / "bmretriever-light" / "s0"
     bench = ["env", f"SUWEN_BASE={wanted.base}", *SUWEN, "bench", "run", suite, "--out", str(out / "results")]

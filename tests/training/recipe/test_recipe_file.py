@@ -397,6 +397,19 @@ def test_a_file_lies_over_the_ones_it_includes(tmp_path: Path) -> None:
         load(tmp_path, above | {"stages": ["documnt"]})
 
 
+def test_a_stage_like_an_included_one_differs_in_what_it_says(tmp_path: Path) -> None:
+    write_recipe(tmp_path, raw_recipe(), "below.yaml")
+    again = {"like": "document", "name": "again", "training": {"seed": 7}}
+    above = {"include": "below.yaml", "name": "above", "stages": ["document", again, {"like": "freeze", "start": "again"}]}
+    recipe = load(tmp_path, above)
+    first, second, frozen = recipe.stages
+    assert (second.name, frozen.name, frozen.start) == ("again", "freeze", "again")
+    assert second.training == first.training.model_copy(update={"seed": 7})
+    assert second.model_copy(update={"name": first.name, "training": first.training}) == first
+    with pytest.raises(RecipeError, match="no included stage is called 'documnt'; did you mean 'document'"):
+        load(tmp_path, above | {"stages": [{"like": "documnt", "name": "again"}]})
+
+
 def test_an_included_variant_is_taken_out_with_null(tmp_path: Path) -> None:
     write_recipe(tmp_path, raw_recipe(), "below.yaml")
     recipe = load(tmp_path, {"include": "below.yaml", "name": "above", "variants": {"without-mse": None}})

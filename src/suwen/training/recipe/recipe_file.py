@@ -262,13 +262,15 @@ def _read(path: Path, through: tuple[Path, ...]) -> _Raw:
 
 
 def _resolved(stage: Any, below: _Raw, path: Path) -> Any:
-    """A stage that is only a name is the included recipe's stage of that name."""
-    if not isinstance(stage, str):
+    """A stage that is only a name is the included recipe's stage of that name; one with `like` differs in the rest."""
+    own = {} if isinstance(stage, str) else stage
+    if not isinstance(own, dict) or (own is stage and "like" not in own):
         return stage
+    wanted = own.pop("like", stage)
     named = {one["name"]: one for one in below.get("stages", ())}
-    if stage not in named:
-        raise RecipeError(f"{path}: stages: no included stage is called '{stage}'{nearest(stage, named)}")
-    return copy.deepcopy(named[stage])
+    if wanted not in named:
+        raise RecipeError(f"{path}: stages: no included stage is called '{wanted}'{nearest(str(wanted), named)}")
+    return _over(named[wanted], own)
 
 
 def _over(below: _Raw, above: _Raw) -> _Raw:
