@@ -400,7 +400,8 @@ def test_a_file_lies_over_the_ones_it_includes(tmp_path: Path) -> None:
 def test_a_stage_like_an_included_one_differs_in_what_it_says(tmp_path: Path) -> None:
     write_recipe(tmp_path, raw_recipe(), "below.yaml")
     again = {"like": "document", "name": "again", "training": {"seed": 7}}
-    above = {"include": "below.yaml", "name": "above", "stages": ["document", again, {"like": "freeze", "start": "again"}]}
+    stages = ["document", again, {"like": "freeze", "start": "again"}]
+    above = {"include": "below.yaml", "name": "above", "stages": stages}
     recipe = load(tmp_path, above)
     first, second, frozen = recipe.stages
     assert (second.name, frozen.name, frozen.start) == ("again", "freeze", "again")
