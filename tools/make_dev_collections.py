@@ -5,6 +5,7 @@ held out, and only those are scored here. A pool to search in holds every docume
 ``--suite bmretriever`` writes ``bmretriever.toml`` instead: English tasks with that paper's instructions, for pairs
 whose prompt has a place for one, and all of PubMedQA and iCliniq, of which that paper trains on nothing. Other models
 may have been trained on them: ``icliniq-held-out`` has the few questions of which nothing here has been.
+``bmretriever-short`` has NFCorpus and iCliniq alone, for ablations.
 
 The files are gzipped JSON lines, ``<name>.jsonl.gz``: zh/cmedir-dev, zh/cmedqa-dev and zh/cmedqq-dev (ChineseBLUE),
 zh/huatuo-qa-a (SupritYoung/Zhongjing), zh/toyhom-qa (Toyhom/Chinese-medical-dialogue-data), en/nfcorpus/ with corpus,
@@ -212,7 +213,11 @@ BMRETRIEVER = (
         )
     ),
 )
-SUITES = {"dev": ENTRIES, "bmretriever": BMRETRIEVER}
+SUITES = {
+    "dev": ENTRIES,
+    "bmretriever": BMRETRIEVER,
+    "bmretriever-short": tuple(entry for entry in BMRETRIEVER if entry.name in ("nfcorpus", "icliniq")),
+}
 
 HEAD = """\
 # Written by tools/make_dev_collections.py: of files that are trained on, only held-out rows are scored.
@@ -268,6 +273,8 @@ def suite_text(suite: str) -> str:
     }
     if suite == "bmretriever":
         groups = {"NFCorpus, iCliniq, MedQuAD": ["nfcorpus", "icliniq", "medquad"]}
+    elif suite == "bmretriever-short":
+        groups = {"NFCorpus, iCliniq": ["nfcorpus", "icliniq"]}
     return (
         HEAD.format(suite=suite)
         + "".join(tasks)
