@@ -93,9 +93,30 @@ def test_a_specialist_goes_on_with_the_adapter_of_a_pair(run: Path, tmp_path: Pa
         load_recipe("cardioembed-tiny", [*sets, "stages.specialist.prompts={query: 'q: ', document: ''}"])
 
 
+def test_documents_learn_to_be_found_by_a_student_that_stays(tmp_path: Path) -> None:
+    asks = "students.asks={base: 'builtin:bert-tiny', max_length: 32, prompts: {query: '[Q]', document: '[D]'}}"
+    sets = (*SHORT, asks, "data.measure=null", "stages.average.curve=[]")
+
+    def adapter(name: str, *more: str) -> torch.Tensor:
+        recipe = load_recipe("cardioembed-tiny", (*sets, f"name={name}", *more))
+        folder = train(recipe, tmp_path, device="cpu", only=["specialist"]).folder
+        found = load_adapter(folder / "specialist" / "model" / "adapter")
+        return torch.cat([(up @ down).flatten() for down, up in found.values()])
+
+    alone = adapter("alone")
+    beside = adapter("beside", "stages.specialist.asked_by=asks")
+    halfway = adapter("halfway", "stages.specialist.asked_by=asks", "stages.specialist.halfway=0.7")
+    assert not torch.equal(alone, beside) and not torch.equal(beside, halfway)
+    kept = adapter("again", "stages.specialist.asked_by=asks", "stages.specialist.halfway=0.7")
+    torch.testing.assert_close(kept, halfway)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        ("stages.specialist.asked_by=statik", "unknown student 'statik'; did you mean 'static'"),
+        ("stages.specialist.asked_by=static", "'static' begins with no model; say `students.static.base"),
+        ("stages.specialist.halfway=0.5", "to nobody; say `asked_by: STUDENT`"),
         ("stages.average.of={specialist: 1.2}", "at most 1 in all"),
         ("data.measure=null", "nothing to measure it on"),
         ("stages.specialist.base_bits=4", "base_bits"),

@@ -17,7 +17,7 @@ from suwen.training.run_context import RunContext
 from suwen.training.set_aside import without_set_aside
 from suwen.training.tasks.align_task import AlignTask
 from suwen.training.tasks.fused_queries import Beside
-from suwen.training.tasks.pair_task import PairLosses, PairTask, Teacher
+from suwen.training.tasks.pair_task import Asker, PairLosses, PairTask, Teacher
 from suwen.training.tasks.row_negatives import mine_rows
 from suwen.training.tasks.row_tables import PairTable, drawn_rows, table_of
 from suwen.training.tasks.towers import Tower
@@ -94,6 +94,7 @@ def train_pairs(
     teacher: Teacher | None = None,
     alignment: AlignTask | None = None,
     beside: Tower | None = None,
+    asker: Asker | None = None,
     watch: Watch | None = None,
 ) -> None:
     """Optimise over rows as a stage says, in batches of one source each.
@@ -111,6 +112,7 @@ def train_pairs(
         teacher: Whose scores are distilled.
         alignment: A Stage-I task that is kept in the mix.
         beside: Encodes the hypothetical documents, where the stage asks with them (its ``hyde``).
+        asker: Who asks the same queries beside, and learns nothing.
         watch: Looks at what is not trained on, and keeps the weights that are best there.
     """
     rows, seed = stage.rows, context.seed_of(stage)
@@ -129,5 +131,6 @@ def train_pairs(
         teacher=teacher,
         alignment=alignment,
         beside=None if beside is None else Beside(beside, stage.hyde.weight, stage.hyde.documents),
+        asker=asker,
     )
     context.optimise(task, folder, stage.training, per_epoch=batches.per_epoch, watch=watch)

@@ -19,7 +19,7 @@ from suwen.corpora.training_rows import TrainingRow
 from suwen.encoders.prompts import Prompts
 from suwen.training.loop.batches import OneSourceBatches
 from suwen.training.tasks.align_task import AlignLosses, AlignTask, Part
-from suwen.training.tasks.pair_task import PairLosses, PairTask, right_columns
+from suwen.training.tasks.pair_task import Asker, PairLosses, PairTask, right_columns
 from suwen.training.tasks.row_tables import PairTable, put
 from suwen.training.tasks.towers import FrozenTower
 
@@ -208,3 +208,58 @@ def test_a_row_has_its_own_negative_and_the_positives_of_the_others() -> None:
         every.append(-torch.log(right / sum(scores.values())))
     assert loss(False) == pytest.approx(float(torch.stack(said).mean()), rel=1e-4)
     assert loss(True) == pytest.approx(float(torch.stack(every).mean()), rel=1e-4)
+
+
+def stored(count: int, width: int, seed: int) -> FrozenTower:
+    """Vectors of length one that do not learn."""
+    drawn = np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+    return FrozenTower(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), "cpu")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.7])
+def test_another_encoder_asks_beside_over_documents_cut_to_its_width_and_come_half_way(share: float) -> None:
+    table = table_of({"a": [TrainingRow(f"q{n}", (f"d{n}",), (f"x{n}",)) for n in range(6)]})
+    asks, met = stored(6, 4, seed=5), stored(len(table.documents), 4, seed=6)
+
+    def step(asker: Asker | None) -> tuple[float, Bag]:
+        queries, documents = Bag(6, seed=1), Bag(len(table.documents), seed=2)
+        modules, batches = [(queries.table, 1.0), (documents.table, 1.0)], OneSourceBatches(table.sizes(), 6, 0)
+        losses = PairLosses(0.05, share_negatives=False)
+        found = PairTask(table, queries, documents, modules, batches, losses, negatives=1, asker=asker)
+        return float(found.step(0)["loss"]), documents
+
+    alone, plain = step(None)
+    both, documents = step(Asker(asks, met if share else None, share))
+    given = torch.nn.functional.normalize(plain.table.weight.detach()[:, :4], dim=-1)
+    if share:
+        given = torch.nn.functional.normalize(given + share * met.vectors(np.arange(len(given))), dim=-1)
+    place = {text: at for at, text in enumerate(table.documents)}
+    expected = []
+    for at, query in enumerate(table.queries):
+        scores = torch.exp(given @ asks.vectors(np.array([at]))[0] / 0.05)
+        # Its own negative, and the right documents of the others.
+        seen = [place[f"d{n}"] for n in range(6)] + [place[f"x{query[1:]}"]]
+        expected.append(-torch.log(scores[place[f"d{query[1:]}"]] / scores[seen].sum()))
+    assert both - alone == pytest.approx(float(torch.stack(expected).mean()), rel=1e-3)
+    assert not torch.allclose(plain.table.weight.grad, documents.table.weight.grad)
+
+
+def test_documents_learn_to_be_found_by_who_asks_beside() -> None:
+    table = table_of({"a": rows()["a"]})
+    found = task(table, losses=PairLosses(0.1))
+    asks = stored(len(table.queries), 8, seed=5)
+    found._asker = Asker(asks)
+    optimiser = torch.optim.Adam([p for group in found.groups() for p in group["params"]], lr=0.05)
+
+    def first() -> float:
+        """How often the right document stands first for it."""
+        given = torch.nn.functional.normalize(found.documents.table.weight.detach(), dim=-1)
+        best = (asks.vectors(np.arange(len(table.queries))) @ given.T).argmax(dim=1).tolist()
+        return float(np.mean([at in right_of(table, query) for query, at in enumerate(best)]))
+
+    before = first()
+    for step in range(200):
+        optimiser.zero_grad()
+        found.step(step)
+        optimiser.step()
+    assert before < 0.4 and first() > 0.8

@@ -13,13 +13,17 @@ from suwen.encoders.space import AdapterDocument, load_manifest
 from suwen.training.recipe.data_files import model_files
 from suwen.training.recipe.key_groups import Lora, Name, Prompts, Rows, later
 from suwen.training.recipe.model_shapes import Shape
+from suwen.training.recipe.recipe_errors import nearest
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, TrainingStage
 from suwen.training.recipe.stage_cost import BYTES
+from suwen.training.recipe.stage_identity import tier_identity
 
 if TYPE_CHECKING:
     from suwen.training.loop.run_folder import RunFolder
     from suwen.training.run_context import RunContext
+    from suwen.training.tasks.pair_task import Asker
+    from suwen.training.tasks.row_tables import PairTable
 
 #: The tiny model of the same architecture, by a part of a base's name.
 _TINY = {
@@ -62,6 +66,12 @@ class DocumentStage(TrainingStage):
     base_bits: Literal[8] | None = later(
         None, "8 holds the base's matrices as int8 while the adapter learns; null = training.precision"
     )
+    asked_by: Name | None = later(
+        None, "a student with a `base`, which stays as it is; documents learn to be found by its queries too"
+    )
+    halfway: float | None = later(
+        None, "for those queries documents come half-way, as the export's `halfway` does: by this share", gt=0, le=1
+    )
 
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
@@ -81,13 +91,31 @@ class DocumentStage(TrainingStage):
             share_negatives=self.share_negatives,
         )
         document.model.train()
-        train_pairs(context, self, folder, table, queries, documents, [(document.trained, 1.0)], losses)
+        trained, asker = [(document.trained, 1.0)], self._asker(context, table)
+        train_pairs(context, self, folder, table, queries, documents, trained, losses, asker=asker)
         return document.leave(context, folder)
+
+    def _asker(self, context: RunContext, table: PairTable) -> Asker | None:
+        from suwen.training.tasks.pair_task import Asker
+        from suwen.training.trained_student import open_student
+
+        if self.asked_by is None:
+            return None
+        student = open_student(context, self.asked_by, None)
+        student.model.eval()
+        met = None if self.halfway is None else student.documents(table, self.training)
+        return Asker(student.queries(table, self.training), met, self.halfway or 0.0)
 
     @override
     def depends_on(self, recipe: Recipe) -> dict[str, Any]:
-        taken = {} if self.pair is None else {"pair": load_manifest(pair_folder(self.pair)).space.id}
-        return {"base": model_files(self.base), **taken}
+        depends: dict[str, Any] = {"base": model_files(self.base)}
+        if self.pair is not None:
+            depends["pair"] = load_manifest(pair_folder(self.pair)).space.id
+        if self.asked_by is not None:
+            student = recipe.students[self.asked_by]
+            began = model_files(str(student.base)) if student.tier_of is None else tier_identity(*student.tier_of)
+            depends["asked_by"] = {"length": [student.max_length, student.document_length], "began": began}
+        return depends
 
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:
@@ -100,6 +128,7 @@ class DocumentStage(TrainingStage):
         if self.others and not self.share_negatives:
             yield f"stages.{self.name}.others: not with `share_negatives: false`, which leaves them out: take one"
         yield from self._problems_with_the_pair()
+        yield from self._problems_with_the_asker(recipe)
         before = self if self.start is None else recipe.stage(self.start)
         for key in ("base", "lora", "similarity"):
             if getattr(self, key) != getattr(before, key):
@@ -116,6 +145,22 @@ class DocumentStage(TrainingStage):
         # What an adapter learnt of texts put otherwise is of little use.
         elif (said := manifest.space.prompts) != self.prompts.filled:
             yield f"stages.{self.name}.prompts: not those of {self.pair}; say {said.query!r} and {said.document!r}"
+
+    def _problems_with_the_asker(self, recipe: Recipe) -> Iterator[str]:
+        where, name = f"stages.{self.name}.asked_by", self.asked_by
+        if name is None:
+            if self.halfway is not None:
+                yield f"stages.{self.name}.halfway: to nobody; say `asked_by: STUDENT`, or take it out"
+            return
+        if self.similarity == "dot":
+            yield f"{where}: its vectors have length one; say `similarity: cosine`"
+        student = recipe.students.get(name)
+        if student is None:
+            yield f"{where}: unknown student '{name}'{nearest(name, recipe.students)}"
+        elif student.base is None:
+            yield f"{where}: '{name}' begins with no model; say `students.{name}.base: pair:default#l6`"
+        elif student.tier_of is not None and student.tier_of[0] != (self.pair or student.tier_of[0]):
+            yield f"{where}: '{name}' is of the pair {student.tier_of[0]}, this goes on with {self.pair}; say the same"
 
     @override
     def more_memory(self, shape: Shape) -> int:

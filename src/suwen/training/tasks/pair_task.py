@@ -61,6 +61,21 @@ class Teacher:
 
 
 @dataclass(frozen=True)
+class Asker:
+    """Another query encoder of the space, which learns nothing: documents learn to be found by it too.
+
+    Attributes:
+        queries: It, over the table's queries.
+        documents: It, over the table's documents, which come half-way to it; None where they stay.
+        share: Of its vector, in documents that come half-way.
+    """
+
+    queries: Tower
+    documents: Tower | None = None
+    share: float = 0.0
+
+
+@dataclass(frozen=True)
 class Batch:
     """One step in ids: the queries, and the documents, of which the first are the queries' positives.
 
@@ -90,6 +105,7 @@ class PairTask(ModuleTask):
         teacher: For distillation.
         alignment: The Stage-I task kept in the mix.
         beside: What queries are fused with; they are asked alone where it is None.
+        asker: Who asks the same queries beside, and learns nothing.
     """
 
     def __init__(
@@ -106,11 +122,12 @@ class PairTask(ModuleTask):
         teacher: Teacher | None = None,
         alignment: AlignTask | None = None,
         beside: Beside | None = None,
+        asker: Asker | None = None,
     ) -> None:
         super().__init__(torch.nn.ModuleList([module for module, _ in modules]))
         self.table, self.queries, self.documents = table, queries, documents
         self.batches, self.losses, self.negatives, self.seed = batches, losses, negatives, seed
-        self._teacher, self._alignment, self._beside = teacher, alignment, beside
+        self._teacher, self._alignment, self._beside, self._asker = teacher, alignment, beside, asker
         self._modules = list(modules)
         self._merged = [module for module, _ in modules if isinstance(module, MergedLora)]
         device = next(p.device for module, _ in modules for p in module.parameters())
@@ -203,7 +220,21 @@ class PairTask(ModuleTask):
             candidates = gather(self._teacher.documents.vectors(batch.documents))
             taught = similarities(self._teacher.queries.vectors(batch.queries), candidates)
             total = total + self.losses.distil * DistilKL(self.losses.temperature)(similarities(queries, every), taught)
+        if self._asker is not None:
+            total = total + self._asked_beside(self._asker, nce, every, positives, same, batch)
         return total
+
+    def _asked_beside(
+        self, asker: Asker, nce: InfoNCE, documents: torch.Tensor, positives: Any, same: Any, batch: Batch
+    ) -> torch.Tensor:
+        """The loss of another encoder's queries over the documents it finds: cut to its width, come half-way."""
+        with torch.no_grad():
+            queries = asker.queries.vectors(batch.queries)
+            own = None if asker.documents is None else gather(asker.documents.vectors(batch.documents))
+        found = torch.nn.functional.normalize(documents[:, : queries.shape[1]], dim=-1)
+        if own is not None:
+            found = torch.nn.functional.normalize(found + asker.share * own, dim=-1)
+        return nce(queries, found, positives, same)
 
     def _nested(
         self,
