@@ -307,6 +307,9 @@ def test_convert(curate: Run, tmp_path: Path) -> None:
     row = next(read_training_rows(tmp_path / "rows.jsonl"))
     assert row.prompt == "Given a sentence, retrieve sentences with the same meaning" and row.neg == ("What is flu?",)
     assert "evaluation set" in str(curate("convert", "pubmedqa", "mqp.csv", "rows.jsonl").exception)
+    (tmp_path / "med.jsonl").write_text('{"description": "Flu.", "utterances": ["Is it?", "No."]}\n', encoding="utf-8")
+    told = curate("convert", "healthcaremagic", "med.jsonl", "rows.jsonl")
+    assert "1  of unknown origin" in told.stdout and "1 records do not say where they come from" in told.stderr
 
 
 def test_pairs(curate: Run, collection: Path, tmp_path: Path) -> None:

@@ -195,10 +195,53 @@ def test_evaluation_sets_of_the_paper_are_refused_and_left_out_of_other_sets(tmp
             converted(tmp_path, name, "rows.jsonl", text)
     rows, counts = converted(tmp_path, "consult-qa", "rows.jsonl", text)
     assert [row.query for row in rows] == ["Is it flu?"] and counts["of_an_evaluation_set"] == 1
-    with pytest.raises(CurateError, match="'of_an_evaluation_set': 2"):
+    with pytest.raises(CurateError, match="names icliniq, an evaluation set .* another name"):
         converted(tmp_path, "consult-qa", "icliniqQAs.jsonl", text)
     rows, _ = converted(tmp_path, "icliniq", "rows.jsonl", text, evaluation_sets=True)
     assert len(rows) == 2
+
+
+def test_evaluation_sets_are_known_by_folders_spellings_and_other_fields(tmp_path: Path) -> None:
+    dialogue = {"description": "An ear rings.", "utterances": ["patient: It rings.", "doctor: See someone."]}
+    record = {"question": "Is it flu? I asked on iCliniq, too.", "answer": "Hardly."}
+    for origin in (
+        *(
+            {"source": "pubmed_qa"},
+            {"source": "PubMed QA"},
+            {"dataset": "I-Cliniq"},
+            {"meta": {"from": ["icliniq.com"]}},
+        ),
+        *({"file_name": "iCliniq-dialogues"}, {"answer_icliniq": "No."}),
+    ):
+        rows, counts = converted(tmp_path, "consult-qa", "rows.jsonl", lines(record | origin, record | {"source": "x"}))
+        assert (len(rows), counts["of_an_evaluation_set"], counts["of_unknown_origin"]) == (1, 1, 0), origin
+    for folder in ("icliniq", "i_cliniq"):
+        (tmp_path / folder / "deep").mkdir(parents=True)
+        (tmp_path / folder / "deep" / "train.jsonl").write_text(lines(dialogue), encoding="utf-8")
+        for inside in ("", "deep", "deep/train.jsonl"):
+            with pytest.raises(CurateError, match="names icliniq, an evaluation set"):
+                run(tmp_path, "healthcaremagic", tmp_path / folder / inside)
+    (tmp_path / "meddialog" / "icliniq").mkdir(parents=True)
+    for part in ("icliniq/1.jsonl", "2.jsonl", "healthcaremagic-3.jsonl"):
+        (tmp_path / "meddialog" / part).write_text(lines(dialogue | {"utterances": [part, "Rest."]}), encoding="utf-8")
+    rows, counts = run(tmp_path, "healthcaremagic", tmp_path / "meddialog")
+    assert [row.query for row in rows] == ["2.jsonl", "healthcaremagic-3.jsonl"]
+    assert (counts["of_an_evaluation_set"], counts["of_unknown_origin"]) == (1, 1)
+    held = write_collection(tmp_path / "PubMed-QA", [], [Query("q", "?")], {"train": []}).path
+    with pytest.raises(CurateError, match="names pubmedqa, an evaluation set"):
+        run(tmp_path, "nfcorpus", held)
+
+
+def test_a_record_that_lacks_a_field_is_counted_as_one_that_cannot_be_read(tmp_path: Path) -> None:
+    pair = {"sentence1": "Has fever.", "sentence2": "Is febrile.", "gold_label": "entailment"}
+    wrong = ({"sentence1": "Has gout."}, {key: pair[key] for key in ("sentence1", "sentence2")})
+    alone = {"sentence1": "Has gout.", "sentence2": "Has none.", "gold_label": "contradiction"}
+    rows, counts = converted(tmp_path, "mednli", "a.jsonl", lines(wrong[0], pair, wrong[1], alone) + "{broken\n")
+    assert [row.query for row in rows] == ["Has fever."]
+    assert (counts["records"], counts["unreadable"], counts["without_a_field"]) == (5, 1, 2)
+    assert (counts["without_a_positive"], counts["without_text"]) == (1, 0), "a contradiction without an entailment"
+    with pytest.raises(CurateError, match="no record of .*not valid JSON"):
+        converted(tmp_path, "mednli", "a.jsonl", "{broken\n{again\n")
 
 
 def test_what_is_wrong_with_records_is_counted(tmp_path: Path) -> None:
@@ -251,7 +294,7 @@ def test_a_set_of_ones_own(tmp_path: Path) -> None:
         ("gooaq", "a.jsonl", lines({"ask": "x", "answer": "y"}), CurateError, "called question; .*ask, answer"),
         ("mednli", "a.jsonl", lines({"sentence1": "x", "sentence2": "y"}), CurateError, "no field called gold_label"),
         ("medquad", "a.xml", "<Document><QAPair>", CorpusError, "not whole XML"),
-        ("mqp", "a.csv", "1,What?,How?,0\n", CurateError, "no row is left .*'without_text': 1"),
+        ("mqp", "a.csv", "1,What?,How?,0\n", CurateError, "no row is left .*'without_a_positive': 1"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_not_what_it_should_be(

@@ -24,7 +24,7 @@ from suwen.corpora.record_fields import find_field
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.tabular import records
 from suwen.corpora.xml_files import xml_elements
-from suwen.curate.convert import ORIGINS
+from suwen.curate.convert import ORIGINS, named
 from suwen.curate.screening import draw
 from suwen.durable import write_json
 from suwen.text.clean import clean
@@ -196,8 +196,8 @@ def _icliniq(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Do
 
     def entries() -> Iterator[Entry]:
         for number, (path, place, record) in enumerate(_records(sources)):
-            origin = " ".join((path.name, *(str(record.get(name, "")) for name in ORIGINS))).lower()
-            if "answer_icliniq" not in record and "icliniq" not in origin:
+            origin = (path.name, *(str(record.get(name, "")) for name in ORIGINS))
+            if "answer_icliniq" not in record and not named(["icliniq"], origin):
                 pool.counts["of_another_site"] += 1
                 continue
             if turns := record.get("utterances") or record.get("dialogue_turns"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -27,11 +27,18 @@ from suwen.corpora.xml_files import xml_elements
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.screening import Screen
+from suwen.errors import SuwenError
 from suwen.text.clean import clean
 
 SETS = Path(__file__).parent / "labelled_sets.toml"
-#: Fields that may say where a record comes from.
-ORIGINS = ("source", "file_name", "url", "dialogue_url")
+#: Fields that say where a record comes from.
+ORIGINS = (
+    *("source", "file_name", "url", "dialogue_url", "link", "dataset", "data_source", "dataset_name", "origin"),
+    *("site", "website", "subset", "corpus"),
+)
+#: Characters of a value that may be a name or an address; what is longer is a text, which may speak of any site.
+_LONGEST_NAME = 300
+_NOT_COMPARED = re.compile(r"[\W_]+")
 
 
 class LabelledSet(BaseModel):
@@ -52,10 +59,14 @@ class LabelledSet(BaseModel):
     published: str = ""
     instruction: str = ""
     measured: bool = False
+    mixed: bool = False
 
 
 #: What is counted beside what :class:`~suwen.curate.screening.Screen` counts.
-COUNTED = ("records", "unreadable", "of_an_evaluation_set", "of_neither_label", "judged_without_a_text")
+COUNTED = (
+    *("records", "unreadable", "without_a_field", "of_an_evaluation_set", "of_unknown_origin", "of_neither_label"),
+    "judged_without_a_text",
+)
 
 
 def read_sets(path: Path | None = None) -> dict[str, LabelledSet]:
@@ -115,11 +126,16 @@ def convert(
     if not instruction:
         raise CurateError(f"{name} has no instruction: name its row of the paper's table (published), or write one")
     measured = () if evaluation_sets else tuple(other for other, one in known.items() if one.measured)
+    if found := named(measured, source.absolute().parts):
+        raise CurateError(
+            f"{source.absolute()} names {found}, an evaluation set of the paper, and nothing is trained on it. If "
+            "nothing of it is in there, give it another name; if you measure elsewhere, pass --evaluation-sets"
+        )
     screen = Screen(*COUNTED, held_out=held_out, longest=longest, progress=progress)
     if source.is_dir() and find_layout(source).corpus:
         examples = _judged(Collection.open(source), split, screen.counts)
     else:
-        examples = _examples(source, kind, measured, screen.counts)
+        examples = _examples(source, name, kind, measured, screen.counts)
     screen.write(to, (row._replace(prompt=instruction) for row in examples), count, seed)
     return screen.counts
 
@@ -137,19 +153,38 @@ def _judged(collection: Collection, split: str, counts: Counter[str]) -> Iterato
         yield TrainingRow(query.text, pos, neg)
 
 
-def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]) -> Iterator[TrainingRow]:
+def named(names: Iterable[str], texts: Iterable[str]) -> str | None:
+    """The first of the names that stands in one of the texts, compared by letters and digits alone.
+
+    >>> named(["pubmedqa", "icliniq"], ["data", "PubMed_QA-labeled"]), named(["icliniq"], ["questionDoctor"])
+    ('pubmedqa', None)
+    """
+    bare = [_bare(text) for text in texts]
+    return next((name for name in names if any(_bare(name) in text for text in bare)), None)
+
+
+def _bare(text: str) -> str:
+    return _NOT_COMPARED.sub("", text).casefold()
+
+
+def _names(value: Any) -> Iterator[str]:
+    """What a value has of names and addresses, those of fields too."""
+    if isinstance(value, Mapping):
+        yield from map(str, value)
+    if isinstance(value, Mapping | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _names(item)
+    elif isinstance(value, str) and len(value) <= _LONGEST_NAME:
+        yield value
+
+
+def _examples(
+    source: Path, name: str, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]
+) -> Iterator[TrainingRow]:
     pairs: dict[str, TrainingRow] = {}
-    for path, place, record in _records(source, kind):
-        counts["records"] += 1
-        if isinstance(record, BadRecord):
-            counts["unreadable"] += 1
-            continue
-        origin = " ".join((path.name, *(str(record.get(field, "")) for field in ORIGINS))).lower()
-        if any(name in origin for name in measured):
-            counts["of_an_evaluation_set"] += 1
-            continue
-        row = _row(record, kind, place)
-        label = _field(record, kind.label, place, needed=bool(kind.label) and not kind.negative)
+    for path, record, row, label in _readable(source, kind, measured, counts):
+        if kind.mixed and not (named([name], path.parts) or any(record.get(field) for field in ORIGINS)):
+            counts["of_unknown_origin"] += 1
         if label is None:
             yield row
         elif (says := kind.labels.get(str(label).lower())) is None:
@@ -159,6 +194,35 @@ def _examples(source: Path, kind: LabelledSet, measured: Sequence[str], counts: 
             sides = (pair.pos + row.pos, pair.neg) if says == "positive" else (pair.pos, pair.neg + row.pos)
             pairs[row.query] = TrainingRow(row.query, *sides)
     yield from pairs.values()
+
+
+def _readable(
+    source: Path, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]
+) -> Iterator[tuple[Path, Mapping[str, Any], TrainingRow, Any]]:
+    """The records of no measured set that have what a row needs, each with its row and label; none at all raises."""
+    problem: SuwenError | None = None
+    texts = {field.partition(".")[0] for field in (*kind.query, *kind.positive, *kind.negative)}
+    for path, place, record in _records(source, kind):
+        counts["records"] += 1
+        if isinstance(record, BadRecord):
+            counts["unreadable"] += 1
+            problem = problem or record
+            continue
+        # A post may speak of a site it does not come from; where there is no text, every name counts.
+        said = _names({field: () if field in texts else value for field, value in record.items()})
+        if named(measured, [*path.relative_to(source).parts, *said]):
+            counts["of_an_evaluation_set"] += 1
+            continue
+        try:
+            row = _row(record, kind, place)
+            label = _field(record, kind.label, place, needed=bool(kind.label) and not kind.negative)
+        except CurateError as lacking:
+            counts["without_a_field"] += 1
+            problem = problem or lacking
+            continue
+        yield path, record, row, label
+    if problem and counts["unreadable"] + counts["without_a_field"] == counts["records"]:
+        raise CurateError(f"no record of {source} can be used. The first: {problem}") from None
 
 
 def _row(record: Mapping[str, Any], kind: LabelledSet, place: str) -> TrainingRow:

@@ -23,8 +23,14 @@ from suwen.text.split import sentences
 
 #: What is counted of every kind of row: those written, and why others, or some of their texts, were not.
 COUNTED = (
-    *("rows", "not_drawn", "repeated", "held_out", "without_text", "positive_is_the_query"),
-    *("negative_is_a_positive", "begins_with_the_instruction", "copied_from_the_passage", "texts_cut"),
+    *("rows", "not_drawn", "repeated", "held_out", "without_text", "without_a_positive"),
+    *(
+        "positive_is_the_query",
+        "negative_is_a_positive",
+        "begins_with_the_instruction",
+        "copied_from_the_passage",
+        "texts_cut",
+    ),
 )
 _T = TypeVar("_T")
 
@@ -83,8 +89,10 @@ class Screen:
 
     def _reason(self, asked: str, right: Iterable[str], row: TrainingRow) -> str | None:
         """Why a row is left out, as the counts call it."""
+        if asked and not row.pos and (asked in right or row.neg):
+            return "positive_is_the_query" if asked in right else "without_a_positive"
         if not asked or not row.pos:
-            return "positive_is_the_query" if asked in right and asked else "without_text"
+            return "without_text"
         texts, start = (row.query, *row.pos, *row.neg), row.prompt.strip()
         if start and any(text.startswith(start) for text in texts):
             return "begins_with_the_instruction"
