@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from suwen.corpora.training_rows import TrainingRow, write_training_rows
+from suwen.curate.leakage import LeakageError
 from suwen.encoders.adapter import load_adapter
 from suwen.encoders.base_model import load_base
 from suwen.encoders.document import DocumentEncoder
@@ -20,6 +22,7 @@ from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.stand_in import with_builtins
 from suwen.training.recipe_runner import train
+from suwen.training.tasks.row_tables import DataError
 from suwen.training.teacher_vectors import TeacherVectors
 
 GATED = "[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]"
@@ -112,3 +115,53 @@ def test_what_goes_on_with_an_adapter_must_be_of_its_kind(change: str) -> None:
     key = change.partition("=")[0].partition(".")[0]
     with pytest.raises(RecipeError, match=f"stages.finetune.{key}: not that of 'pretrain'"):
         load_recipe("bmretriever-tiny", [f"stages.finetune.{change}"])
+
+
+@pytest.fixture
+def data(run: Path, tmp_path: Path) -> Path:
+    """The small world's data, to be changed."""
+    return shutil.copytree(run.parents[1] / "builtin" / "tiny", tmp_path / "data")
+
+
+def _trained(data: Path, out: Path, *sets: str) -> Path:
+    recipe = load_recipe("bmretriever-tiny", [*SHORT, f"data.root={data}", *sets])
+    return train(recipe, out, device="cpu", only=["pretrain", "finetune"]).folder
+
+
+def test_what_is_measured_is_never_trained_on_though_no_file_holds_it_out(data: Path, tmp_path: Path) -> None:
+    asked = [json.loads(line)["text"] for line in (data / "dev" / "queries.jsonl").read_text("utf-8").splitlines()]
+    write_training_rows(data / "rows" / "own.jsonl.gz", [TrainingRow(text, ("一个回答",)) for text in asked])
+    sets = ["data.held_out=null", "stages.finetune.rows={sources: [consult, own]}"]
+    with pytest.raises(LeakageError, match=r"own\.jsonl\.gz: \d+ texts are evaluation texts"):
+        _trained(data, tmp_path, *sets, f"data.measure={data / 'dev.toml'}")
+    assert (_trained(data, tmp_path / "elsewhere", *sets) / "finetune" / "metrics.json").is_file()
+
+
+def test_an_evaluation_set_of_the_paper_is_refused_where_the_paper_is_followed(data: Path, tmp_path: Path) -> None:
+    shutil.copy(data / "rows" / "consult.jsonl.gz", data / "rows" / "pubmed_qa-labelled.jsonl.gz")
+    sets = ["stages.finetune.rows.sources=[consult, pubmed_qa-labelled]"]
+    with pytest.raises(DataError, match="is of pubmedqa, on which BMRetriever's paper measures"):
+        _trained(data, tmp_path, *sets, "faithful=paper")
+    _trained(data, tmp_path / "elsewhere", *sets)
+
+
+def test_odd_rows_and_cut_texts_are_counted_in_the_report(data: Path, tmp_path: Path) -> None:
+    rows = [
+        TrainingRow("高血压怎么办", ("少吃盐，" * 80,)),
+        TrainingRow("胃痛", ("胃痛",)),
+        TrainingRow("牙疼", ("看牙医",), ("看牙医", "多喝水")),
+    ]
+    write_training_rows(data / "rows" / "odd.jsonl.gz", rows)
+    sets = ["stages.finetune.rows={sources: [odd]}", 'stages.finetune.prompts={query: "{instruction}：", document: ""}']
+    folder = _trained(data, tmp_path, *sets)
+    told = json.loads((folder / "finetune" / "metrics.json").read_text(encoding="utf-8"))["rows"]
+    assert told == {
+        "rows": 3,
+        "without_an_instruction": 3,
+        "positive_is_the_query": 1,
+        "positive_is_a_negative": 1,
+        "documents_cut": 1,
+    }
+    assert "positive is the query: 1; positive is a negative: 1; documents cut: 1" in (folder / "report.md").read_text(
+        encoding="utf-8"
+    )

@@ -20,7 +20,7 @@ from suwen.training.tasks.fused_queries import Beside
 from suwen.training.tasks.pair_task import Asker, PairLosses, PairTask, Teacher
 from suwen.training.tasks.row_negatives import mine_rows
 from suwen.training.tasks.row_tables import PairTable, drawn_rows, table_of
-from suwen.training.tasks.towers import Tower
+from suwen.training.tasks.towers import Tower, TrainedTower
 from suwen.training.teacher_vectors import TeacherVectors
 
 _ENCODED_AT_ONCE = 512
@@ -80,6 +80,25 @@ def stored_teacher(context: RunContext, vectors: TeacherVectors, table: PairTabl
     return Teacher(queries, vectors.candidates(vectors.of_documents(table), context.device))
 
 
+def _takes_instructions(context: RunContext, stage: Any) -> bool:
+    """Whether the query prompt of what is trained has a place for a row's instruction."""
+    student = stage.student_trained
+    prompts = context.recipe.students[student].prompts if student is not None else getattr(stage, "prompts", None)
+    return prompts is not None and "{instruction}" in (prompts.query or "")
+
+
+def _odd(table: PairTable, queries: Tower, documents: Tower, *, asked: bool) -> dict[str, int]:
+    """What the reader of a run's report should know of its rows: how many, and what is odd; nothing where nothing is.
+
+    Where instructions are not ``asked`` for, none is missing.
+    """
+    found = {name: count for name, count in table.counts.items() if asked or name != "without_an_instruction"}
+    for name, tower in (("queries_cut", queries), ("documents_cut", documents)):
+        found[name] = tower.tokens.full if isinstance(tower, TrainedTower) else 0
+    found = {name: count for name, count in found.items() if count}
+    return {"rows": sum(table.sizes().values()), **found} if found else {}
+
+
 def train_pairs(
     context: RunContext,
     stage: Any,
@@ -115,6 +134,7 @@ def train_pairs(
         asker: Who asks the same queries beside, and learns nothing.
         watch: Looks at what is not trained on, and keeps the weights that are best there.
     """
+    folder.rows = _odd(table, queries, documents, asked=_takes_instructions(context, stage))
     rows, seed = stage.rows, context.seed_of(stage)
     batches = OneSourceBatches(
         table.sizes(), stage.training.batch, seed, limit=rows.limit_per_source, weights=rows.weights

@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from suwen.curate.convert import named, read_sets
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
 from suwen.encoders.adapter import apply_adapter, load_adapted
@@ -108,7 +109,7 @@ class RunContext:
             if folder.finished:
                 return folder.metrics
             metrics = {"skipped": 1.0} if self._ended_before(stage) else {**stage.run(self, folder), **folder.looks}
-            folder.finish(metrics)
+            folder.finish({**metrics, "rows": folder.rows} if folder.rows else metrics)
         return metrics
 
     def _ended_before(self, stage: Stage) -> bool:
@@ -163,6 +164,11 @@ class RunContext:
         """The shards of some sources (all labelled ones by default); refused where they hit the held-out set."""
         shards = {}
         for name, file in source_files(Path(self.recipe.data.rows), names, unsupervised=unsupervised).items():
+            if self.recipe.faithful == "paper" and (told := named(_measured_sets(), [name])):
+                raise DataError(
+                    f"{file} is of {told}, on which BMRetriever's paper measures and does not train: leave it out of "
+                    "the sources, or do not say `faithful: paper`"
+                )
             with self._guarded(file) as held_out:
                 shards[name] = read_source(file, held_out, self.common / "row-shards", prompts=prompts)
         return shards
@@ -179,10 +185,11 @@ class RunContext:
     def _guarded(self, file: Path) -> Iterator[HeldOut | None]:
         """What a file must be checked against; None once it has been, by this run or by one that shares with it."""
         path = self.recipe.data.held_out
-        if path is None or not file.is_file():
+        if (path is None and not self.measures) or not file.is_file():
             yield None
             return
-        named = hashlib.sha256((sha256_of(Path(path)) + sha256_of(file)).encode()).hexdigest()[:16]
+        kept_apart = ("" if path is None else sha256_of(Path(path))) + self._asked
+        named = hashlib.sha256((kept_apart + sha256_of(file)).encode()).hexdigest()[:16]
         mark = self.common / "no-leaks" / named
         if mark.is_file():
             yield None
@@ -193,9 +200,19 @@ class RunContext:
 
     @cached_property
     def held_out(self) -> HeldOut:
-        """What nothing may be trained on; nothing where the recipe names no file."""
+        """What nothing may be trained on: the file that the recipe names, and the queries of what it is measured on."""
         path = self.recipe.data.held_out
-        return HeldOut() if path is None else HeldOut.read(Path(path))
+        apart = HeldOut() if path is None else HeldOut.read(Path(path))
+        for task in self.measures:
+            for query in task.data.queries:
+                apart.add(query)
+        return apart
+
+    @cached_property
+    def _asked(self) -> str:
+        """A hash of the queries that are measured; empty where nothing is."""
+        queries = [query for task in self.measures for query in task.data.queries]
+        return fingerprint(queries) if queries else ""
 
     def _all_texts(self, path: str) -> Texts:
         if path not in self._read:
@@ -326,3 +343,9 @@ class RunContext:
         if not written:
             raise DataError(f"no finished stage holds the student {source!r}: put one before the stage that needs it")
         return written[-1]
+
+
+@cache
+def _measured_sets() -> list[str]:
+    """The labelled sets on which BMRetriever's paper measures, and trains on nothing of them."""
+    return [name for name, kind in read_sets().items() if kind.measured]

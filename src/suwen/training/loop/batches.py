@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,10 +31,14 @@ class BatchError(SuwenError):
 
 @dataclass(frozen=True)
 class Ragged:
-    """Many lists of numbers, end to end: token ids of texts, documents of rows. ``offsets`` has one entry more."""
+    """Many lists of numbers, end to end: token ids of texts, documents of rows. ``offsets`` has one entry more.
+
+    ``most`` is where lists were cut; None where none was.
+    """
 
     ids: npt.NDArray[Any]
     offsets: Ints
+    most: int | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -45,6 +49,11 @@ class Ragged:
     def lengths(self, rows: Ints) -> Ints:
         """How many numbers each of these lists has."""
         return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
+
+    @property
+    def full(self) -> int:
+        """How many lists are as long as lists may be: cut there, or just so long."""
+        return 0 if self.most is None else int((np.diff(self.offsets) >= self.most).sum())
 
     def take(self, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
         """The numbers of these lists, end to end, and their lengths."""
@@ -162,7 +171,7 @@ def tokenise(
             f"what stands before each text fills all of the {limit} tokens that are read, so that all are alike: "
             "shorten the prompt, or raise the length"
         )
-    return tokens
+    return replace(tokens, most=limit)
 
 
 def _stored(folder: Path, part: Callable[[int], Arrays], starts: Sequence[int]) -> Ragged:

@@ -93,10 +93,16 @@ class TrainingReport:
             shown = ", ".join(
                 f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
                 for key, value in stage.metrics.items()
-                if key != "notes"
+                if key not in ("notes", "rows")
             )
             lines.append(f"| {stage.name} | {stage.kind} | {stage.seconds:.1f}{note} | {shown} |")
         lines += ["", f"In all {sum(stage.seconds for stage in self.stages):.0f} seconds."]
+        if odd := [f"- {one.name}: {_counted(one.metrics['rows'])}" for one in self.stages if "rows" in one.metrics]:
+            lines += [
+                "",
+                "Odd rows, which were trained on as they are, and texts of which the beginning alone was read:",
+            ]
+            lines += ["", *odd]
         if self.followed:
             lines += ["", f"Where paper, published code and correction part, `faithful: {self.faithful}` was followed:"]
             lines += ["", *(f"- {key}: {value}" for key, value in self.followed.items())]
@@ -108,6 +114,16 @@ class TrainingReport:
         """Write ``report.json`` and ``report.md`` into the run's folder."""
         write_text(self.folder / "report.md", self.as_markdown())
         write_json(self.folder / "report.json", self.as_json())
+
+
+def _counted(rows: Mapping[str, int]) -> str:
+    """Counts in words.
+
+    >>> _counted({"rows": 5000, "documents_cut": 1200})
+    '5,000 rows; documents cut: 1,200'
+    """
+    odd = (f"{name.replace('_', ' ')}: {count:,}" for name, count in rows.items() if name != "rows")
+    return "; ".join([f"{rows['rows']:,} rows", *odd])
 
 
 def is_finished(folder: Path) -> bool:

@@ -64,6 +64,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self.finished = finished
         #: What looking at texts set aside has told, of a training that was watched.
         self.looks: dict[str, float] = {}
+        #: What was odd about the rows it learnt from, by count.
+        self.rows: dict[str, int] = {}
 
     @classmethod
     def open(

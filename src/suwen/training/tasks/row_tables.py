@@ -6,7 +6,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -30,7 +30,9 @@ _SHARD_ROWS = 50_000
 #: The lists of documents of a row, in the order of the fields of :class:`SourceRows`.
 _LISTS = ("positives", "negatives", "hypothetical")
 #: In the names of folders: another layout, or another number of rows in a shard, is another folder.
-_FORMAT = 2
+_FORMAT = 3
+#: What is counted of rows that teach little or the wrong thing, and are trained on all the same.
+_COUNTED = ("without_an_instruction", "positive_is_the_query", "positive_is_a_negative")
 
 
 class DataError(SuwenError):
@@ -87,6 +89,7 @@ class PairTable:
         words: The number of each document's words: documents that differ in their instruction alone share it.
         right: The words that are right for a query, over all its rows: no document of them may serve as its negative.
         sources: The rows per source.
+        counts: How many rows of the files are odd, by what is odd about them.
     """
 
     queries: Sequence[str]
@@ -98,6 +101,7 @@ class PairTable:
     words: npt.NDArray[Any]
     right: Ragged
     sources: dict[str, SourceRows]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def sizes(self) -> dict[str, int]:
         """Rows per source."""
@@ -184,6 +188,8 @@ def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
             lists[name].append([documents.setdefault((text, both_sides), len(documents)) for text in texts])
     instructions = np.unique([own for _, own in (*queries, *documents) if own is not None])
     made["asked"], made["instructions"] = np.array(asked), instructions
+    odd = [(not row.prompt, row.query in row.pos, not set(row.pos).isdisjoint(row.neg)) for row in rows]
+    made["counts"] = np.sum(odd, axis=0)
     codes = {own: code for code, own in enumerate(instructions.tolist())}
     made |= {name: np.fromiter(chain(*some), np.int32) for name, some in lists.items()}
     made |= {f"{name}-lengths": np.array([*map(len, some)]) for name, some in lists.items()}
@@ -288,6 +294,7 @@ def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
             name: SourceRows(found["asked"][start:end], *(lists(one, start, end) for one in _LISTS))
             for name, start, end in zip(shards, ends, ends[1:], strict=False)
         },
+        dict(zip(_COUNTED, np.sum([opened(shard)["counts"] for shard in every], axis=0).tolist(), strict=True)),
     )
 
 
