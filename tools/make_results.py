@@ -3,10 +3,11 @@
     python tools/make_results.py sl-hyde OUT --data DATA --dev DEV --base BASE --small M3E
     python tools/make_results.py reranker OUT --data DATA --dev DEV --base BASE
     python tools/make_results.py bmretriever OUT --data FILES --base BASE --small MINILM
+    python tools/make_results.py cardioembed OUT --data WORK --dev DEV --base BASE --small MINILM
 
-DATA is made by make_training_data.py and DEV by make_dev_collections.py, both from FILES, public ones that they name;
-BASE is Qwen2.5-Coder-1.5B-Instruct, a folder or a GGUF file, M3E the folder of m3e-small, MINILM that of
-all-minilm-l6-v2. Steps that are done are kept: start it again to go on. What a step says
+WORK is made by make_cardio_data.py, DATA by make_training_data.py and DEV by make_dev_collections.py, all three from
+FILES, public ones that they name; BASE is Qwen2.5-Coder-1.5B-Instruct, a folder or a GGUF file, M3E the folder of
+m3e-small, MINILM that of all-minilm-l6-v2. Steps that are done are kept: start it again to go on. What a step says
 is in OUT/log/STEP.txt, its seconds are in OUT/steps.jsonl. A step that fails ends those that need it; the others go on.
 `--list` prints the commands, and runs nothing.
 """

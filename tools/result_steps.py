@@ -61,9 +61,13 @@ class Wanted:
 
     def bench(self, *systems: str) -> list[str]:
         """Measures on the smaller development collections."""
+        tasks = [word for one in (*CHINESE, "nfcorpus") for word in ("--task", one)]
+        return [*self.measured(str(self.out / "dev" / "dev.toml"), *systems), *tasks]
+
+    def measured(self, suite: str, *systems: str) -> list[str]:
+        """Measures on all tasks of a suite."""
         named = [word for one in systems for word in ("-s", one)]
-        named += [word for one in (*CHINESE, "nfcorpus") for word in ("--task", one)]
-        return [*SUWEN, "bench", "run", str(self.out / "dev" / "dev.toml"), "--out", str(self.out / "results"), *named]
+        return [*SUWEN, "bench", "run", suite, "--out", str(self.out / "results"), *named]
 
     def compare(self, a: str, b: str) -> list[str]:
         """Two systems, paired over the queries of the Chinese tasks."""
@@ -330,8 +334,66 @@ def bmretriever(wanted: Wanted) -> Iterator[Step]:
         yield Step(f"sweep-{table}", [*swept, *keys, *small], ["data", "short"], good=(0, 3))
 
 
+# -- a specialist of cardiology ---------------------------------------------------------------------------------------
+
+HEART = ("medquad-heart", "toyhom-heart")
+
+
+def cardioembed(wanted: Wanted) -> Iterator[Step]:
+    """A shelf's specialist beside the pair it goes on from: real questions of the heart, general sets, paraphrases."""
+    out, data, work = wanted.out, wanted.data, wanted.out / "cardio-work"
+    heart, general = str(data / "suites" / "cardio.toml"), str(out / "dev" / "dev.toml")
+    yield Step(
+        "dev", [sys.executable, str(TOOLS / "make_unlabelled_data.py"), "measure", str(wanted.dev), str(out / "dev")]
+    )
+    made = [*SUWEN, "adapt", str(data / "read"), "--out", str(out / "cardio"), "--work", str(work), "-m", "asks"]
+    made += ["--base", wanted.base, "--general", str(data / "general"), "--set", "data.held_out=null"]
+    # 3: no gain by its own measures; the pair is in its work folder all the same.
+    yield Step("adapt", [*made, "--calls", "12000", "--measure", general], ["dev"], good=(0, 3))
+    pairs = {"default": "default", "cardio": str(work / "runs" / "cardioembed-mini" / "s0" / "export" / "model")}
+    over = ["env", f"SUWEN_BASE={wanted.base}"]
+    small = [word for one in (*CHINESE, "nfcorpus") for word in ("--task", one)]
+    for name, pair in pairs.items():
+        after = ["dev", *(["adapt"] if name == "cardio" else [])]
+        # Documents by the document encoder, queries by a tier or by it; then `l6` on both sides.
+        systems = [f"{name}-{tier}=pair:{pair}#{tier}" for tier in ("l6", "document")]
+        for suite, tasks, label in ((heart, [], "heart"), (general, small, "general")):
+            measured = wanted.measured(suite, *systems)
+            yield Step(f"{name}-{label}", [*over, *measured, *tasks], after)
+            both = wanted.measured(suite, f"{name}-sides=pair:{pair}")
+            yield Step(f"{name}-{label}-sides", [*both, *tasks], after)
+    rivals = ["bm25=bm25:words", *([f"minilm=st:{wanted.small}"] if wanted.small else [])]
+    yield Step("rivals", wanted.measured(heart, *rivals))
+    for side, (tasks, label) in product(
+        ("l6", "document", "sides"), ((HEART, "heart"), ((*CHINESE, "nfcorpus"), "general"))
+    ):
+        told = [*SUWEN, "bench", "compare", str(out / "results"), *(word for one in tasks for word in ("--task", one))]
+        after = [f"{name}-{label}{'-sides' * (side == 'sides')}" for name in pairs]
+        yield Step(
+            f"compare-{side}-{label}", [*told, "--most", "0", "--a", f"cardio-{side}", "--b", f"default-{side}"], after
+        )
+    yield from _paraphrases(wanted, work, pairs, rivals)
+
+
+def _paraphrases(wanted: Wanted, work: Path, pairs: dict[str, str], rivals: Sequence[str]) -> Iterator[Step]:
+    """The paper's own test, its method on this base among the systems, and its tables and figures."""
+    keys = [f"data.root={work / 'data'}", "data.measure=null", f"base={wanted.base}"]
+    only = [word for one in ("specialist", "average", "freeze") for word in ("--only", one)]
+    train = wanted.train(
+        "cardioembed-mini", "--variant", "paper", *(word for one in keys for word in ("--set", one)), *only
+    )
+    yield Step("paper", train, ["adapt"])
+    frozen = wanted.out / "runs" / "cardioembed-mini.paper" / "s0" / "freeze" / "model"
+    systems = [f"{name}-{tier}=pair:{pair}#{tier}" for name, pair in pairs.items() for tier in ("l6", "document")]
+    test = wanted.measured(str(work / "triplets" / "suite.toml"), *rivals, *systems, f"paper=pair:{frozen}#document")
+    yield Step("paraphrases", ["env", f"SUWEN_BASE={wanted.base}", *test], ["paper"])
+    report = [*SUWEN, "bench", "report", str(wanted.out / "results"), "--to", str(wanted.out / "report")]
+    yield Step("report", report, ["paraphrases"])
+
+
 PAGES: dict[str, Callable[[Wanted], Iterator[Step]]] = {
     "sl-hyde": sl_hyde,
     "reranker": reranker,
     "bmretriever": bmretriever,
+    "cardioembed": cardioembed,
 }

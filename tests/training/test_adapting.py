@@ -39,6 +39,9 @@ def test_a_pair_without_that_tier_lends_no_start(tmp_path: Path) -> None:
     assert load_recipe("cardioembed-mini").stage("merge-l6").base == 0.5
     merged = load_recipe("cardioembed-mini", [key for key in keys if "merge-l6" in key]).stage("merge-l6")
     assert merged.base == 0 and merged.of == {"joint-l6": 1.0}
+    # Nor do documents learn to be found by it.
+    assert load_recipe("cardioembed-mini").stage("specialist").asked_by == "l6"
+    assert {"stages.specialist.asked_by=null", "stages.specialist.halfway=null"} <= set(keys)
 
 
 @pytest.mark.parametrize(("minutes", "kind"), [(None, Stopped), (60.0, Stopped), (1e-9, OutOfTime)])

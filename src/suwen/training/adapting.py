@@ -300,8 +300,10 @@ def _models(recipe: Recipe, wanted: Adaptation) -> list[str]:
 
 
 def _without(recipe: Recipe, strange: Set[str]) -> Iterator[str]:
-    """No mean with a start that was aligned to another space."""
+    """No mean with a start that was aligned to another space, and no documents that learn to be found by it."""
     for stage in recipe.stages:
+        if getattr(stage, "asked_by", None) in strange:
+            yield from (f"stages.{stage.name}.asked_by=null", f"stages.{stage.name}.halfway=null")
         if isinstance(stage, MergeStage) and stage.base and stage.student in strange:
             whole = {name: share / (1 - stage.base) for name, share in stage.of.items()}
             yield from (f"stages.{stage.name}.of={json.dumps(whole)}", f"stages.{stage.name}.base=0")
