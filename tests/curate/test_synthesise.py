@@ -21,6 +21,7 @@ from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_t
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.row_files import round_trip_file, sample_rows
+from suwen.curate.screening import Screen
 from suwen.curate.synthesise import INSTRUCTIONS, synthesise_rows
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
@@ -88,6 +89,32 @@ def test_a_query_is_written_for_each_passage_and_bad_ones_are_counted(ask: Any, 
     wanted = {"passages": 6, "unanswered": 1, "copied_from_the_passage": 1, "repeated": 1, "rows": 3}
     assert counts | wanted == counts and asker.failed == 1
     assert "PubMed" in server.log[0][1]["messages"][1]["content"]
+
+
+METFORMIN = "Metformin is the first drug that is given in type 2 diabetes, unless the kidneys fail."
+MIGRAINE = "偏头痛发作时应尽早服用曲普坦类药物，并避免过量使用止痛药，以免引起药物过量性头痛。"
+
+
+@pytest.mark.parametrize(
+    ("passage", "asked", "copied"),
+    [
+        (METFORMIN, METFORMIN.replace("kidneys", "lungs"), True),
+        (METFORMIN, "the first drug that is given", True),
+        (METFORMIN, "type 2 diabetes", False),
+        (METFORMIN, "metformin, first drug", False),
+        (METFORMIN, "What is the first drug for somebody with type 2 diabetes?", False),
+        (MIGRAINE, MIGRAINE.replace("尽早", "随时"), True),
+        (MIGRAINE, "偏头痛发作时应尽早服用曲普坦类药物吗？", True),
+        (MIGRAINE, "药物过量性头痛", False),
+        (MIGRAINE, "偏头痛发作时吃什么药比较好？", False),
+    ],
+)
+def test_a_query_that_is_nearly_a_piece_of_its_passage_is_a_copy_and_keywords_are_not(
+    passage: str, asked: str, copied: bool
+) -> None:
+    screen = Screen(by_model=True)
+    assert (screen.passed(TrainingRow(asked, (passage * 2,))) is None) is copied
+    assert screen.counts["copied_from_the_passage"] == copied
 
 
 def test_long_documents_are_cut_into_passages_and_a_draw_is_seeded(ask: Any, tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def convert(
     show_counts(counts, to, json)
     if unknown := counts["of_unknown_origin"]:
         say(
-            f"{unknown:,} records do not say where they come from: collections such as MedDialog also have dialogues of "
-            "iCliniq, an evaluation set of the paper. Convert the files of the other sites alone, or pass --held-out"
+            f"{unknown:,} records do not say where they come from: collections such as MedDialog also have dialogues "
+            "of iCliniq, an evaluation set of the paper. Convert the files of the other sites alone, or pass --held-out"
         )
 
 
