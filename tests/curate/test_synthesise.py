@@ -149,6 +149,57 @@ def test_tasks_are_thought_of_and_get_an_example_each(ask: Any, tmp_path: Path) 
     assert len({re.search(r"let them be (.+?), with (.+?), and", text).groups() for text in examples}) > 3
 
 
+def test_many_tasks_of_a_model_that_says_the_same_to_the_same(ask: Any, tmp_path: Path) -> None:
+    """It has one new task for a prompt, and takes up nothing it is told: prompts must differ from call to call."""
+
+    def play(body: dict[str, Any]) -> str:
+        content = body["messages"][1]["content"]
+        if "Search task:" in content:
+            return example(body)
+        return json.dumps({"tasks": [f"Given a {hashlib.sha1(content.encode()).hexdigest()}, find it."]})
+
+    with Server(play) as server:
+        counts = synthesise_rows(tmp_path / "rows.jsonl", ask(server.url, language="en"), tasks=40)
+        assert counts["tasks"] == counts["tasks_asked_for"] == 40 and counts["tasks_repeated"] == 0
+        thought = [body for _, body, _ in server.log if "Search task:" not in str(body)]
+        assert len({body["messages"][1]["content"] for body in thought}) == len(thought)
+        assert {body["temperature"] for body in thought} == {1.0}
+        settings = {"temperature": 0.3}
+        synthesise_rows(tmp_path / "x.jsonl", ask(server.url, language="en", settings=settings), tasks=1, seed=1)
+        assert server.log[-2][1]["temperature"] == 0.3, "the user's own"
+
+
+def test_what_is_wrong_with_tasks_is_counted_and_the_rest_is_kept(ask: Any, tmp_path: Path) -> None:
+    """A model that knows 8 tasks and no ninth; two of each call's are not of the form, and its first call fails."""
+    calls = []
+
+    def play(body: dict[str, Any]) -> str:
+        if "Search task:" in str(body):
+            return json.dumps({"query": "a search", "positive": "word " * 400, "negative": "A passage, too short."})
+        calls.append(body)
+        if len(body["messages"]) > 2 or calls.index(body) == 0:
+            return "I would rather not."
+        good = [f"Given a {word} {word}, find {word}s." for word in WORDS[:8]]
+        return json.dumps({"tasks": ["Find it!", *good, "Hm"]})
+
+    with Server(play) as server:
+        asker = ask(server.url, language="en")
+        counts = synthesise_rows(tmp_path / "rows.jsonl", asker, tasks=40)
+    assert (counts["tasks_asked_for"], counts["tasks"]) == (40, 8)
+    assert counts["unanswered"] == asker.failed == 1
+    assert counts["tasks_malformed"] == 2 * (len(calls) - 2), "two calls were the one that failed, and its repair"
+    assert counts["passages_too_short"] == 8
+    assert len(calls) == 3 + 3 * 2, "three more rounds of two"
+
+
+def test_a_document_without_a_text_is_counted(ask: Any, tmp_path: Path, source: Path) -> None:
+    with source.open("a", encoding="utf-8") as file:
+        file.write('{"_id": "empty", "text": ""}\n')
+    with Server(query) as server:
+        counts = synthesise_rows(tmp_path / "r.jsonl", ask(server.url, language="en"), source=source, dataset="pubmed")
+    assert (counts["unreadable"], counts["passages"], counts["rows"]) == (1, 6, 3)
+
+
 @pytest.mark.parametrize("language", ["zh", "en"])
 def test_the_most_that_is_asked_is_known_before(ask: Any, tmp_path: Path, source: Path, language: str) -> None:
     with Server(query) as server:
