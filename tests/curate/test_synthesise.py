@@ -264,6 +264,25 @@ def test_a_pair_stays_where_its_passage_is_found_again(tmp_path: Path, mode: Any
     assert counts == {"read": 5, "kept": 3, "passage_not_found": 2}
 
 
+def test_a_name_in_the_index_is_no_piece_of_a_passage(tmp_path: Path) -> None:
+    pair = Pair.load(make_static_pair(tmp_path / "pair"))
+    rows = [
+        TrainingRow("痛风 diabetes", ("Insulin is given in diabetes.",), ()),
+        TrainingRow("痛风 diabetes", ("痛风是一种关节病。",), ()),
+        TrainingRow("痛风 diabetes", ("Diabetes!",), ()),
+    ]
+    write_training_rows(tmp_path / "rows.jsonl", rows)
+    write_training_rows(tmp_path / "none.jsonl", rows[:2])
+    with Index.create(tmp_path / "index", pair=pair) as index:
+        index.add([Document("1", "diabetes"), Document("2", "痛风")])
+        counts = round_trip_file(tmp_path / "rows.jsonl", index, tmp_path / "kept.jsonl", mode="lexical")
+        assert (counts["kept"], counts["passage_not_found"]) == (1, 2)
+        assert rows_of(tmp_path / "kept.jsonl") == rows[2:]
+        with pytest.raises(CurateError, match="no query finds its passage again"):
+            round_trip_file(tmp_path / "none.jsonl", index, tmp_path / "no.jsonl", mode="lexical")
+    assert not (tmp_path / "no.jsonl").exists()
+
+
 def test_rows_are_drawn_for_people_to_check_on_the_review_page(tmp_path: Path) -> None:
     rows = [TrainingRow(f"query {number}", (f"passage {number}", "another")) for number in range(50)]
     write_training_rows(tmp_path / "rows.jsonl", rows)

@@ -13,7 +13,7 @@ from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity, Selected, select
-from suwen.curate.leakage import HeldOut, comparable
+from suwen.curate.leakage import NEAR_WEIGHT, HeldOut, comparable, weight
 from suwen.curate.mine import USUAL, Found, Search, Window, mine_negatives, search_index
 from suwen.curate.screening import draw
 from suwen.curate.verify import RowFunnel, Verification, read_queries, read_query_records, verify_rows
@@ -129,7 +129,8 @@ def round_trip_file(
     """Keep the rows whose query finds its passage again (BMRetriever section 3.3).
 
     One of the ``top`` hits is a positive of the row, or a piece of one where the index cut it into passages, or holds
-    one where the row's own passages are the smaller ones.
+    one where the row's own passages are the smaller ones; a piece has at least ten Chinese characters or 25 letters.
+    None at all is an error, and writes nothing.
     """
     counts, search = Counter(read=0, kept=0, passage_not_found=0), search_index(index, tier, mode=mode)
 
@@ -137,14 +138,25 @@ def round_trip_file(
         stream = read_training_rows(source)
         while part := list(islice(stream, 256)):
             for row, hits in zip(part, search(part, top), strict=True):
-                pieces = filter(None, (comparable(hit.text) for hit in hits))
                 own = [comparable(text) for text in row.pos]
-                again = any(piece in text or text in piece for piece in pieces for text in own if text)
+                again = any(_holds(text, comparable(hit.text)) for hit in hits for text in own)
                 counts.update(read=1, **{"kept" if again else "passage_not_found": 1})
                 yield from [row] if again else []
 
-    write_training_rows(to, kept())
+    rows = kept()
+    if (first := next(rows, None)) is None:
+        raise CurateError(
+            f"{to} is not written, for no query finds its passage again: {dict(counts)}. Is this an index of the "
+            "passages that the queries were written for? If it is, try --mode lexical, or a higher --top"
+        )
+    write_training_rows(to, chain([first], rows))
     return counts
+
+
+def _holds(one: str, other: str) -> bool:
+    """Whether two comparable texts are the same, or the longer one holds the other: no mere name, which many hold."""
+    piece, whole = sorted((one, other), key=len)
+    return bool(piece) and (piece == whole or (weight(piece) >= NEAR_WEIGHT and piece in whole))
 
 
 def sample_rows(source: Path, folder: JuryFolder, size: int = 200, *, seed: int = 0) -> int:
