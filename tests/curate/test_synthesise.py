@@ -26,7 +26,7 @@ from suwen.curate.synthesise import INSTRUCTIONS, synthesise_rows
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.review import Reviews, review_report
-from suwen.jury.review_page import ReviewPage
+from suwen.jury.review_page import ReviewPage, guidelines_of
 from suwen.jury.sampling import read_sample
 from suwen.llm.asker import Unfinished
 from suwen.retrieve.retriever import Index
@@ -284,16 +284,20 @@ def test_a_name_in_the_index_is_no_piece_of_a_passage(tmp_path: Path) -> None:
 
 
 def test_rows_are_drawn_for_people_to_check_on_the_review_page(tmp_path: Path) -> None:
-    rows = [TrainingRow(f"query {number}", (f"passage {number}", "another")) for number in range(50)]
+    rows = [TrainingRow(f"query {number}", (f"passage {number}", "another"), (), "Find it") for number in range(50)]
     write_training_rows(tmp_path / "rows.jsonl", rows)
     folder = JuryFolder(tmp_path / "check")
     assert sample_rows(tmp_path / "rows.jsonl", folder, 20, seed=1) == 20
     sample = read_sample(folder.sample)
-    assert all(one.passage == one.query.replace("query", "passage") for one in sample) and folder.sheet.is_file()
+    assert (
+        all(one.query == f"Find it\n{one.passage.replace('passage', 'query')}" for one in sample)
+        and folder.sheet.is_file()
+    )
     with Reviews(folder.reviews) as reviews:
         page = ReviewPage(sample, reviews)
         shown = json.loads(page.respond("GET", "/api/pair?reviewer=li", {"host": "localhost"}).body)
-        assert shown["total"] == 20 and shown["passage"] == shown["query"].replace("query", "passage")
+        assert shown["total"] == 20 and shown["query"].startswith("Find it\nquery ")
+        assert guidelines_of(folder).startswith("# Is what the passage says right? 这段资料说的对吗？\n")
         for number, one in enumerate(sample):
             reviews.add(one.pair, "li", "negative" if number < 5 else "positive")
         assert review_report(sample, reviews).overall[:2] == (15, 20)
