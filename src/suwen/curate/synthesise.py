@@ -188,13 +188,18 @@ def _brainstorm(
 ) -> Iterator[str]:
     """The tasks of one round of calls, as they are said; bad ones and calls without a reply are counted."""
     # Nobody who wants many tasks wants the likeliest ones alone: 0 is meant only where the user says so.
-    more = {} if "temperature" in asker.config.model_fields_set else {"temperature": _TEMPERATURE}
+    more: dict[str, Any] = {} if "temperature" in asker.config.model_fields_set else {"temperature": _TEMPERATURE}
+    rule = (asker.prompt("synthetic-tasks").schema or {})["properties"]["tasks"]
     bad: dict[str, int] = {}
     requests = []
     for at in numbers:
         shown = random.Random(f"{seed}:{at}:known").sample(found, min(len(found), _AT_ONCE))
-        values = {"count": _AT_ONCE, "known": "\n".join(shown) or "—", **views[at % len(views)]}
-        tidy = partial(_good_tasks, key=str(at), bad=bad, schema=asker.prompt("synthetic-tasks").schema)
+        values: dict[str, str | int | float] = {
+            "count": _AT_ONCE,
+            "known": "\n".join(shown) or "—",
+            **views[at % len(views)],
+        }
+        tidy = partial(_good_tasks, key=str(at), bad=bad, rule=rule)
         requests.append(asker.request("synthetic-tasks", values, key=str(at), sample=at, tidy=tidy, **more))
     # In a dry run, as many tasks as are asked for that have nothing in common.
     said = asker.ask(
@@ -207,11 +212,10 @@ def _brainstorm(
     yield from map(clean, chain.from_iterable(said.values()))
 
 
-def _good_tasks(data: Any, key: str, bad: dict[str, int], schema: Mapping[str, Any]) -> Any:
+def _good_tasks(data: Any, key: str, bad: dict[str, int], rule: Mapping[str, Any]) -> Any:
     """A reply with the tasks that are of the form asked for: one that is not must not cost the other nineteen."""
     if not isinstance(data, dict) or not isinstance(tasks := data.get("tasks"), list):
         return data
-    rule = schema["properties"]["tasks"]
     good = [task for task in tasks if fault(task, rule["items"]) is None][: rule["maxItems"]]
     bad[key] = len(tasks) - len(good)
     return {**data, "tasks": good} if good else data
