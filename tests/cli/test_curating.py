@@ -170,6 +170,8 @@ def test_synthesise_then_keep_what_is_found_again(
     told = said(curate("round-trip", "made.jsonl", index, "kept.jsonl", "--mode", "lexical", "--top", 1, "--json"))
     assert told["read"] == told["kept"] == 6 and len(list(read_training_rows(tmp_path / "kept.jsonl"))) == 6
     assert said(curate("sample", "kept.jsonl", "check", "--size", 4, "--json"))["rows_to_check"] == 4
+    few = curate("synthesise", "few.jsonl", "--tasks", 60, "-m", "m", "--json")
+    assert "60 tasks were asked for and" in few.stderr and said(few)["funnel"]["tasks_asked_for"] == 60
     told = said(curate("synthesise", "tasks.jsonl", "--tasks", 6, "-m", "m", "--json"))
     assert told["funnel"]["tasks"] == 6 and told["funnel"]["repeated"] == 5
 

@@ -195,7 +195,7 @@ def test_evaluation_sets_of_the_paper_are_refused_and_left_out_of_other_sets(tmp
             converted(tmp_path, name, "rows.jsonl", text)
     rows, counts = converted(tmp_path, "consult-qa", "rows.jsonl", text)
     assert [row.query for row in rows] == ["Is it flu?"] and counts["of_an_evaluation_set"] == 1
-    with pytest.raises(CurateError, match="names icliniq, an evaluation set .* another name"):
+    with pytest.raises(CurateError, match=r"names icliniq, an evaluation set .* another name"):
         converted(tmp_path, "consult-qa", "icliniqQAs.jsonl", text)
     rows, _ = converted(tmp_path, "icliniq", "rows.jsonl", text, evaluation_sets=True)
     assert len(rows) == 2
@@ -240,7 +240,7 @@ def test_a_record_that_lacks_a_field_is_counted_as_one_that_cannot_be_read(tmp_p
     assert [row.query for row in rows] == ["Has fever."]
     assert (counts["records"], counts["unreadable"], counts["without_a_field"]) == (5, 1, 2)
     assert (counts["without_a_positive"], counts["without_text"]) == (1, 0), "a contradiction without an entailment"
-    with pytest.raises(CurateError, match="no record of .*not valid JSON"):
+    with pytest.raises(CurateError, match=r"no record of .*not valid JSON"):
         converted(tmp_path, "mednli", "a.jsonl", "{broken\n{again\n")
 
 

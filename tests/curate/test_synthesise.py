@@ -21,11 +21,12 @@ from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_t
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.row_files import round_trip_file, sample_rows
+from suwen.curate.screening import Screen
 from suwen.curate.synthesise import INSTRUCTIONS, synthesise_rows
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.review import Reviews, review_report
-from suwen.jury.review_page import ReviewPage
+from suwen.jury.review_page import ReviewPage, guidelines_of
 from suwen.jury.sampling import read_sample
 from suwen.llm.asker import Unfinished
 from suwen.retrieve.retriever import Index
@@ -90,6 +91,32 @@ def test_a_query_is_written_for_each_passage_and_bad_ones_are_counted(ask: Any, 
     assert "PubMed" in server.log[0][1]["messages"][1]["content"]
 
 
+METFORMIN = "Metformin is the first drug that is given in type 2 diabetes, unless the kidneys fail."
+MIGRAINE = "偏头痛发作时应尽早服用曲普坦类药物，并避免过量使用止痛药，以免引起药物过量性头痛。"
+
+
+@pytest.mark.parametrize(
+    ("passage", "asked", "copied"),
+    [
+        (METFORMIN, METFORMIN.replace("kidneys", "lungs"), True),
+        (METFORMIN, "the first drug that is given", True),
+        (METFORMIN, "type 2 diabetes", False),
+        (METFORMIN, "metformin, first drug", False),
+        (METFORMIN, "What is the first drug for somebody with type 2 diabetes?", False),
+        (MIGRAINE, MIGRAINE.replace("尽早", "随时"), True),
+        (MIGRAINE, "偏头痛发作时应尽早服用曲普坦类药物吗？", True),
+        (MIGRAINE, "药物过量性头痛", False),
+        (MIGRAINE, "偏头痛发作时吃什么药比较好？", False),
+    ],
+)
+def test_a_query_that_is_nearly_a_piece_of_its_passage_is_a_copy_and_keywords_are_not(
+    passage: str, asked: str, copied: bool
+) -> None:
+    screen = Screen(by_model=True)
+    assert (screen.passed(TrainingRow(asked, (passage * 2,))) is None) is copied
+    assert screen.counts["copied_from_the_passage"] == copied
+
+
 def test_long_documents_are_cut_into_passages_and_a_draw_is_seeded(ask: Any, tmp_path: Path) -> None:
     long = " ".join(f"Sentence {number} on {DRUGS[number % 6]} differs from all the others." for number in range(60))
     (tmp_path / "long.jsonl").write_text(json.dumps({"title": "T", "text": long}) + "\n", encoding="utf-8")
@@ -120,6 +147,57 @@ def test_tasks_are_thought_of_and_get_an_example_each(ask: Any, tmp_path: Path) 
     assert counts["negative_is_a_positive"] == len(without) > 0 and all("lung" in row.prompt for row in without)
     examples = [body["messages"][1]["content"] for _, body, _ in server.log if "Search task:" in str(body)]
     assert len({re.search(r"let them be (.+?), with (.+?), and", text).groups() for text in examples}) > 3
+
+
+def test_many_tasks_of_a_model_that_says_the_same_to_the_same(ask: Any, tmp_path: Path) -> None:
+    """It has one new task for a prompt, and takes up nothing it is told: prompts must differ from call to call."""
+
+    def play(body: dict[str, Any]) -> str:
+        content = body["messages"][1]["content"]
+        if "Search task:" in content:
+            return example(body)
+        return json.dumps({"tasks": [f"Given a {hashlib.sha1(content.encode()).hexdigest()}, find it."]})
+
+    with Server(play) as server:
+        counts = synthesise_rows(tmp_path / "rows.jsonl", ask(server.url, language="en"), tasks=40)
+        assert counts["tasks"] == counts["tasks_asked_for"] == 40 and counts["tasks_repeated"] == 0
+        thought = [body for _, body, _ in server.log if "Search task:" not in str(body)]
+        assert len({body["messages"][1]["content"] for body in thought}) == len(thought)
+        assert {body["temperature"] for body in thought} == {1.0}
+        settings = {"temperature": 0.3}
+        synthesise_rows(tmp_path / "x.jsonl", ask(server.url, language="en", settings=settings), tasks=1, seed=1)
+        assert server.log[-2][1]["temperature"] == 0.3, "the user's own"
+
+
+def test_what_is_wrong_with_tasks_is_counted_and_the_rest_is_kept(ask: Any, tmp_path: Path) -> None:
+    """A model that knows 8 tasks and no ninth; two of each call's are not of the form, and its first call fails."""
+    calls = []
+
+    def play(body: dict[str, Any]) -> str:
+        if "Search task:" in str(body):
+            return json.dumps({"query": "a search", "positive": "word " * 400, "negative": "A passage, too short."})
+        calls.append(body)
+        if len(body["messages"]) > 2 or calls.index(body) == 0:
+            return "I would rather not."
+        good = [f"Given a {word} {word}, find {word}s." for word in WORDS[:8]]
+        return json.dumps({"tasks": ["Find it!", *good, "Hm"]})
+
+    with Server(play) as server:
+        asker = ask(server.url, language="en")
+        counts = synthesise_rows(tmp_path / "rows.jsonl", asker, tasks=40)
+    assert (counts["tasks_asked_for"], counts["tasks"]) == (40, 8)
+    assert counts["unanswered"] == asker.failed == 1
+    assert counts["tasks_malformed"] == 2 * (len(calls) - 2), "two calls were the one that failed, and its repair"
+    assert counts["passages_too_short"] == 8
+    assert len(calls) == 3 + 3 * 2, "three more rounds of two"
+
+
+def test_a_document_without_a_text_is_counted(ask: Any, tmp_path: Path, source: Path) -> None:
+    with source.open("a", encoding="utf-8") as file:
+        file.write('{"_id": "empty", "text": ""}\n')
+    with Server(query) as server:
+        counts = synthesise_rows(tmp_path / "r.jsonl", ask(server.url, language="en"), source=source, dataset="pubmed")
+    assert (counts["unreadable"], counts["passages"], counts["rows"]) == (1, 6, 3)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
@@ -186,17 +264,40 @@ def test_a_pair_stays_where_its_passage_is_found_again(tmp_path: Path, mode: Any
     assert counts == {"read": 5, "kept": 3, "passage_not_found": 2}
 
 
+def test_a_name_in_the_index_is_no_piece_of_a_passage(tmp_path: Path) -> None:
+    pair = Pair.load(make_static_pair(tmp_path / "pair"))
+    rows = [
+        TrainingRow("痛风 diabetes", ("Insulin is given in diabetes.",), ()),
+        TrainingRow("痛风 diabetes", ("痛风是一种关节病。",), ()),
+        TrainingRow("痛风 diabetes", ("Diabetes!",), ()),
+    ]
+    write_training_rows(tmp_path / "rows.jsonl", rows)
+    write_training_rows(tmp_path / "none.jsonl", rows[:2])
+    with Index.create(tmp_path / "index", pair=pair) as index:
+        index.add([Document("1", "diabetes"), Document("2", "痛风")])
+        counts = round_trip_file(tmp_path / "rows.jsonl", index, tmp_path / "kept.jsonl", mode="lexical")
+        assert (counts["kept"], counts["passage_not_found"]) == (1, 2)
+        assert rows_of(tmp_path / "kept.jsonl") == rows[2:]
+        with pytest.raises(CurateError, match="no query finds its passage again"):
+            round_trip_file(tmp_path / "none.jsonl", index, tmp_path / "no.jsonl", mode="lexical")
+    assert not (tmp_path / "no.jsonl").exists()
+
+
 def test_rows_are_drawn_for_people_to_check_on_the_review_page(tmp_path: Path) -> None:
-    rows = [TrainingRow(f"query {number}", (f"passage {number}", "another")) for number in range(50)]
+    rows = [TrainingRow(f"query {number}", (f"passage {number}", "another"), (), "Find it") for number in range(50)]
     write_training_rows(tmp_path / "rows.jsonl", rows)
     folder = JuryFolder(tmp_path / "check")
     assert sample_rows(tmp_path / "rows.jsonl", folder, 20, seed=1) == 20
     sample = read_sample(folder.sample)
-    assert all(one.passage == one.query.replace("query", "passage") for one in sample) and folder.sheet.is_file()
+    assert (
+        all(one.query == f"Find it\n{one.passage.replace('passage', 'query')}" for one in sample)
+        and folder.sheet.is_file()
+    )
     with Reviews(folder.reviews) as reviews:
         page = ReviewPage(sample, reviews)
         shown = json.loads(page.respond("GET", "/api/pair?reviewer=li", {"host": "localhost"}).body)
-        assert shown["total"] == 20 and shown["passage"] == shown["query"].replace("query", "passage")
+        assert shown["total"] == 20 and shown["query"].startswith("Find it\nquery ")
+        assert guidelines_of(folder).startswith("# Is what the passage says right? 这段资料说的对吗？\n")
         for number, one in enumerate(sample):
             reviews.add(one.pair, "li", "negative" if number < 5 else "positive")
         assert review_report(sample, reviews).overall[:2] == (15, 20)

@@ -212,6 +212,34 @@ def test_a_reviewer_settles_what_others_differ_on(address, reviews, tmp_path, mo
     assert reviews.settled()[SAMPLE[3].pair] == "negative"
 
 
+_OWN = """
+const until = async (test) => {
+  for (let n = 0; n < 3000 && !test(); n += 1) await new Promise((go) => setTimeout(go, 10));
+};
+const byName = (id) => document.getElementById(id);
+(async () => {
+  byName("reviewer").value = "li";
+  document.querySelector("#enter button").click();
+  await until(() => byName("guidelines").textContent);
+  document.body.dataset.asked = byName("ask").textContent;
+  document.body.dataset.words = document.querySelector(".choices").innerText.replace(/\\s+/g, " ");
+})().finally(() => fetch("done"));
+"""
+
+
+def test_guidelines_that_begin_with_a_question_ask_it(reviews, tmp_path, monkeypatch):
+    monkeypatch.setattr(Probed, "probe", _OWN)
+    Probed.done.clear()
+    server = serve(Probed(SAMPLE, reviews, guidelines="# Is it right? 对吗？\n\n1 Yes."), port=0)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    dom = browse(f"http://127.0.0.1:{server.server_address[1]}/probed", tmp_path / "profile", "--dump-dom")
+    server.shutdown()
+    server.server_close()
+    thread.join()
+    assert observed(dom) == {"asked": "Is it right? 对吗？", "words": "1 Yes 是 2 No 否 3 I cannot tell 不确定"}
+
+
 @pytest.mark.parametrize("width", [1280, 390], ids=["desktop", "phone"])
 def test_a_reviewer_labels_by_keyboard_alone(address, reviews, tmp_path, width):
     dom = browse(f"{address}probed", tmp_path / "profile", f"--window-size={width},900", "--dump-dom")

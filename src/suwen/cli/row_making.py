@@ -66,8 +66,8 @@ def convert(
     show_counts(counts, to, json)
     if unknown := counts["of_unknown_origin"]:
         say(
-            f"{unknown:,} records do not say where they come from: collections such as MedDialog also have dialogues of "
-            "iCliniq, an evaluation set of the paper. Convert the files of the other sites alone, or pass --held-out"
+            f"{unknown:,} records do not say where they come from: collections such as MedDialog also have dialogues "
+            "of iCliniq, an evaluation set of the paper. Convert the files of the other sites alone, or pass --held-out"
         )
 
 
@@ -151,6 +151,11 @@ def synthesise(
             seed=seed,
             held_out=HeldOut.read(held_out) if held_out else None,
         )
+    if not session.dry_run and counts["tasks"] < tasks:
+        say(
+            f"{tasks:,} tasks were asked for and {counts['tasks']:,} found: the model has no new ones. Give it a "
+            "higher temperature, take another --seed and put the rows together, or ask a larger model"
+        )
     show_outcome(asker, counts, json, out=to)
 
 
@@ -172,8 +177,9 @@ def _write_questions(
 
     if source is None:
         raise SuwenError("--questions are written for passages: name their source with --from")
-    passages = cut_as_indexed(read_documents(source), Pair.load(pair).count_tokens, size)
     counts: Counter[str] = Counter()
+    documents = read_documents(source, on_skip=lambda _: counts.update(unreadable=1))
+    passages = cut_as_indexed(documents, Pair.load(pair).count_tokens, size)
     with asking(session, "requests") as asker:
         writer = Writer(asker.llm, session.model, session.language)
         if session.dry_run:
@@ -181,7 +187,7 @@ def _write_questions(
                 name = f"question {number + 1}"
                 asker.steps[name] = Step(name, plan.calls, plan.cached, tokens=plan.tokens, cost=plan.cost)
         else:
-            counts = write_questions(passages, to, writer, each, seed) + writer.counts
+            counts += write_questions(passages, to, writer, each, seed) + writer.counts
     show_outcome(asker, counts, json, out=to)
 
 

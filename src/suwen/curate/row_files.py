@@ -13,17 +13,34 @@ from suwen.corpora.readers import read_documents
 from suwen.corpora.training_rows import TrainingRow, read_training_rows, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity, Selected, select
-from suwen.curate.leakage import HeldOut, comparable
+from suwen.curate.leakage import NEAR_WEIGHT, HeldOut, comparable, weight
 from suwen.curate.mine import USUAL, Found, Search, Window, mine_negatives, search_index
 from suwen.curate.screening import draw
 from suwen.curate.verify import RowFunnel, Verification, read_queries, read_query_records, verify_rows
-from suwen.durable import write_lines
+from suwen.durable import write_lines, write_text
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.sampling import Sampled, Stratum, pair_name, write_csv, write_sample
 from suwen.llm.asker import Asker
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
+
+#: What people who check written rows are asked: what is false, not what is relevant (see ``round_trip_file``).
+GUIDELINES = """# Is what the passage says right? 这段资料说的对吗？
+
+1 Yes. Everything it says is medically right, as far as you know or can look up.
+2 No. Something in it is false, made up or dangerous. Say what in the note.
+3 I cannot tell: it cannot be understood or checked.
+
+Judge the passage alone. The query, under the task it was written for, only shows what the passage is about: whether the
+passage answers it is not asked here.
+
+1 对：就你所知或所能查到的，内容在医学上都正确。
+2 不对：有错误、编造或危险的内容。请在备注里写明。
+3 不确定：看不懂，或者无法核实。
+
+只看资料本身。上面的任务和问题只说明资料是为什么写的；资料能否回答这个问题，这里不问。
+"""
 
 
 def make_rows(
@@ -129,7 +146,8 @@ def round_trip_file(
     """Keep the rows whose query finds its passage again (BMRetriever section 3.3).
 
     One of the ``top`` hits is a positive of the row, or a piece of one where the index cut it into passages, or holds
-    one where the row's own passages are the smaller ones.
+    one where the row's own passages are the smaller ones; a piece has at least ten Chinese characters or 25 letters.
+    None at all is an error, and writes nothing.
     """
     counts, search = Counter(read=0, kept=0, passage_not_found=0), search_index(index, tier, mode=mode)
 
@@ -137,20 +155,32 @@ def round_trip_file(
         stream = read_training_rows(source)
         while part := list(islice(stream, 256)):
             for row, hits in zip(part, search(part, top), strict=True):
-                pieces = filter(None, (comparable(hit.text) for hit in hits))
                 own = [comparable(text) for text in row.pos]
-                again = any(piece in text or text in piece for piece in pieces for text in own if text)
+                again = any(_holds(text, comparable(hit.text)) for hit in hits for text in own)
                 counts.update(read=1, **{"kept" if again else "passage_not_found": 1})
                 yield from [row] if again else []
 
-    write_training_rows(to, kept())
+    rows = kept()
+    if (first := next(rows, None)) is None:
+        raise CurateError(
+            f"{to} is not written, for no query finds its passage again: {dict(counts)}. Is this an index of the "
+            "passages that the queries were written for? If it is, try --mode lexical, or a higher --top"
+        )
+    write_training_rows(to, chain([first], rows))
     return counts
+
+
+def _holds(one: str, other: str) -> bool:
+    """Whether two comparable texts are the same, or the longer one holds the other: no mere name, which many hold."""
+    piece, whole = sorted((one, other), key=len)
+    return bool(piece) and (piece == whole or (weight(piece) >= NEAR_WEIGHT and piece in whole))
 
 
 def sample_rows(source: Path, folder: JuryFolder, size: int = 200, *, seed: int = 0) -> int:
     """Draw rows for people to check, as a sample of ``suwen jury review``: each query with its first positive.
 
-    The label that reviewers agree or disagree with is "positive": that the passage is right and answers the query.
+    The query stands under its row's instruction. What is asked is whether the passage says what is right; the label
+    that reviewers agree or disagree with is "positive", it does. Guidelines that are in the folder already stay.
     """
     if folder.sample.is_file():
         raise CurateError(f"{folder.sample} is there: labels refer to it. Draw into another folder")
@@ -160,7 +190,7 @@ def sample_rows(source: Path, folder: JuryFolder, size: int = 200, *, seed: int 
             pair_name(row.query, row.pos[0]),
             "",
             "",
-            row.query,
+            f"{row.prompt}\n{row.query}".strip(),
             row.pos[0],
             Stratum("positive", "written", ""),
             len(rows),
@@ -169,6 +199,8 @@ def sample_rows(source: Path, folder: JuryFolder, size: int = 200, *, seed: int 
     ]
     write_sample(folder.sample, sample)
     write_csv(folder.sheet, sample)
+    if not folder.guidelines.is_file():
+        write_text(folder.guidelines, GUIDELINES)
     return len(sample)
 
 

@@ -18,20 +18,16 @@ from suwen.choices import LONGEST_TEXT as LONGEST
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
-from suwen.curate.near_duplicates import shingles, similarity
+from suwen.curate.near_duplicates import copied_share, shingles, similarity
 from suwen.text.split import sentences
 
 #: What is counted of every kind of row: those written, and why others, or some of their texts, were not.
 COUNTED = (
-    *("rows", "not_drawn", "repeated", "held_out", "without_text", "without_a_positive"),
-    *(
-        "positive_is_the_query",
-        "negative_is_a_positive",
-        "begins_with_the_instruction",
-        "copied_from_the_passage",
-        "texts_cut",
-    ),
+    *("rows", "not_drawn", "repeated", "held_out", "without_text", "without_a_positive", "positive_is_the_query"),
+    *("negative_is_a_positive", "begins_with_the_instruction", "copied_from_the_passage", "texts_cut"),
 )
+#: From which share of a written query that stands in its passage it is a copy: one word in five may be another.
+COPIED = 0.8
 _T = TypeVar("_T")
 
 
@@ -54,9 +50,9 @@ class Screen:
             held_out: What must not be trained on.
             longest: The most characters of a text; of a longer one the whole sentences of its beginning are kept.
             repeats: Let copies of a row pass, and so remember nothing.
-            by_model: A model wrote the queries. One that stands in its passage word for word teaches to match words
-                and nothing else, and one that was written before has other answers: both are left out, and so is a
-                negative that is nearly the positive.
+            by_model: A model wrote the queries. One that stands in its passage, but for a few words perhaps, teaches
+                to match words and nothing else, and one that was written before has other answers: both are left
+                out, and so is a negative that is nearly the positive.
             progress: Called with the rows that passed and 0 (their end is not known), every thousand.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys((*counted, *COUNTED), 0))
@@ -98,7 +94,9 @@ class Screen:
             return "begins_with_the_instruction"
         if self._held_out is not None and self._held_out.hits(texts):
             return "held_out"
-        if self._by_model and HeldOut([row.query]).hits(row.pos):
+        if self._by_model and (
+            HeldOut([row.query]).hits(row.pos) or any(copied_share(row.query, text) >= COPIED for text in row.pos)
+        ):
             return "copied_from_the_passage"
         if self._repeats:
             return None

@@ -8,11 +8,14 @@ its query is for ``round_trip`` in ``row_files``.
 from __future__ import annotations
 
 import random
+import re
 import tomllib
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice, product
 from pathlib import Path
+from typing import Any
 
 from suwen.choices import WRITTEN_FOR
 from suwen.corpora.passages import split_document
@@ -23,6 +26,7 @@ from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.near_duplicates import Near
 from suwen.curate.screening import Screen, draw
 from suwen.llm.asker import Asker
+from suwen.llm.schema import fault
 from suwen.llm.token_estimate import estimate_tokens
 from suwen.text.clean import clean
 
@@ -32,7 +36,14 @@ INSTRUCTIONS = {
     "meadow": "Given a query on COVID-19, retrieve COVID-19 related articles that answer the query",
 }
 _AT_ONCE, _WINDOW = 20, 4096
-_COUNTED = ("passages", "tasks", "tasks_repeated", "unanswered", "copied_from_the_prompt")
+_COUNTED = (
+    *("unreadable", "passages", "tasks_asked_for", "tasks", "tasks_repeated", "tasks_malformed", "unanswered"),
+    *("copied_from_the_prompt", "passages_too_short"),
+)
+#: After so many rounds without a new task the model has no more.
+_IDLE_ROUNDS = 3
+_TEMPERATURE = 1.0
+_NUMBER = re.compile(r"\d+")
 
 
 def synthesise_rows(
@@ -66,12 +77,11 @@ def synthesise_rows(
         raise CurateError("name a source of passages, or how many tasks to think of: one of the two")
     if source is not None and not (dataset and (told := instruction or INSTRUCTIONS.get(dataset.lower(), ""))):
         raise CurateError(f"no instruction for the data set {dataset!r}: name it and give its instruction")
-    screen = Screen(
-        "passages", "tasks", "tasks_repeated", "unanswered", "copied_from_the_prompt", held_out=held_out, by_model=True
-    )
+    screen = Screen(*_COUNTED, held_out=held_out, by_model=True)
     counts, made = screen.counts, examples(tasks, asker, screen.counts, seed)
+    counts["tasks_asked_for"] = tasks
     if source is not None:
-        every = passages(source, size)
+        every = passages(source, size, lambda _: counts.update(unreadable=1))
         made = queries(every if count is None else iter(draw(every, count, seed)), asker, counts, dataset, told)
     if asker.dry_run:
         deque(made, 0)
@@ -80,9 +90,12 @@ def synthesise_rows(
     return counts
 
 
-def passages(source: Path, size: int = WRITTEN_FOR) -> Iterator[str]:
-    """The documents of a source, longer ones cut into passages of so many estimated tokens."""
-    for document in read_documents(source):
+def passages(source: Path, size: int = WRITTEN_FOR, on_skip: Callable[[str], None] | None = None) -> Iterator[str]:
+    """The documents of a source, longer ones cut into passages of so many estimated tokens.
+
+    A record that cannot be used is told to ``on_skip``, or raises where there is none.
+    """
+    for document in read_documents(source, on_skip=on_skip):
         for part in split_document(document, lambda texts: [estimate_tokens(text) for text in texts], size, 0):
             yield part.content
 
@@ -107,10 +120,9 @@ def examples(tasks: int, asker: Asker, counts: Counter[str], seed: int = 0) -> I
     attributes = tomllib.loads(file.read_text(encoding="utf-8"))[asker.language]
     stream = think_of_tasks(tasks, asker, counts, attributes["tasks"], seed)
     while window := list(islice(stream, _WINDOW)):
+        drawn = [_one_each(attributes["example"], seed, task) for task in window]
         requests = [
-            asker.request(
-                "synthetic-example", {"task": task, **_one_each(attributes["example"], seed, task)}, key=str(at)
-            )
+            asker.request("synthetic-example", {"task": task, **drawn[at]}, key=str(at))
             for at, task in enumerate(window)
         ]
         written = asker.ask(
@@ -118,11 +130,19 @@ def examples(tasks: int, asker: Asker, counts: Counter[str], seed: int = 0) -> I
         )
         counts.update(tasks=len(window), unanswered=len(window) - len(written))
         for key, said in written.items():
+            least = int(_NUMBER.findall(drawn[int(key)]["words"])[0])
+            short = sum(_length(said[name], asker.language) < least for name in ("positive", "negative"))
+            counts["passages_too_short"] += short
             # Small models give the directions back where they should follow them.
             if comparable(said["query"]) in comparable(requests[int(key)].messages[-1].content):
                 counts["copied_from_the_prompt"] += 1
             else:
                 yield TrainingRow(said["query"], (said["positive"],), (said["negative"],), window[int(key)])
+
+
+def _length(text: str, language: str) -> int:
+    """How long a passage is, in what its length is asked for: characters of Chinese, else words."""
+    return len("".join(text.split())) if language == "zh" else len(text.split())
 
 
 def _one_each(attributes: Mapping[str, list[str]], seed: int, about: str) -> dict[str, str]:
@@ -132,31 +152,70 @@ def _one_each(attributes: Mapping[str, list[str]], seed: int, about: str) -> dic
 def think_of_tasks(
     wanted: int, asker: Asker, counts: Counter[str], attributes: Mapping[str, list[str]], seed: int
 ) -> Iterator[str]:
-    """Tasks that are not nearly the same, until there are as many as wanted or the model has no new ones."""
-    near, calls, before = Near(), 0, -1
+    """Tasks that are not nearly the same, until there are as many as wanted or the model has no new ones.
+
+    No two calls are the same, even of a model that is not random: in a round each has another searcher and field in
+    mind, and each is shown some of the tasks that earlier rounds found, so as not to repeat them.
+    """
+    near, calls, idle = Near(), 0, 0
+    found: list[str] = []
+    views = [dict(zip(attributes, one, strict=True)) for one in product(*attributes.values())]
+    random.Random(f"{seed}:views").shuffle(views)
     # The examples of the prompt come back as tasks, too.
     for line in asker.prompt("synthetic-tasks").user.splitlines():
         near.add(line, line)
-    wanted += len(near)
-    while before < len(near) < wanted:
-        numbers = range(calls, calls - ((len(near) - wanted) // _AT_ONCE))
-        calls, before = numbers.stop, len(near)
-        requests = [
-            asker.request(
-                "synthetic-tasks", {"count": _AT_ONCE, **_one_each(attributes, seed, str(at))}, key=str(at), sample=at
-            )
-            for at in numbers
-        ]
-        # In a dry run, as many tasks as are asked for that have nothing in common.
-        said = asker.ask(
-            "tasks",
-            requests,
-            lambda data: list(data["tasks"]),
-            lambda one: [random.Random(f"{one.key}:{number}").randbytes(16).hex() for number in range(_AT_ONCE)],
-        )
-        for task in map(clean, chain.from_iterable(said.values())):
+    while len(found) < wanted and idle < _IDLE_ROUNDS:
+        before = len(found)
+        numbers = range(calls, calls + min(-((before - wanted) // _AT_ONCE), len(views)))
+        calls = numbers.stop
+        for task in _brainstorm(asker, numbers, views, found, counts, seed):
             if near.find(task):
                 counts["tasks_repeated"] += 1
-            elif len(near) < wanted:
+            elif len(found) < wanted:
                 near.add(task, task)
+                found.append(task)
                 yield task
+        idle = 0 if len(found) > before else idle + 1
+
+
+def _brainstorm(
+    asker: Asker,
+    numbers: range,
+    views: Sequence[Mapping[str, str]],
+    found: Sequence[str],
+    counts: Counter[str],
+    seed: int,
+) -> Iterator[str]:
+    """The tasks of one round of calls, as they are said; bad ones and calls without a reply are counted."""
+    # Nobody who wants many tasks wants the likeliest ones alone: 0 is meant only where the user says so.
+    more: dict[str, Any] = {} if "temperature" in asker.config.model_fields_set else {"temperature": _TEMPERATURE}
+    rule = (asker.prompt("synthetic-tasks").schema or {})["properties"]["tasks"]
+    bad: dict[str, int] = {}
+    requests = []
+    for at in numbers:
+        shown = random.Random(f"{seed}:{at}:known").sample(found, min(len(found), _AT_ONCE))
+        values: dict[str, str | int | float] = {
+            "count": _AT_ONCE,
+            "known": "\n".join(shown) or "—",
+            **views[at % len(views)],
+        }
+        tidy = partial(_good_tasks, key=str(at), bad=bad, rule=rule)
+        requests.append(asker.request("synthetic-tasks", values, key=str(at), sample=at, tidy=tidy, **more))
+    # In a dry run, as many tasks as are asked for that have nothing in common.
+    said = asker.ask(
+        "tasks",
+        requests,
+        lambda data: list(data["tasks"]),
+        lambda one: [random.Random(f"{one.key}:{number}").randbytes(16).hex() for number in range(_AT_ONCE)],
+    )
+    counts.update(unanswered=len(requests) - len(said), tasks_malformed=sum(bad.get(key, 0) for key in said))
+    yield from map(clean, chain.from_iterable(said.values()))
+
+
+def _good_tasks(data: Any, key: str, bad: dict[str, int], rule: Mapping[str, Any]) -> Any:
+    """A reply with the tasks that are of the form asked for: one that is not must not cost the other nineteen."""
+    if not isinstance(data, dict) or not isinstance(tasks := data.get("tasks"), list):
+        return data
+    good = [task for task in tasks if fault(task, rule["items"]) is None][: rule["maxItems"]]
+    bad[key] = len(tasks) - len(good)
+    return {**data, "tasks": good} if good else data

@@ -145,8 +145,20 @@ async function change(to) {
 }
 
 async function readGuidelines() {
-  byId("guidelines").textContent = (await ask("api/guidelines")).guidelines;
+  const text = (await ask("api/guidelines")).guidelines;
+  byId("guidelines").textContent = text;
   byId("guide").hidden = false;
+  const own = /^# (.+[?？])\s*$/m.exec(text.split("\n", 1)[0]);
+  if (own) askOwn(own[1]);
+}
+
+function askOwn(question) {
+  // Guidelines whose heading is a question ask that one: "it answers" would be no answer to it.
+  byId("ask").textContent = question;
+  Object.assign(WORDS, { positive: "Yes 是", negative: "No 否" });
+  for (const button of document.querySelectorAll("[data-label]")) {
+    button.replaceChildren(button.querySelector("kbd"), ` ${WORDS[button.dataset.label]}`);
+  }
 }
 
 byId("enter").addEventListener("submit", (event) => {
