@@ -96,11 +96,11 @@ def _pages(
     in_a_row = 0
     for page, record in processes.pages(total):
         in_a_row = in_a_row + 1 if "died" in record else 0
-        why = record.get("died") or record.get("failed") or record.get("error")
-        if why is None:
-            yield record
-        else:
+        why = record.get("died") or record.get("failed") or record.get("error") or record.get("unread")
+        if why is not None:
             on_page(page, why)
+        if "lines" in record or "picture" in record:
+            yield record
         if progress is not None:
             progress(page, total)
         if in_a_row >= most and page < total:

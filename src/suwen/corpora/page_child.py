@@ -94,19 +94,34 @@ def _pdf_page(
     if cache is not None and scans != "send" and (known := cache.get(number)) is not None:
         return _scan(known) | {"kept": True}
     content = read_pdf_page(document, number)
+    own: dict[str, Any] = {"height": content.height, "lines": reading_order(content.words)}
     if content.picture is None:
-        return {"height": content.height, "lines": reading_order(content.words)}
+        return own
     if scans == "send":
         return {"picture": _as_png(content.picture), "scan": True}
+    try:
+        seen = _seen(content.picture, reader, scans)
+    except CorpusError as problem:
+        # The stamp on a scan is kept, but nobody shall take it for the page.
+        return {**(own if content.stamped else {}), "unread": str(problem)}
+    if content.stamped and _length(seen["words"]) < _length(content.words):
+        return own  # words on a decorated page, in a script that the models do not know
+    if cache is not None:
+        cache.put(number, seen)
+    return _scan(seen)
+
+
+def _length(words: list[Word]) -> int:
+    return sum(len(word.text) for word in words)
+
+
+def _seen(picture: Any, reader: list[Callable[..., Any]], scans: str) -> dict[str, Any]:
     if scans == "refuse":
         raise CorpusError("this page is a scan, and scans are not read here (--no-ocr)")
     if not reader:
         reader.append(scan_reader())
-    words, height = reader[0](content.picture)
-    seen = {"height": height, "words": words}
-    if cache is not None:
-        cache.put(number, seen)
-    return _scan(seen)
+    words, height = reader[0](picture)
+    return {"height": height, "words": words}
 
 
 def _scan(seen: dict[str, Any]) -> dict[str, Any]:
