@@ -15,7 +15,7 @@ from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import epub, pdf, picture, raw_pdf, scanned_pdf, word, zipped
+from books_on_the_spot import CONTAINER, PACKAGE, epub, pdf, picture, raw_pdf, scanned_pdf, word, zipped
 
 LINE = "The dose is raised every second week."
 
@@ -113,6 +113,32 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
     path = epub(tmp_path / "a.epub", [("A", "<p>x</p>"), ("B", "<p>y</p>")], **{"OEBPS/z.xhtml": b"0" * 50_000_000})
     with pytest.raises(CorpusError, match=r"a zip bomb\? its part OEBPS/z.xhtml unpacks .* to 50,000,000"):
         list(read_documents(path))
+
+
+def test_a_bad_chapter_costs_no_other(tmp_path):
+    path = epub(tmp_path / "a.epub", [("One", "<p>Four valves.</p>"), ("Two", f"<p>{LINE * 9}</p>")])
+    data = path.read_bytes()
+    at = data.index(b"OEBPS/two b.xhtml") + len("OEBPS/two b.xhtml")
+    path.write_bytes(data[:at] + b"\xff\xff\xff" + data[at + 3 :])
+    with pytest.raises(BadRecord, match=r"a\.epub: chapter 1: its part OEBPS/two b.xhtml cannot be read"):
+        list(read_documents(path))
+    told = []
+    (chapter,) = read_documents(path, on_skip=told.append)
+    assert chapter.text == "Four valves." and len(told) == 1 and "a.epub: chapter 1: its part" in told[0]
+    parts = {"META-INF/container.xml": CONTAINER, "OEBPS/book.opf": PACKAGE, "OEBPS/two b.xhtml": f"<p>{LINE}</p>"}
+    told.clear()
+    (chapter,) = read_documents(
+        zipped(path, parts), on_page=lambda path, number, why: told.append((path.name, number, why))
+    )
+    assert chapter.metadata["chapter"] == 1 and told[0][:2] == ("a.epub", 2) and str(tmp_path) not in told[0][2]
+
+
+def test_a_chapter_in_another_encoding_than_it_says_is_told(tmp_path):
+    said = '<?xml version="1.0" encoding="utf-8"?><p>心脏</p>'.encode("gb18030")
+    path = epub(tmp_path / "a.epub", [("One", "<p>Four valves.</p>"), ("", "")], **{"OEBPS/two b.xhtml": said})
+    told = []
+    assert [one.text for one in read_documents(path, on_skip=told.append)] == ["Four valves."]
+    assert "chapter 1: OEBPS/two b.xhtml: it is not written in utf-8 as it says" in told[0]
 
 
 def test_entities_are_not_expanded(tmp_path):

@@ -12,7 +12,7 @@ from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import epub, pdf, word
+from books_on_the_spot import PACKAGE, epub, pdf, word
 
 LEFT = [
     "Heart failure begins slowly in most",
@@ -98,6 +98,23 @@ def test_an_epub_gives_its_chapters_in_the_order_of_the_spine(tmp_path):
     first, second = read_documents(path)
     assert (first.id, first.title, first.text) == ("a.epub#chapter=1", "The Heart: Walls", "Two walls.")
     assert (second.text, second.metadata["chapter"]) == ("Four valves.", 2)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [("utf-16", "utf-16"), ("utf-16-le", "UTF-16"), ("gb18030", "GBK"), ("gb2312", "gb2312"), ("utf-8-sig", "")],
+)
+def test_an_epub_is_read_in_the_encoding_it_is_written_in(tmp_path, written, said):
+    declared = f'<?xml version="1.0" encoding="{said}"?>' if said else ""
+    page = f"{declared}<html><head><title>心</title></head><body><p>心脏有四个腔。</p></body></html>"
+    package = (declared + PACKAGE.replace("The Heart", "心脏")).encode(written)
+    path = epub(
+        tmp_path / "a.epub",
+        [("", ""), ("", "")],
+        **{"OEBPS/two b.xhtml": page.encode(written), "OEBPS/book.opf": package},
+    )
+    (chapter,) = read_documents(path)
+    assert (chapter.title, chapter.text) == ("心脏: 心", "心脏有四个腔。")
 
 
 def test_html_and_cnxml(tmp_path):

@@ -16,7 +16,7 @@ from suwen.text.vision_text import lines_of
 
 __all__ = ["Limits", "OnPage", "PageProgress", "PictureReader", "read_pages"]
 
-#: Called with the number of the page, 0 for the whole file, and what is wrong with it.
+#: Called with the number of the page, or of an EPUB's chapter, 0 for the whole file, and what is wrong with it.
 OnPage = Callable[[int, str], None]
 #: Called with the page that is done and the number of pages, 0 where it is not known.
 PageProgress = Callable[[int, int], None]
@@ -74,7 +74,10 @@ def read_pages(
         if not about["pages"]:
             for record in processes.rest():
                 _check(path, record)
-                yield record
+                if "error" in record:
+                    on_page(record["page"], record["error"])
+                else:
+                    yield record
             return
         records = _pages(processes, about["pages"], limits.failures, on_page, progress)
         yield from records if pictures is None else _seen(records, pictures, on_page)

@@ -105,6 +105,11 @@ def _nothing(ocr: bool, pictures: PictureReader | None) -> str:
     return "its pages are empty, or pictures without words"
 
 
+def place_of(path: Path, number: int) -> str:
+    """What to put before what is wrong with a page or a chapter of a book; nothing where that is the whole file."""
+    return f"{'chapter' if kind_of(path) == 'epub' else 'page'} {number}: " if number else ""
+
+
 def page_text(blocks: Iterator[Block]) -> str:
     """A page's text for searching: everything but its furniture, a blank line between blocks."""
     return "\n\n".join(block.text for block in blocks)
@@ -125,4 +130,4 @@ def page_lines(record: dict[str, object]) -> PageLines:
 
 
 def _raise(path: Path, page: int, why: str) -> None:
-    raise BadRecord(f"{path}: page {page}: {why}" if page else f"{path}: {why}")
+    raise BadRecord(f"{path}: {place_of(path, page)}{why}")

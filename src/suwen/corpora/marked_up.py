@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord, encoding_of, read_text
-from suwen.corpora.hardened import SafeZip, open_zip, parse_xml
+from suwen.corpora.hardened import SafeZip, decoded, open_zip, parse_xml
 from suwen.text.clean import clean
 from suwen.text.page_layout import CELL
 
@@ -39,11 +39,12 @@ _MOST_BYTES = 64 * 2**20
 
 
 class Part(NamedTuple):
-    """A chapter of a book, or a whole file that has none; counted from 1."""
+    """A chapter of a book, or a whole file that has none; counted from 1. ``bad`` says why a chapter has no text."""
 
     number: int
     title: str
     text: str
+    bad: str = ""
 
 
 def read_parts(path: Path, kind: str) -> Iterator[Part]:
@@ -129,7 +130,11 @@ def _epub(parts: SafeZip) -> Iterator[Part]:
             continue
         number += 1
         name = posixpath.normpath(posixpath.join(posixpath.dirname(root), unquote(item.get("href", ""))))
-        chapter, text = html_text(parts.read(name).decode("utf-8", errors="replace"))
+        try:
+            chapter, text = html_text(decoded(parts.read(name), name))
+        except BadRecord as problem:
+            yield Part(number, "", "", str(problem).removeprefix(f"{parts.path}: "))
+            continue
         if text and "nav" not in item.get("properties", ""):
             yield Part(
                 number, book if not chapter or chapter == book else f"{book}: {chapter}" if book else chapter, text

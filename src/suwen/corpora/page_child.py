@@ -61,7 +61,8 @@ def _records(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         return
     yield {"title": "", "pages": 0}
     for part in read_parts(asked.path, asked.kind):
-        yield {"page": part.number, "title": part.title, "text": part.text}
+        about = {"error": part.bad} if part.bad else {"title": part.title, "text": part.text}
+        yield {"page": part.number, **about}
 
 
 def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:

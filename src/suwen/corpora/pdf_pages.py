@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _RUN = re.compile(r"[^\s\x00\x02\ufffe]+[\x02\ufffe]?")
 #: A page with fewer visible characters than this and a picture over this share of it is a scan.
 _FEW, _COVERED = 24, 0.3
-#: A picture over this share of a page is a scan too where so little stands beside it: a stamp ("Downloaded from ..."), by
-#: characters or by its share of the page (a full page: 0.3). A page with more characters than the last is never looked at.
+#: A picture over this share of a page is a scan too where no more than a stamp is on it ("Downloaded from ..."): so few
+#: characters, or words on such a share of the page (a full page: 0.3). More characters than the last are no stamp.
 _WHOLE, _STAMP, _STAMPED, _MANY = 0.8, 60, 0.03, 1500
 #: Dots per inch of a rendered page, and the most dots: a page may claim to be a mile wide.
 DPI, _MOST_DOTS = 150, 16_000_000
