@@ -73,6 +73,34 @@ def test_a_page_that_takes_too_long_is_left_out(tmp_path):
         list(read_book(path, tmp_path, "pdf", limits=Limits(seconds=0.001)))
 
 
+def test_a_file_that_claims_pages_it_does_not_have_is_given_up(tmp_path):
+    path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)])
+    path.write_bytes(path.read_bytes().replace(b"/Count 1", b"/Count 9999"))
+    told = []
+    (page,) = read_documents(path, on_page=lambda path, page, why: told.append((page, why)))
+    assert page.text == LINE
+    assert [page for page, _ in told] == [*range(2, 52), 0]
+    assert told[-1][1] == "pages 52 to 9999 are left out: 50 pages in a row could not be read"
+
+
+def test_a_file_that_takes_too_long_is_given_up(tmp_path):
+    path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)] * 9)
+    told = []
+    limits = Limits(whole=0.0, page=0.0)
+    (page,) = read_book(path, tmp_path, "pdf", lambda *one: told.append(one), limits=limits)
+    ((number, why),) = told
+    assert (page.metadata["page"], number) == (1, 0)
+    assert why.startswith("pages 2 to 9 are left out: the pages before them took far longer than pages do")
+
+
+def test_scans_that_are_not_to_be_read_give_no_file_up(tmp_path):
+    path = scanned_pdf(tmp_path / "a.pdf", [picture([LINE], size=(80, 40))] * 3)
+    told = []
+    with pytest.raises(BadRecord, match="no text was found"):
+        list(read_book(path, tmp_path, "pdf", lambda *one: told.append(one), limits=Limits(unreadable=1), ocr=False))
+    assert [page for page, _ in told] == [1, 2, 3]
+
+
 def test_a_page_a_mile_wide_is_drawn_small(tmp_path):
     path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)], box="0 0 60000 60000")
     (page,) = read_documents(path)

@@ -71,22 +71,25 @@ def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     cache = PageCache(asked.cache, asked.path) if asked.cache else None
     reader: list[Callable[..., Any]] = []
     for line in sys.stdin:
-        number = int(line)
+        number, before = int(line), _used()
         _allow(asked.seconds)
         try:
-            yield {"page": number, **_pdf_page(document, number, cache, reader, asked.scans)}
+            record = _pdf_page(document, number, cache, reader, asked.scans)
         except MemoryError:
-            yield {"page": number, "error": f"it needs more than {asked.memory // 2**20} MiB of memory"}
-        except CorpusError as problem:
-            yield {"page": number, "error": str(problem)}
+            record = {"error": f"it needs more than {asked.memory // 2**20} MiB of memory"}
         except Exception as problem:  # pdfium's, the recogniser's: one page's trouble is its own
-            yield {"page": number, "error": f"{type(problem).__name__}: {problem}"}
+            record = {"error": f"{type(problem).__name__}: {problem}"}
+        yield {"page": number, "seconds": _used() - before, **record}
 
 
 def _allow(seconds: float) -> None:
     """So much time of a core from now on, then the kernel ends this process: a busy machine costs no page."""
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(_used() + seconds), resource.RLIM_INFINITY))
+
+
+def _used() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime + seconds), resource.RLIM_INFINITY))
+    return used.ru_utime + used.ru_stime
 
 
 def _pdf_page(
