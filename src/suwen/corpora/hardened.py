@@ -51,10 +51,16 @@ def decoded(data: bytes, place: str) -> str:
         name = declared[1].decode("ascii").lower() if declared else "utf-8"
         # The declaration was read byte by byte: it cannot be in what takes two for each.
         named = "utf-8" if name.startswith(("utf-16", "utf-32", "ucs")) else _LARGER.get(name, name)
-    try:
-        return data.decode(named)
-    except (LookupError, UnicodeError) as problem:
-        raise BadRecord(f"{place}: it is not written in {named} as it says ({problem}); save it as UTF-8") from None
+    problems: list[Exception] = []
+    for name in (
+        named,
+        "utf-8",
+    ):  # what says something wrong of itself is mostly in UTF-8, which is hardly met by chance
+        try:
+            return data.decode(name)
+        except (LookupError, UnicodeError) as problem:
+            problems.append(problem)
+    raise BadRecord(f"{place}: it is not written in {named} as it says ({problems[0]}); save it as UTF-8")
 
 
 def parse_xml(data: bytes, place: str) -> ElementTree.Element:

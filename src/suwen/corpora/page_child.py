@@ -61,7 +61,7 @@ def _records(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         return
     yield {"title": "", "pages": 0}
     for part in read_parts(asked.path, asked.kind):
-        about = {"error": part.bad} if part.bad else {"title": part.title, "text": part.text}
+        about = {"error": part.bad} if part.bad else {"title": part.title, "book": part.book, "blocks": part.blocks}
         yield {"page": part.number, **about}
 
 
