@@ -11,6 +11,7 @@ import pytest
 from suwen.corpora.book_pages import Limits
 from suwen.corpora.books import read_book
 from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.pdf_pages import open_pdf, read_pdf_page
 from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -177,3 +178,9 @@ def test_entities_are_not_expanded(tmp_path):
     (tmp_path / "b.cnxml").write_text(bomb)
     with pytest.raises(CorpusError, match="declares XML entities"):
         list(read_documents(tmp_path / "b.cnxml"))
+
+
+def test_the_box_of_a_right_to_left_word_holds_its_full_stop(tmp_path):
+    path = pdf(tmp_path / "a.pdf", [[(60, 100, ".יתימאמד")]])
+    (word,) = read_pdf_page(open_pdf(path), 1).words
+    assert (word.text, round(word.left)) == ("דמאמיתי.", 60)

@@ -110,11 +110,24 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
         box = [loose.left, loose.top, loose.right, loose.bottom]
         if last != first and pdfium.FPDFText_GetCharBox(text_page.raw, last, *places):
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
+        if RIGHT_TO_LEFT.search(word):
+            box = _around(text_page, range(first, last + 1), box)
         if not turned and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
         x0, y0, x1, y1 = _upright(box, width, height, turned)
         if x1 > x0 and y1 > y0:
             yield Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
+
+
+def _around(text_page: Any, places: range, box: list[float]) -> list[float]:
+    """A box around every sign of a word: of one with a full stop the last need not stand at an end."""
+    import pypdfium2.raw as pdfium
+
+    sign = pdfium.FS_RECTF()
+    for place in places:
+        if pdfium.FPDFText_GetLooseCharBox(text_page.raw, place, ctypes.byref(sign)):
+            box = [min(box[0], sign.left), max(box[1], sign.top), max(box[2], sign.right), min(box[3], sign.bottom)]
+    return box
 
 
 def _from_the_right(word: str, text_page: Any, first: int) -> str:
@@ -195,7 +208,7 @@ def _pictured(page: PdfPage) -> float:
         # One that is laid out larger than the page covers what is on it.
         x0, y0, x1, y1 = item.get_bounds()
         covered += max(0.0, min(right, x1) - max(left, x0)) * max(0.0, min(top, y1) - max(bottom, y0))
-    return covered / max(1.0, (right - left) * (top - bottom))
+    return float(covered / max(1.0, (right - left) * (top - bottom)))
 
 
 def _has_hidden_text(page: PdfPage) -> bool:
