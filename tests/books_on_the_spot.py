@@ -63,6 +63,22 @@ def scanned_pdf(path, pictures):
     return path
 
 
+def stamped_pdf(path, image, stamp, *, hidden=(), size=5):
+    """A PDF with a picture over its whole page, a line on its lower edge, and a hidden text layer."""
+    made = FPDF(unit="pt")
+    made.add_font("S", "", SANS)
+    width, height = image.width / 2, image.height / 2
+    made.add_page(format=(width, height))
+    made.image(image, 0, 0, width, height)
+    made.set_font("S", size=size)
+    made.text(10, height - 4, stamp)
+    with made.local_context(text_mode="INVISIBLE"):
+        for number, line in enumerate(hidden):
+            made.text(20, 20 + 16 * number, line)
+    made.output(str(path))
+    return path
+
+
 def zipped(path, parts):
     """A zip file with these parts."""
     packed = io.BytesIO()

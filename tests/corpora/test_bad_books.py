@@ -11,11 +11,12 @@ import pytest
 from suwen.corpora.book_pages import Limits
 from suwen.corpora.books import read_book
 from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.pdf_pages import open_pdf, read_pdf_page
 from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import epub, pdf, picture, raw_pdf, scanned_pdf, word, zipped
+from books_on_the_spot import CONTAINER, PACKAGE, epub, pdf, picture, raw_pdf, scanned_pdf, word, zipped
 
 LINE = "The dose is raised every second week."
 
@@ -73,6 +74,34 @@ def test_a_page_that_takes_too_long_is_left_out(tmp_path):
         list(read_book(path, tmp_path, "pdf", limits=Limits(seconds=0.001)))
 
 
+def test_a_file_that_claims_pages_it_does_not_have_is_given_up(tmp_path):
+    path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)])
+    path.write_bytes(path.read_bytes().replace(b"/Count 1", b"/Count 9999"))
+    told = []
+    (page,) = read_documents(path, on_page=lambda path, page, why: told.append((page, why)))
+    assert page.text == LINE
+    assert [page for page, _ in told] == [*range(2, 52), 0]
+    assert told[-1][1] == "pages 52 to 9999 are left out: 50 pages in a row could not be read"
+
+
+def test_a_file_that_takes_too_long_is_given_up(tmp_path):
+    path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)] * 9)
+    told = []
+    limits = Limits(whole=0.0, page=0.0)
+    (page,) = read_book(path, tmp_path, "pdf", lambda *one: told.append(one), limits=limits)
+    ((number, why),) = told
+    assert (page.metadata["page"], number) == (1, 0)
+    assert why.startswith("pages 2 to 9 are left out: the pages before them took far longer than pages do")
+
+
+def test_scans_that_are_not_to_be_read_give_no_file_up(tmp_path):
+    path = scanned_pdf(tmp_path / "a.pdf", [picture([LINE], size=(80, 40))] * 3)
+    told = []
+    with pytest.raises(BadRecord, match="no text was found"):
+        list(read_book(path, tmp_path, "pdf", lambda *one: told.append(one), limits=Limits(unreadable=1), ocr=False))
+    assert [page for page, _ in told] == [1, 2, 3]
+
+
 def test_a_page_a_mile_wide_is_drawn_small(tmp_path):
     path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)], box="0 0 60000 60000")
     (page,) = read_documents(path)
@@ -115,6 +144,32 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path):
         list(read_documents(path))
 
 
+def test_a_bad_chapter_costs_no_other(tmp_path):
+    path = epub(tmp_path / "a.epub", [("One", "<p>Four valves.</p>"), ("Two", f"<p>{LINE * 9}</p>")])
+    data = path.read_bytes()
+    at = data.index(b"OEBPS/two b.xhtml") + len("OEBPS/two b.xhtml")
+    path.write_bytes(data[:at] + b"\xff\xff\xff" + data[at + 3 :])
+    with pytest.raises(BadRecord, match=r"a\.epub: chapter 1: its part OEBPS/two b.xhtml cannot be read"):
+        list(read_documents(path))
+    told = []
+    (chapter,) = read_documents(path, on_skip=told.append)
+    assert chapter.text == "Four valves." and len(told) == 1 and "a.epub: chapter 1: its part" in told[0]
+    parts = {"META-INF/container.xml": CONTAINER, "OEBPS/book.opf": PACKAGE, "OEBPS/two b.xhtml": f"<p>{LINE}</p>"}
+    told.clear()
+    (chapter,) = read_documents(
+        zipped(path, parts), on_page=lambda path, number, why: told.append((path.name, number, why))
+    )
+    assert chapter.metadata["chapter"] == 1 and told[0][:2] == ("a.epub", 2) and str(tmp_path) not in told[0][2]
+
+
+def test_a_chapter_in_another_encoding_than_it_says_is_told(tmp_path):
+    said = '<?xml version="1.0" encoding="utf-8"?><p>心脏</p>'.encode("gb18030")
+    path = epub(tmp_path / "a.epub", [("One", "<p>Four valves.</p>"), ("", "")], **{"OEBPS/two b.xhtml": said})
+    told = []
+    assert [one.text for one in read_documents(path, on_skip=told.append)] == ["Four valves."]
+    assert "chapter 1: OEBPS/two b.xhtml: it is not written in utf-8 as it says" in told[0]
+
+
 def test_entities_are_not_expanded(tmp_path):
     lol = "".join(f'<!ENTITY a{n} "{f"&a{n - 1};" * 10}">' for n in range(1, 9))
     bomb = f'<!DOCTYPE d [<!ENTITY a0 "ha">{lol}]><d><body>&a8;</body></d>'
@@ -123,3 +178,9 @@ def test_entities_are_not_expanded(tmp_path):
     (tmp_path / "b.cnxml").write_text(bomb)
     with pytest.raises(CorpusError, match="declares XML entities"):
         list(read_documents(tmp_path / "b.cnxml"))
+
+
+def test_the_box_of_a_right_to_left_word_holds_its_full_stop(tmp_path):
+    path = pdf(tmp_path / "a.pdf", [[(60, 100, ".יתימאמד")]])
+    (word,) = read_pdf_page(open_pdf(path), 1).words
+    assert (word.text, round(word.left)) == ("דמאמיתי.", 60)

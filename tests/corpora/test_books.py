@@ -12,7 +12,7 @@ from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import epub, pdf, word
+from books_on_the_spot import PACKAGE, epub, pdf, word
 
 LEFT = [
     "Heart failure begins slowly in most",
@@ -90,6 +90,75 @@ def test_a_word_file_with_a_table(tmp_path):
     assert (found.id, found.title, found.text) == ("a.docx", "Angina", "Angina\n\nPain in the chest.\n\na | b")
 
 
+def run(text):
+    return f"<w:p><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def words(path):
+    (found,) = read_documents(path)
+    return found.text
+
+
+def test_what_a_word_file_holds_twice_comes_once(tmp_path):
+    def box(within):
+        return f"<wps:txbx><w:txbxContent>{within}</w:txbxContent></wps:txbx>"
+
+    body = (
+        '<w:p xmlns:mc="urn:mc" xmlns:wps="urn:wps"><w:r><w:t>Before.</w:t></w:r><w:r><mc:AlternateContent>'
+        f'<mc:Choice Requires="wps">{box(run("In a box."))}</mc:Choice>'
+        f"<mc:Fallback><w:pict>{box(run('In a box.'))}</w:pict></mc:Fallback></mc:AlternateContent></w:r></w:p>"
+        "<w:p><w:del><w:r><w:delText>gone</w:delText></w:r></w:del>"
+        "<w:moveFrom><w:r><w:t>Moved.</w:t></w:r></w:moveFrom></w:p>"
+        "<w:p><w:moveTo><w:r><w:t>Moved.</w:t></w:r></w:moveTo></w:p>"
+        "<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>a</w:t><w:tab/><w:t>b</w:t></w:r></w:p>"
+    )
+    assert words(word(tmp_path / "a.docx", body)) == "Before.\n\nIn a box.\n\nMoved.\n\na\tb"
+
+
+def test_tables_in_tables_and_cells_in_content_controls(tmp_path):
+    inner = f"<w:tbl><w:tr><w:tc>{run('inner')}</w:tc><w:tc>{run('cell')}</w:tc></w:tr></w:tbl>"
+    body = (
+        f"<w:tbl><w:tr><w:tc>{run('outer')}{inner}</w:tc><w:tc>{run('B')}</w:tc></w:tr>"
+        f"<w:tr><w:sdt><w:sdtContent><w:tc>{run('controlled')}</w:tc></w:sdtContent></w:sdt><w:tc>{run('C')}</w:tc></w:tr>"
+        f"<w:sdt><w:sdtContent><w:tr><w:tc>{run('D')}</w:tc><w:tc>{run('E')}</w:tc></w:tr></w:sdtContent></w:sdt></w:tbl>"
+    )
+    assert words(word(tmp_path / "a.docx", body)) == "outer inner cell | B\ncontrolled | C\nD | E"
+
+
+def test_notes_of_a_word_file_stand_behind_what_names_them(tmp_path):
+    def notes(kind):
+        return (
+            f'<w:{kind}s xmlns:w="urn:w"><w:{kind} w:id="-1" w:type="separator">{run("")}</w:{kind}>'
+            f'<w:{kind} w:id="2">{run(f"A {kind}.")}</w:{kind}></w:{kind}s>'
+        )
+
+    body = (
+        '<w:p><w:r><w:t>Noted</w:t></w:r><w:r><w:footnoteReference w:id="2"/><w:endnoteReference w:id="2"/></w:r>'
+        f"<w:r><w:t>.</w:t></w:r></w:p>{run('Next.')}"
+    )
+    more = {"word/footnotes.xml": notes("footnote"), "word/endnotes.xml": notes("endnote")}
+    assert words(word(tmp_path / "a.docx", body, **more)) == "Noted.\n\nA footnote.\n\nNext.\n\nA endnote."
+
+
+def test_every_book_has_a_name_of_its_own(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.html").write_text("<p>Uric acid is high.</p>", "utf-8")
+        package = PACKAGE.replace("The Heart", "")
+        epub(tmp_path / folder / "d.epub", [("A", "<p>x</p>"), ("B", "<p>y</p>")], **{"OEBPS/book.opf": package})
+    pdf(tmp_path / "two" / "b.pdf", [column(60, LEFT)])
+    word(tmp_path / "two" / "c.docx", run("Pain in the chest."))
+    epub(tmp_path / "e.epub", [("A", "<p>x</p>"), ("B", "<p>y</p>")])
+    (tmp_path / "f.html").write_text("<title>Gout</title><p>Uric acid is high.</p>", "utf-8")
+    found = list(read_documents(tmp_path))
+    assert list(dict.fromkeys(one.metadata["book"] for one in found)) == [
+        *("The Heart", "Gout"),
+        *("one/a", "one/d"),
+        *("two/a", "two/b", "two/c", "two/d"),
+    ]
+    assert [one.title for one in found if one.id == "two/b.pdf#page=1"] == ["b"]
+
+
 def test_an_epub_gives_its_chapters_in_the_order_of_the_spine(tmp_path):
     path = epub(
         tmp_path / "a.epub",
@@ -98,6 +167,30 @@ def test_an_epub_gives_its_chapters_in_the_order_of_the_spine(tmp_path):
     first, second = read_documents(path)
     assert (first.id, first.title, first.text) == ("a.epub#chapter=1", "The Heart: Walls", "Two walls.")
     assert (second.text, second.metadata["chapter"]) == ("Four valves.", 2)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("utf-16", "utf-16"),
+        ("utf-16-le", "UTF-16"),
+        ("gb18030", "GBK"),
+        ("gb2312", "gb2312"),
+        ("utf-8-sig", ""),
+        ("utf-8", "nosuch"),
+    ],
+)
+def test_an_epub_is_read_in_the_encoding_it_is_written_in(tmp_path, written, said):
+    declared = f'<?xml version="1.0" encoding="{said}"?>' if said else ""
+    page = f"{declared}<html><head><title>心</title></head><body><p>心脏有四个腔。</p></body></html>"
+    package = (declared + PACKAGE.replace("The Heart", "心脏")).encode(written)
+    path = epub(
+        tmp_path / "a.epub",
+        [("", ""), ("", "")],
+        **{"OEBPS/two b.xhtml": page.encode(written), "OEBPS/book.opf": package},
+    )
+    (chapter,) = read_documents(path)
+    assert (chapter.title, chapter.text) == ("心脏: 心", "心脏有四个腔。")
 
 
 def test_html_and_cnxml(tmp_path):

@@ -14,7 +14,7 @@ from suwen.curate.splitting import split_queries
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import pdf
+from books_on_the_spot import pdf, word
 
 ONE = "Metoprolol is started at 25 mg daily in women with heart failure."
 NEAR = "Metoprolol is started at 25 mg daily in women with severe heart failure."
@@ -86,6 +86,45 @@ def test_a_shelf_of_files_with_a_bad_one(tmp_path):
     assert [(one.book, one.page) for one in found] == [("a.pdf", 1), ("a.pdf", 2), ("b.html", 0)]
     assert shelf_report(found, len).repeated == {"within": 0, "across": 1}
     assert [(name, page) for name, page, _ in told] == [("c.pdf", 0)] and "not a whole PDF" in told[0][2]
+
+
+CAPTION, CITED, AFTER = (
+    "Figure 2. The plaque of an artery is shown.",
+    "Smith J. Statins in the old.",
+    "The book ends well here.",
+)
+MARKED = {
+    "a.html": f"<h1>H</h1><p>{ONE}</p><figure><figcaption>The plaque of an artery is shown.</figcaption></figure>"
+    f"<p>{CAPTION}<h2>References</h2><ol><li>{CITED}</ol><h2>Appendix</h2><p>{AFTER}",
+    "b.html": f'<p>{ONE}</p><p class="fig-caption">The plaque of an artery is shown.<section role="doc-bibliography">'
+    f"<div>{CITED}</div><p>{CITED}</p></section><p>{AFTER}</p>",
+    "c.md": f"# H\n\n{ONE}\n\n{CAPTION}\n\n## References ##\n\n1. {CITED}\n\n## Appendix\n\n{AFTER}\n",
+    "d.txt": f"{ONE}\nReferences\n1. {CITED}\n2. {CITED}\nChapter 2 On ends\n{AFTER}\n",
+    "e.cnxml": f"<document><title>H</title><content><para>{ONE}</para><figure><caption>Figure 1 shows the heart."
+    f"</caption></figure><section><title>参考文献</title><para>{CITED}</para></section><section><title>Appendix</title>"
+    f"<para>{AFTER}</para></section></content></document>",
+}
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_captions_and_works_that_are_cited_are_no_sentences(tmp_path, name):
+    (tmp_path / name).write_text(MARKED[name], "utf-8")
+    assert [one.text for one in read_shelf(tmp_path, print)] == [ONE, AFTER]
+
+
+def test_a_word_file_says_by_its_styles_what_is_no_sentence(tmp_path):
+    def said(text, style=""):
+        named = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+        return f"<w:p>{named}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+    body = said("H", "1") + said(ONE) + said("The plaque of an artery is shown.", "a3") + said("References", "1")
+    body += said(f"1. {CITED}") + said("Appendix", "1") + said(AFTER) + said(CITED, "Bibliography")
+    styles = (
+        '<w:styles xmlns:w="urn:w"><w:style w:styleId="1"><w:name w:val="heading 1"/></w:style>'
+        '<w:style w:styleId="a3"><w:name w:val="caption"/></w:style></w:styles>'
+    )
+    word(tmp_path / "a.docx", body, **{"word/styles.xml": styles})
+    assert [one.text for one in read_shelf(tmp_path, print)] == [ONE, AFTER]
 
 
 def test_nothing_to_count_is_an_error(tmp_path):

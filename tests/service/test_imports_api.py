@@ -307,6 +307,29 @@ def test_a_page_that_bursts_the_limits_is_left_out(served, tmp_path: Path, monke
     assert "memory" in job["left_out"][0]["why"]
 
 
+def test_what_is_left_out_is_counted_beyond_what_is_listed(served, tmp_path: Path, monkeypatch) -> None:
+    from suwen.service import import_jobs
+
+    monkeypatch.setattr(import_jobs, "_TOLD", 2)
+    client, _ = served()
+    shown = zlib.compress(b"BT /F 12 Tf 60 700 Td (Bisoprolol is given at eight.) Tj ET")
+    body = raw_pdf(tmp_path / "any", [shown]).read_bytes().replace(b"/Count 1", b"/Count 9999")
+    taken = client.post("/imports?name=a.pdf", content=body, headers={"Content-Type": "application/pdf"}).json()
+    job = ended(client, taken["id"])
+    assert (job["state"], job["added"], job["left_out_total"]) == ("done", 1, 51)
+    assert [one["page"] for one in job["left_out"]] == [2, 3, 0]
+
+
+def test_a_bad_chapter_is_left_out_of_an_import(served, tmp_path: Path) -> None:
+    client, _ = served()
+    path = epub(
+        tmp_path / "a", [("A", "<p>Bisoprolol is given at eight.</p>"), ("B", "")], **{"OEBPS/two b.xhtml": b"\xff"}
+    )
+    sent = {"content": path.read_bytes(), "headers": {"Content-Type": "application/epub+zip"}}
+    job = ended(client, client.post("/imports?name=a.epub", **sent).json()["id"])
+    assert (job["state"], job["added"], [one["page"] for one in job["left_out"]]) == ("done", 1, [1])
+
+
 @pytest.mark.parametrize(
     ("kind", "name"), [("application/pdf", ""), ("application/pdf", "../a.pdf"), ("text/plain", "a.pdf")]
 )

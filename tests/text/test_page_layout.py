@@ -57,3 +57,14 @@ def test_a_note_in_the_margin_parts_no_page_of_one_column():
     note = Word("a note", 480, 170, 520, 181, 8)
     said = texts(across(*prose, note))
     assert [text for text in said if text != "a note"] == [word.text for word in prose]
+
+
+def test_a_number_parts_no_line_that_is_read_from_the_right():
+    lines = [["הלב", "הוא", "שריר", "12", "פעמים", "בדקה"], ["הוא", "פועם", "שריר", "70", "פעמים", "ביום"]] * 3
+    words = []
+    for row, said in enumerate(lines):
+        right = 400.0
+        for word in said:
+            words.append(Word(word, right - 30, 100.0 + 30 * row, right, 110.0 + 30 * row, 10.0))
+            right -= 36
+    assert [line.text for line in reading_order(words)] == [" ".join(said) for said in lines]

@@ -290,7 +290,9 @@ def paraphrase(
 
 
 def _tell_page(path: Path, page: int, why: str) -> None:
-    say(f"{path}: page {page} is left out: {why}" if page else f"{path} is left out: {why}")
+    from suwen.corpora.books import place_of
+
+    say(f"left out: {path}: {place_of(path, page)}{why}")
 
 
 VERBS = (convert, pairs, synthesise, rewrites, paraphrase)

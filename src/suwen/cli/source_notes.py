@@ -65,9 +65,11 @@ class SourceNotes(_Pages):
 
     def page(self, path: Path, number: int, why: str) -> None:
         """A page of a book that is left out; of a book that is read again it is said once."""
+        from suwen.corpora.books import place_of
+
         if (path, number) not in self._pages:
             self._pages[path, number] = why
-            say(f"left out: {path}: " + (f"page {number}: {why}" if number else why))
+            say(f"left out: {path}: {place_of(path, number)}{why}")
 
     def tell(self) -> None:
         """Say at the end what adds up only then."""

@@ -16,7 +16,7 @@ from suwen.text.vision_text import lines_of
 
 __all__ = ["Limits", "OnPage", "PageProgress", "PictureReader", "read_pages"]
 
-#: Called with the number of the page, 0 for the whole file, and what is wrong with it.
+#: Called with the number of the page, or of an EPUB's chapter, 0 for the whole file, and what is wrong with it.
 OnPage = Callable[[int, str], None]
 #: Called with the page that is done and the number of pages, 0 where it is not known.
 PageProgress = Callable[[int, int], None]
@@ -74,9 +74,12 @@ def read_pages(
         if not about["pages"]:
             for record in processes.rest():
                 _check(path, record)
-                yield record
+                if "error" in record:
+                    on_page(record["page"], record["error"])
+                else:
+                    yield record
             return
-        records = _pages(processes, about["pages"], limits.failures, on_page, progress)
+        records = _pages(processes, about["pages"], limits, on_page, progress)
         yield from records if pictures is None else _seen(records, pictures, on_page)
     finally:
         processes.end()
@@ -90,22 +93,44 @@ def _check(path: Path, record: dict[str, Any]) -> None:
 
 
 def _pages(
-    processes: PageProcesses, total: int, most: int, on_page: OnPage, progress: PageProgress | None
+    processes: PageProcesses, total: int, limits: Limits, on_page: OnPage, progress: PageProgress | None
 ) -> Iterator[dict[str, Any]]:
-    """The pages that could be read; after so many in a row that took a process down, no more are tried."""
-    in_a_row = 0
+    """The pages that could be read; no more are tried of a file that :class:`_Patience` gives up."""
+    patience = _Patience(limits)
     for page, record in processes.pages(total):
-        in_a_row = in_a_row + 1 if "died" in record else 0
-        why = record.get("died") or record.get("failed") or record.get("error")
-        if why is None:
-            yield record
-        else:
+        why = record.get("died") or record.get("failed") or record.get("error") or record.get("unread")
+        if why is not None:
             on_page(page, why)
+        if "lines" in record or "picture" in record:
+            yield record
         if progress is not None:
             progress(page, total)
-        if in_a_row >= most and page < total:
-            on_page(0, f"pages {page + 1} to {total} are left out: {in_a_row} pages in a row could not be read")
+        if (end := patience.after(record)) and page < total:
+            on_page(0, f"pages {page + 1} to {total} are left out: {end}")
             return
+
+
+class _Patience:
+    """What a file has cost so far, and when that is enough."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._died = self._failed = 0
+        self._left = limits.whole
+
+    def after(self, record: dict[str, Any]) -> str:
+        """Why the file is given up after this page; empty while it is not."""
+        limits = self._limits
+        died, failed = "died" in record, any(name in record for name in ("died", "failed", "error"))
+        self._died = self._died + 1 if died else 0
+        self._failed = self._failed + 1 if failed else 0
+        scanned = record.get("scan") and not record.get("kept")
+        self._left += (limits.scan if scanned else limits.page) - record.get("seconds", limits.seconds if died else 0.0)
+        if self._died >= limits.failures or self._failed >= limits.unreadable:
+            return f"{self._failed} pages in a row could not be read"
+        if self._left < 0:
+            return "the pages before them took far longer than pages do; split the file to have them read"
+        return ""
 
 
 def _seen(records: Iterator[dict[str, Any]], pictures: PictureReader, on_page: OnPage) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Book files as documents: one for each page of a PDF, each chapter of an EPUB, each Word, HTML or CNXML file.
 
-A page's id is ``PATH#page=12``, which is also how a browser opens a PDF there; its metadata has ``book``, ``path`` and
-``page``. A paragraph that runs over a page belongs to the page it begins on.
+A page's id is ``PATH#page=12``, which is also how a browser opens a PDF there; its metadata has ``book`` (the title
+that the file gives itself, or its path without the ending), ``path`` and ``page``. A paragraph that runs over a page
+belongs to the page it begins on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from suwen.corpora.book_pages import Limits, OnPage, PageProgress, PictureReader, read_pages
 from suwen.corpora.files import BadRecord
@@ -79,19 +81,22 @@ def read_book(
     records = read_pages(path, kind, tell, limits=limits, ocr=ocr, pictures=pictures, progress=progress)
     about = next(records)
     stem = clean(Path(name).stem)
-    book = clean(about["title"]) or stem
+    # Without a title it is called after its place: two folders may each have an a.pdf.
+    unnamed = clean(PurePosixPath(name).with_suffix("").as_posix())
     found = False
     if kind == "pdf":
+        title = clean(about["title"])
         pages = (page_lines(record) for record in records)
         for number, blocks in groupby(blocks_of(pages), key=lambda block: block.page):
             found = True
-            place: dict[str, Scalar] = {"path": name, "book": book, "page": number}
-            yield Document(f"{name}#page={number}", page_text(blocks), book, place)
+            place: dict[str, Scalar] = {"path": name, "book": title or unnamed, "page": number}
+            yield Document(f"{name}#page={number}", page_text(blocks), title or stem, place)
     else:
         for record in records:
-            if text := clean(record["text"]):
+            if text := "\n\n".join(text for _, text in record["blocks"]):
                 found = True
-                yield _part(name, record, text, kind, stem)
+                place = {"path": name, "book": clean(record["book"]) or unnamed}
+                yield _part(place, record, text, kind, clean(record["title"]) or stem)
     if not found:
         raise BadRecord(f"{path}: no text was found in it: {_nothing(ocr, pictures)}")
 
@@ -105,17 +110,21 @@ def _nothing(ocr: bool, pictures: PictureReader | None) -> str:
     return "its pages are empty, or pictures without words"
 
 
+def place_of(path: Path, number: int) -> str:
+    """What to put before what is wrong with a page or a chapter of a book; nothing where that is the whole file."""
+    return f"{'chapter' if kind_of(path) == 'epub' else 'page'} {number}: " if number else ""
+
+
 def page_text(blocks: Iterator[Block]) -> str:
     """A page's text for searching: everything but its furniture, a blank line between blocks."""
     return "\n\n".join(block.text for block in blocks)
 
 
-def _part(name: str, record: dict[str, str], text: str, kind: str, stem: str) -> Document:
-    title = clean(record["title"]) or stem
+def _part(place: dict[str, Scalar], record: dict[str, Any], text: str, kind: str, title: str) -> Document:
     if kind == "epub":
         number = int(record["page"])
-        return Document(f"{name}#chapter={number}", text, title, {"path": name, "book": stem, "chapter": number})
-    return Document(name, text, title, {"path": name})
+        return Document(f"{place['path']}#chapter={number}", text, title, place | {"chapter": number})
+    return Document(str(place["path"]), text, title, place)
 
 
 def page_lines(record: dict[str, object]) -> PageLines:
@@ -125,4 +134,4 @@ def page_lines(record: dict[str, object]) -> PageLines:
 
 
 def _raise(path: Path, page: int, why: str) -> None:
-    raise BadRecord(f"{path}: page {page}: {why}" if page else f"{path}: {why}")
+    raise BadRecord(f"{path}: {place_of(path, page)}{why}")

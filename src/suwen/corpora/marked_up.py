@@ -1,8 +1,9 @@
-"""Text out of HTML, EPUB, Word and CNXML files, in reading order, tables row by row. PDF is in ``pdf_pages``."""
+"""Text out of HTML, EPUB and CNXML files, in reading order, and what the tags say it is. Word is in ``word_files``."""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,8 +12,10 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord, encoding_of, read_text
-from suwen.corpora.hardened import SafeZip, open_zip, parse_xml
+from suwen.corpora.hardened import SafeZip, decoded, open_zip, parse_xml
+from suwen.corpora.word_files import read_word
 from suwen.text.clean import clean
+from suwen.text.page_blocks import Kind
 from suwen.text.page_layout import CELL
 
 _SKIPPED = {"script", "style", "template", "noscript", "nav", "svg", "math", "head", "iframe", "object"}
@@ -35,15 +38,31 @@ _CNXML_BREAKS = {
     "solution",
     "list",
 }
+_HTML_KINDS: dict[str, Kind] = {
+    "figcaption": "caption",
+    "caption": "caption",
+    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), "heading"),
+}
+_CNXML_KINDS: dict[str, Kind] = {"title": "heading", "caption": "caption"}
+#: What holds no other block.
+_LEAVES = {"p", "h1", "h2", "h3", "h4", "h5", "h6"}
+#: What classes and roles are called.
+_CAPTIONED = re.compile(r"(?:^|[\s_-])(?:fig|figure|table|img|image)?[_-]?(?:fig)?caption(?:$|[\s_-])", re.IGNORECASE)
+_CITED = re.compile(r"(?:^|[\s_-])(?:bibliography|references|reflist|ref-list)(?:$|[\s_-])", re.IGNORECASE)
 _MOST_BYTES = 64 * 2**20
 
 
 class Part(NamedTuple):
-    """A chapter of a book, or a whole file that has none; counted from 1."""
+    """A chapter of a book, or a whole file that has none; counted from 1.
+
+    ``book`` is the title of the whole; ``bad`` says why a chapter has no text.
+    """
 
     number: int
     title: str
-    text: str
+    book: str
+    blocks: list[tuple[Kind, str]]
+    bad: str = ""
 
 
 def read_parts(path: Path, kind: str) -> Iterator[Part]:
@@ -51,24 +70,52 @@ def read_parts(path: Path, kind: str) -> Iterator[Part]:
     if kind in ("html", "cnxml") and path.stat().st_size > _MOST_BYTES:
         raise BadRecord(f"{path}: over {_MOST_BYTES // 2**20} MiB of {kind.upper()}; split it")
     if kind == "html":
-        yield Part(1, *html_text(read_text(path, encoding_of(path))))
+        yield _whole(*html_blocks(read_text(path, encoding_of(path))))
     elif kind == "cnxml":
-        yield Part(1, *_cnxml(parse_xml(path.read_bytes(), str(path))))
+        yield _whole(*_cnxml(parse_xml(path.read_bytes(), str(path))))
     elif kind == "docx":
         with open_zip(path) as parts:
-            yield Part(1, *_docx(parts))
+            yield _whole(*read_word(parts))
     else:
         with open_zip(path) as parts:
             yield from _epub(parts)
 
 
+def _whole(title: str, blocks: list[tuple[Kind, str]]) -> Part:
+    return Part(1, title, title, blocks)
+
+
+class _Blocks:
+    """Text as it comes, in stretches of one kind."""
+
+    def __init__(self) -> None:
+        self.kind: Kind = "text"
+        self._stretches: list[tuple[Kind, list[str]]] = [("text", [])]
+
+    def add(self, piece: str) -> None:
+        if self._stretches[-1][0] != self.kind:
+            self._stretches.append((self.kind, []))
+        self._stretches[-1][1].append(piece)
+
+    def add_cell(self) -> None:
+        """A border between two cells: none before the first of a row."""
+        pieces = self._stretches[-1][1]
+        if self._stretches[-1][0] == self.kind and "".join(pieces[-3:]).rstrip(" ")[-1:] not in ("", "\n"):
+            self.add(CELL)
+
+    def whole(self) -> list[tuple[Kind, str]]:
+        tidied = [(kind, _tidy("".join(pieces))) for kind, pieces in self._stretches]
+        return [(kind, text) for kind, text in tidied if text]
+
+
 class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.pieces: list[str] = []
+        self.blocks = _Blocks()
         self.title: list[str] = []
         self._skipped: list[str] = []
         self._in: str = ""
+        self._open: list[tuple[str, Kind]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "title" or (tag == "h1" and not self.title):
@@ -78,9 +125,10 @@ class _Reader(HTMLParser):
         elif tag == "body":
             self._skipped.clear()  # a head that was never closed
         if tag in _BREAKS:
-            self.pieces.append("\n" if tag in ("br", "tr", "li") else "\n\n")
-        elif tag in _CELLS and self.pieces and not self.pieces[-1].endswith("\n"):
-            self.pieces.append(CELL)
+            self._enter(tag, attrs)
+            self.blocks.add("\n" if tag in ("br", "tr", "li") else "\n\n")
+        elif tag in _CELLS:
+            self.blocks.add_cell()
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self._skipped:
@@ -88,25 +136,43 @@ class _Reader(HTMLParser):
         if tag == self._in:
             self._in = ""
         if tag in _BREAKS:
-            self.pieces.append("\n" if tag in ("br", "tr", "li") else "\n\n")
+            self.blocks.add("\n" if tag in ("br", "tr", "li") else "\n\n")
+            last = next((at for at in reversed(range(len(self._open))) if self._open[at][0] == tag), None)
+            self._leave(len(self._open) if last is None else last)
 
     def handle_data(self, data: str) -> None:
         if self._in:
             self.title.append(data)
         if self._in != "title" and not self._skipped:
-            self.pieces.append(" ".join(_spaced(data)))
+            self.blocks.add(" ".join(_spaced(data)))
+
+    def _enter(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note what a tag says of the text in it."""
+        if tag in _VOID:
+            return
+        while self._open and self._open[-1][0] in _LEAVES:
+            self._leave(len(self._open) - 1)  # one that was never closed: it holds no other block
+        said = " ".join(value or "" for name, value in attrs if name in ("class", "role", "epub:type"))
+        cited = "reference" if _CITED.search(said) else self.blocks.kind
+        kind: Kind = _HTML_KINDS.get(tag) or ("caption" if _CAPTIONED.search(said) else cited)
+        self._open.append((tag, kind))
+        self.blocks.kind = kind
+
+    def _leave(self, depth: int) -> None:
+        del self._open[depth:]
+        self.blocks.kind = self._open[-1][1] if self._open else "text"
 
 
-def html_text(page: str) -> tuple[str, str]:
-    r"""The title and the text of an HTML page, scripts and menus left out.
+def html_blocks(page: str) -> tuple[str, list[tuple[Kind, str]]]:
+    r"""The title of an HTML page and its text by what the tags say it is, scripts and menus left out.
 
-    >>> html_text("<title>Rx</title><nav>menu</nav><p>Take <b>5 mg</b>.<table><tr><td>a<td>b</table>")
-    ('Rx', 'Take 5 mg.\n\na | b')
+    >>> html_blocks("<title>Rx</title><nav>menu</nav><h2>Dose</h2><p>Take <b>5 mg</b>.<table><tr><td>a<td>b</table>")
+    ('Rx', [('heading', 'Dose'), ('text', 'Take 5 mg.\n\na | b')])
     """
     reader = _Reader()
     reader.feed(page)
     reader.close()
-    return " ".join("".join(reader.title).split()), _tidy("".join(reader.pieces))
+    return " ".join("".join(reader.title).split()), reader.blocks.whole()
 
 
 def _tidy(text: str) -> str:
@@ -129,76 +195,41 @@ def _epub(parts: SafeZip) -> Iterator[Part]:
             continue
         number += 1
         name = posixpath.normpath(posixpath.join(posixpath.dirname(root), unquote(item.get("href", ""))))
-        chapter, text = html_text(parts.read(name).decode("utf-8", errors="replace"))
-        if text and "nav" not in item.get("properties", ""):
-            yield Part(
-                number, book if not chapter or chapter == book else f"{book}: {chapter}" if book else chapter, text
-            )
-
-
-def _docx(parts: SafeZip) -> tuple[str, str]:
-    """Word's text. Macros, pictures and embedded files are other parts, which nobody opens."""
-    if "word/document.xml" not in parts.names:
-        raise BadRecord(f"{parts.path}: no Word document; where it is an older .doc, save it as .docx")
-    body = parse_xml(parts.read("word/document.xml"), str(parts.path)).find("body")
-    title = ""
-    if "docProps/core.xml" in parts.names:
-        core = parse_xml(parts.read("docProps/core.xml"), str(parts.path))
-        title = clean(core.findtext("title") or "")
-    blocks: list[str] = []
-    for node in [] if body is None else _word_blocks(body):
-        if node.tag == "tbl":
-            blocks.append("\n".join(_word_row(row) for row in node.iter("tr")))
+        try:
+            chapter, blocks = html_blocks(decoded(parts.read(name), name))
+        except BadRecord as problem:
+            yield Part(number, "", book, [], str(problem).removeprefix(f"{parts.path}: "))
             continue
-        text = _word_text(node)
-        style = node.find("pPr/pStyle")
-        name = (style.get("val") or "").lower() if style is not None else ""
-        if not title and text and name.startswith(("title", "heading", "标题")):
-            title = clean(text)
-        blocks.append(text)
-    return title, clean("\n\n".join(blocks))
+        if blocks and "nav" not in item.get("properties", ""):
+            title = book if not chapter or chapter == book else f"{book}: {chapter}" if book else chapter
+            yield Part(number, title, book, blocks)
 
 
-def _word_blocks(node: Element) -> Iterator[Element]:
-    for child in node:
-        if child.tag in ("p", "tbl"):
-            yield child
-        elif child.tag in ("sdt", "sdtContent", "customXml", "ins", "smartTag"):
-            yield from _word_blocks(child)
-
-
-def _word_row(row: Element) -> str:
-    return CELL.join(" ".join(filter(None, (_word_text(p) for p in cell.iter("p")))) for cell in row.findall("tc"))
-
-
-def _word_text(paragraph: Element) -> str:
-    signs = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-    found = (node.text or "" if node.tag == "t" else signs.get(node.tag, "") for node in paragraph.iter())
-    return "".join(found).strip()
-
-
-def _cnxml(module: Element) -> tuple[str, str]:
+def _cnxml(module: Element) -> tuple[str, list[tuple[Kind, str]]]:
     title = clean("".join(module.find("title").itertext())) if module.find("title") is not None else ""  # type: ignore[union-attr]
     content = module.find("content")
     if content is None:
         raise BadRecord("a CNXML module without <content>; get the file again")
-    pieces: list[str] = []
-    _walk_cnxml(content, pieces)
-    return title, _tidy("".join(pieces))
+    blocks = _Blocks()
+    _walk_cnxml(content, blocks)
+    return title, blocks.whole()
 
 
-def _walk_cnxml(node: Element, pieces: list[str]) -> None:
+def _walk_cnxml(node: Element, blocks: _Blocks) -> None:
+    outside = blocks.kind
+    blocks.kind = _CNXML_KINDS.get(node.tag) or ("reference" if _CITED.search(node.get("class", "")) else outside)
     if node.tag in _CNXML_BREAKS:
-        pieces.append("\n" if node.tag in ("row", "item") else "\n\n")
-    elif node.tag == "entry" and not "".join(pieces[-3:]).rstrip(" ").endswith("\n"):
-        pieces.append(CELL)
-    pieces.append(" ".join(_spaced(node.text)))
+        blocks.add("\n" if node.tag in ("row", "item") else "\n\n")
+    elif node.tag == "entry":
+        blocks.add_cell()
+    blocks.add(" ".join(_spaced(node.text)))
     for child in node:
         if child.tag not in ("math", "media", "iframe"):
-            _walk_cnxml(child, pieces)
-        pieces.append(" ".join(_spaced(child.tail)))
+            _walk_cnxml(child, blocks)
+        blocks.add(" ".join(_spaced(child.tail)))
     if node.tag in _CNXML_BREAKS:
-        pieces.append("\n" if node.tag in ("row", "item") else "\n\n")
+        blocks.add("\n" if node.tag in ("row", "item") else "\n\n")
+    blocks.kind = outside
 
 
 def _spaced(text: str | None) -> list[str]:

@@ -61,7 +61,8 @@ def _records(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
         return
     yield {"title": "", "pages": 0}
     for part in read_parts(asked.path, asked.kind):
-        yield {"page": part.number, "title": part.title, "text": part.text}
+        about = {"error": part.bad} if part.bad else {"title": part.title, "book": part.book, "blocks": part.blocks}
+        yield {"page": part.number, **about}
 
 
 def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -70,22 +71,25 @@ def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     cache = PageCache(asked.cache, asked.path) if asked.cache else None
     reader: list[Callable[..., Any]] = []
     for line in sys.stdin:
-        number = int(line)
+        number, before = int(line), _used()
         _allow(asked.seconds)
         try:
-            yield {"page": number, **_pdf_page(document, number, cache, reader, asked.scans)}
+            record = _pdf_page(document, number, cache, reader, asked.scans)
         except MemoryError:
-            yield {"page": number, "error": f"it needs more than {asked.memory // 2**20} MiB of memory"}
-        except CorpusError as problem:
-            yield {"page": number, "error": str(problem)}
+            record = {"error": f"it needs more than {asked.memory // 2**20} MiB of memory"}
         except Exception as problem:  # pdfium's, the recogniser's: one page's trouble is its own
-            yield {"page": number, "error": f"{type(problem).__name__}: {problem}"}
+            record = {"error": f"{type(problem).__name__}: {problem}"}
+        yield {"page": number, "seconds": _used() - before, **record}
 
 
 def _allow(seconds: float) -> None:
     """So much time of a core from now on, then the kernel ends this process: a busy machine costs no page."""
+    resource.setrlimit(resource.RLIMIT_CPU, (ceil(_used() + seconds), resource.RLIM_INFINITY))
+
+
+def _used() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime + seconds), resource.RLIM_INFINITY))
+    return used.ru_utime + used.ru_stime
 
 
 def _pdf_page(
@@ -94,19 +98,34 @@ def _pdf_page(
     if cache is not None and scans != "send" and (known := cache.get(number)) is not None:
         return _scan(known) | {"kept": True}
     content = read_pdf_page(document, number)
+    own: dict[str, Any] = {"height": content.height, "lines": reading_order(content.words)}
     if content.picture is None:
-        return {"height": content.height, "lines": reading_order(content.words)}
+        return own
     if scans == "send":
         return {"picture": _as_png(content.picture), "scan": True}
+    try:
+        seen = _seen(content.picture, reader, scans)
+    except CorpusError as problem:
+        # The stamp on a scan is kept, but nobody shall take it for the page.
+        return {**(own if content.stamped else {}), "unread": str(problem)}
+    if content.stamped and _length(seen["words"]) < _length(content.words):
+        return own  # words on a decorated page, in a script that the models do not know
+    if cache is not None:
+        cache.put(number, seen)
+    return _scan(seen)
+
+
+def _length(words: list[Word]) -> int:
+    return sum(len(word.text) for word in words)
+
+
+def _seen(picture: Any, reader: list[Callable[..., Any]], scans: str) -> dict[str, Any]:
     if scans == "refuse":
         raise CorpusError("this page is a scan, and scans are not read here (--no-ocr)")
     if not reader:
         reader.append(scan_reader())
-    words, height = reader[0](content.picture)
-    seen = {"height": height, "words": words}
-    if cache is not None:
-        cache.put(number, seen)
-    return _scan(seen)
+    words, height = reader[0](picture)
+    return {"height": height, "words": words}
 
 
 def _scan(seen: dict[str, Any]) -> dict[str, Any]:

@@ -25,12 +25,20 @@ class Limits(NamedTuple):
         seconds: Of a core for one page; a scan takes up to a minute on a slow one. On the clock ten times as long.
         failures: Pages in a row that may take the process down before the file is given up.
         processes: The most that read scans side by side; 0 for one a core, four at the most. Text takes one.
+        unreadable: Pages in a row that may fail in any way: a few bytes can claim to be a million pages.
+        whole: Seconds of a core for the file before it is given up, and besides them for each page that was read:
+        page: of text, which takes milliseconds,
+        scan: and read off its picture.
     """
 
     memory: int = 4 * 2**30
     seconds: float = 300.0
     failures: int = 5
     processes: int = 0
+    unreadable: int = 50
+    whole: float = 900.0
+    page: float = 3.0
+    scan: float = 90.0
 
     @property
     def side_by_side(self) -> int:

@@ -23,16 +23,23 @@ if TYPE_CHECKING:
 _RUN = re.compile(r"[^\s\x00\x02\ufffe]+[\x02\ufffe]?")
 #: A page with fewer visible characters than this and a picture over this share of it is a scan.
 _FEW, _COVERED = 24, 0.3
+#: A picture over this share of a page is a scan too where no more than a stamp is on it ("Downloaded from ..."): so few
+#: characters, or words on such a share of the page (a full page: 0.3). More characters than the last are no stamp.
+_WHOLE, _STAMP, _STAMPED, _MANY = 0.8, 60, 0.03, 1500
 #: Dots per inch of a rendered page, and the most dots: a page may claim to be a mile wide.
 DPI, _MOST_DOTS = 150, 16_000_000
 
 
 class PdfPageContent(NamedTuple):
-    """What one page holds; ``picture`` is there where the text has to be read off it."""
+    """What one page holds; ``picture`` is there where the text has to be read off it.
+
+    ``stamped`` says that the words are no hidden layer of that picture but a stamp on it.
+    """
 
     words: list[Word]
     height: float
     picture: Image | None = None
+    stamped: bool = False
 
 
 def open_pdf(path: Path) -> PdfDocument:
@@ -75,9 +82,13 @@ def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) 
         finally:
             text_page.close()
         height = float(page.get_height())
+        if not pictures:
+            return PdfPageContent(words, height)
         visible = sum(len(word.text) for word in words)
-        if pictures and (visible < _FEW or _is_garbage(words)) and _has_picture(page):
+        if (visible < _FEW or _is_garbage(words)) and _pictured(page) > _COVERED:
             return PdfPageContent(words, height, _rendered(page))
+        if _is_little(page, words, visible) and _pictured(page) > _WHOLE and not _has_hidden_text(page):
+            return PdfPageContent(words, height, _rendered(page), stamped=True)
         return PdfPageContent(words, height)
     finally:
         page.close()
@@ -99,11 +110,24 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
         box = [loose.left, loose.top, loose.right, loose.bottom]
         if last != first and pdfium.FPDFText_GetCharBox(text_page.raw, last, *places):
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
+        if RIGHT_TO_LEFT.search(word):
+            box = _around(text_page, range(first, last + 1), box)
         if not turned and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
         x0, y0, x1, y1 = _upright(box, width, height, turned)
         if x1 > x0 and y1 > y0:
             yield Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
+
+
+def _around(text_page: Any, places: range, box: list[float]) -> list[float]:
+    """A box around every sign of a word: of one with a full stop the last need not stand at an end."""
+    import pypdfium2.raw as pdfium
+
+    sign = pdfium.FS_RECTF()
+    for place in places:
+        if pdfium.FPDFText_GetLooseCharBox(text_page.raw, place, ctypes.byref(sign)):
+            box = [min(box[0], sign.left), max(box[1], sign.top), max(box[2], sign.right), min(box[3], sign.bottom)]
+    return box
 
 
 def _from_the_right(word: str, text_page: Any, first: int) -> str:
@@ -167,15 +191,32 @@ def _is_garbage(words: list[Word]) -> bool:
     return strange > 0.3 * len(text)
 
 
-def _has_picture(page: PdfPage) -> bool:
+def _is_little(page: PdfPage, words: list[Word], visible: int) -> bool:
+    if visible < _STAMP or visible > _MANY:
+        return visible < _STAMP
+    written = sum((word.right - word.left) * (word.bottom - word.top) for word in words)
+    return written < _STAMPED * float(page.get_width()) * float(page.get_height())
+
+
+def _pictured(page: PdfPage) -> float:
+    """The share of a page that pictures cover."""
     import pypdfium2.raw as pdfium
 
-    area = float(page.get_width()) * float(page.get_height())
+    left, bottom, right, top = page.get_bbox()
     covered = 0.0
     for item in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=2):
-        left, bottom, right, top = item.get_bounds()
-        covered += max(0.0, right - left) * max(0.0, top - bottom)
-    return covered > _COVERED * area
+        # One that is laid out larger than the page covers what is on it.
+        x0, y0, x1, y1 = item.get_bounds()
+        covered += max(0.0, min(right, x1) - max(left, x0)) * max(0.0, min(top, y1) - max(bottom, y0))
+    return float(covered / max(1.0, (right - left) * (top - bottom)))
+
+
+def _has_hidden_text(page: PdfPage) -> bool:
+    """Whether somebody has read the picture already, and left the words behind it where they can be searched."""
+    import pypdfium2.raw as pdfium
+
+    texts = page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_TEXT], max_depth=3)
+    return any(pdfium.FPDFTextObj_GetTextRenderMode(one.raw) == pdfium.FPDF_TEXTRENDERMODE_INVISIBLE for one in texts)
 
 
 def _rendered(page: PdfPage) -> Image:

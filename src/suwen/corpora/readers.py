@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from suwen.corpora.book_pages import PictureReader
-from suwen.corpora.books import BOOKS, kind_of, read_book
+from suwen.corpora.books import BOOKS, kind_of, place_of, read_book
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of, not_there
 from suwen.corpora.record_fields import Fields, to_document
@@ -54,8 +54,8 @@ def read_documents(
         on_skip: called with the reason for each record that cannot be used, which is left out; None raises instead.
         on_left_out: called at once with the files of a folder that are no documents, where there are any.
         on_encoding: called with each file that was found not to be UTF-8, and the encoding it is read in.
-        on_page: called with a book, the number of a page of it that is left out (0: several) and why; None has such a
-            page count as a bad record.
+        on_page: called with a book, the number of a page or chapter of it that is left out (0: several) and why; None
+            has such a page count as a bad record.
         ocr: whether scanned pages are read (needs ``suwen[ocr]``).
         pictures: who reads them, if not the models of ``suwen[ocr]``.
         on_read: called with a book, the page of it that is done and how many there are (0: not known).
@@ -195,7 +195,7 @@ def _book_items(path: Path, root: Path, kind: str, how: _Reading) -> Iterator[_I
 
 
 def _page_as_record(on_skip: Callable[[str], None]) -> Callable[[Path, int, str], None]:
-    return lambda path, page, why: on_skip(f"{path}: page {page}: {why}" if page else f"{path}: {why}")
+    return lambda path, page, why: on_skip(f"{path}: {place_of(path, page)}{why}")
 
 
 def _or_bad(make: Callable[[], Document]) -> _Item:

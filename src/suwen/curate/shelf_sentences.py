@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from suwen.corpora.book_pages import read_pages
-from suwen.corpora.books import kind_of, page_lines
+from suwen.corpora.books import BOOKS, kind_of, page_lines
 from suwen.corpora.files import CorpusError
 from suwen.corpora.readers import read_documents
-from suwen.corpora.records import Document
 from suwen.corpora.text_documents import files_under
 from suwen.curate.leakage import comparable
 from suwen.text.book_sentences import sentences_of
-from suwen.text.page_blocks import Block, blocks_of
+from suwen.text.page_blocks import Block, blocks_of, marked_blocks
 
 #: Called with a file, the number of a page that is left out (0: the file) and why.
 OnPage = Callable[[Path, int, str], None]
-#: Of a file without marked headings, lines that end as a sentence does are text.
+_HEADING = re.compile(r"#{1,6}[ \t]+(.*?)[ \t#]*$")
+#: Of a file without layout, lines that end as a sentence does are text.
 _ENDED = re.compile(r"[.!?。！？；;…][\"'”’」』）)\]】]*$")
 
 
@@ -56,33 +56,47 @@ def read_shelf(shelf: Path, on_page: OnPage, *, ocr: bool = True) -> Iterator[Sh
     for path in files:
         name, tell = path.relative_to(root).as_posix(), partial(on_page, path)
         try:
-            read = _pdf(path, name, tell, ocr) if kind_of(path) == "pdf" else _documents(path, name, tell)
-            yield from read
+            kind = kind_of(path) or ""
+            yield from _book(path, kind, name, tell, ocr) if kind in BOOKS else _documents(path, name, tell)
         except CorpusError as problem:
             tell(0, str(problem))
 
 
-def _pdf(path: Path, name: str, tell: Callable[[int, str], None], ocr: bool) -> Iterator[ShelfSentence]:
-    records = read_pages(path, "pdf", tell, ocr=ocr)
+def _book(path: Path, kind: str, name: str, tell: Callable[[int, str], None], ocr: bool) -> Iterator[ShelfSentence]:
+    records = read_pages(path, kind, tell, ocr=ocr)
     next(records)
-    for one in sentences_of(blocks_of(page_lines(record) for record in records)):
+    if kind == "pdf":
+        blocks = blocks_of(page_lines(record) for record in records)
+    else:
+        blocks = (block for record in records for block in _ended(_marked(record, kind)))
+    for one in sentences_of(blocks):
         yield ShelfSentence(name, one.page, one.position, one.text)
 
 
+def _marked(record: dict[str, Any], kind: str) -> Iterator[Block]:
+    """What a child said of a chapter or a file."""
+    page = int(record["page"]) if kind == "epub" else 0
+    return (Block(page, of, text) for of, text in record["blocks"])
+
+
 def _documents(path: Path, name: str, tell: Callable[[int, str], None]) -> Iterator[ShelfSentence]:
-    """Of other formats, the lines that are sentences; a table's documents are books where they name one."""
+    """Of texts and tables, the lines that are sentences; a table's documents are books where they name one."""
     seen: Counter[str] = Counter()
     for document in read_documents(path, on_skip=partial(tell, 0)):
         book = str(document.metadata.get("book", name))
         page = document.metadata.get("page", document.metadata.get("chapter", 0))
-        for one in sentences_of(_blocks(document)):
+        for one in sentences_of(_ended(map(_line, document.text.splitlines()))):
             yield ShelfSentence(book, page if isinstance(page, int) else 0, seen[book], one.text)
             seen[book] += 1
 
 
-def _blocks(document: Document) -> Iterator[Block]:
-    lines = map(str.strip, document.text.splitlines())
-    return (Block(0, "text", line) for line in lines if _ENDED.search(line))
+def _line(line: str) -> Block:
+    heading = _HEADING.match(line)
+    return Block(0, "heading", heading[1]) if heading else Block(0, "text", line)
+
+
+def _ended(blocks: Iterable[Block]) -> Iterator[Block]:
+    return (block for block in marked_blocks(blocks) if _ENDED.search(block.text))
 
 
 def once_each(sentences: Iterable[ShelfSentence], counts: Counter[str]) -> list[ShelfSentence]:

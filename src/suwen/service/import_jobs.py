@@ -75,7 +75,8 @@ class Job:
         error: Why it failed: a code and a message, and the line that is wrong.
         key: Whose it is, where the server has keys.
         name: Of a book that was sent: the path of its documents, with the ending that says what it is.
-        left_out: Its pages that could not be read, and why.
+        left_out: Its pages that could not be read, and why: the first of them, and what is said of several at once.
+        left_out_total: How many times something was left out.
         page: The last of its pages that was read, of ``pages``; these are 0 where it has none.
     """
 
@@ -96,6 +97,7 @@ class Job:
     key: str = ""
     name: str = ""
     left_out: tuple[dict[str, Any], ...] = ()
+    left_out_total: int = 0
     page: int = 0
     pages: int = 0
 
@@ -254,8 +256,8 @@ class Imports:
             if job.documents is None:
                 job = self._note(replace(job, state="checking"))
                 if job.name:
-                    left_out = self._read_book(job)
-                    job = self._note(replace(self._jobs[job.id], left_out=left_out))
+                    self._read_book(job)
+                    job = self._note(self._jobs[job.id])
                 job = self._note(replace(job, documents=sum(1 for _ in self._documents(job))))
             job = self._note(replace(job, state="storing"))
             for batch in batches(islice(self._documents(job), job.read, None)):
@@ -272,21 +274,25 @@ class Imports:
                 about = {"code": problem.code, "message": problem.message, "param": problem.param}
                 self._end(replace(self._jobs[job.id], error=about), "failed")
 
-    def _read_book(self, job: Job) -> tuple[dict[str, Any], ...]:
-        """Make documents of a book, in a process with limits; which pages are left out."""
+    def _read_book(self, job: Job) -> None:
+        """Make documents of a book, in a process with limits."""
         folder = self.folder / job.id
         if not (folder / _BOOK).is_file():
-            return job.left_out  # it was read before a restart
-        left_out: list[dict[str, Any]] = []
-        write_lines(folder / _DOCUMENTS, self._pages(job, folder / _BOOK, left_out))
+            return  # it was read before a restart
+        write_lines(folder / _DOCUMENTS, self._pages(job, folder / _BOOK))
         if (books := self._holder.settings.books) is not None:
             keep_original(folder / _BOOK, job.name, books)
         (folder / _BOOK).unlink()
-        return tuple(left_out[:_TOLD])
 
-    def _pages(self, job: Job, book: Path, left_out: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _pages(self, job: Job, book: Path) -> Iterator[dict[str, Any]]:
+        self._jobs[job.id] = replace(self._jobs[job.id], left_out=(), left_out_total=0)
+
         def tell(page: int, why: str) -> None:
-            left_out.append({"page": page, "why": why})
+            so_far = self._jobs[job.id]
+            told = so_far.left_out
+            if len(told) < _TOLD or not page:
+                told = (*told, {"page": page, "why": why})
+            self._jobs[job.id] = replace(so_far, left_out=told, left_out_total=so_far.left_out_total + 1)
 
         def progress(page: int, pages: int) -> None:
             self._go_on(job)

@@ -52,6 +52,7 @@ _EXAMPLE = {
     "key": "loader",
     "name": "",
     "left_out": [],
+    "left_out_total": 0,
     "page": 0,
     "pages": 0,
 }
@@ -66,7 +67,7 @@ class ImportProblem(BaseModel):
 
 
 class LeftOut(BaseModel):
-    """A page of a book that could not be read; page 0 stands for several."""
+    """A page of a book, or a chapter, that could not be read; page 0 stands for several."""
 
     page: int
     why: str
@@ -91,7 +92,8 @@ class ImportAnswer(BaseModel):
     error: ImportProblem | None
     key: str
     name: str = Field(description="Of a book; empty for lines of JSON.")
-    left_out: list[LeftOut] = Field(description="Pages of a book that are not in the index.")
+    left_out: list[LeftOut] = Field(description="Pages or chapters of a book that are not in the index: the first 100.")
+    left_out_total: int = Field(description="How many there are with those that are not listed.")
     page: int = Field(description="The last page of a book that was read.")
     pages: int = Field(description="How many it has; 0 for what has none.")
 

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from suwen.text.page_furniture import PageLines, without_furniture
-from suwen.text.page_layout import Line
+from suwen.text.page_layout import CELL, Line
 from suwen.text.page_repair import join_lines, repair, repair_scan
 from suwen.text.split import sentences
 
@@ -58,6 +58,9 @@ _NUMBERED = re.compile(
     r"(?:\d+(?:\.\d+)*\.?\s+[A-Z\u4e00-\u9fff]|第[一二三四五六七八九十百\d]+[章节篇部]|(?:chapter|section|part)\s+\d)",
     re.I,
 )
+_CHAPTER = re.compile(
+    r"(?:第[一二三四五六七八九十百\d]+[章节篇部]|(?:chapter|section|part)\s+\d).{0,80}$", re.IGNORECASE
+)
 #: A reader of pictures loses the space behind a number.
 _HAN_HEADING = re.compile(r"(?:\d+(?:\.\d+)*\.?\s?)?[\u4e00-\u9fff]")
 _ENDS = re.compile(r"[.!?。！？；;:：…][\"'”’」』）)\]】]*(?:\s?\[[\d,\s–-]+\]|[\d,–-]{1,12})?$")
@@ -83,6 +86,28 @@ def blocks_of(pages: Iterable[PageLines]) -> Iterator[Block]:
                 block = block._replace(kind="reference")
             yield from _continued(held, block)
     yield from held
+
+
+def marked_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The lines of a text that has markup and no layout, by the same rules where the markup says nothing."""
+    references = False
+    for block in blocks:
+        for line in filter(None, map(str.strip, block.text.splitlines())):
+            kind = _kind_of_line(line) if block.kind == "text" else block.kind
+            if kind == "heading":
+                references = _REFERENCES.fullmatch(line) is not None
+            elif references and kind == "text":
+                kind = "reference"
+            yield Block(block.page, kind, line)
+
+
+def _kind_of_line(line: str) -> Kind:
+    if CELL in line:
+        return "table"
+    if _CAPTION.match(line) and not _CAPTION_VERB.match(line):
+        return "caption"
+    # A number alone makes no heading here: the works that are cited have one too.
+    return "heading" if _REFERENCES.fullmatch(line) or (_CHAPTER.match(line) and not _ended(line)) else "text"
 
 
 def _continued(held: list[Block], block: Block) -> Iterator[Block]:

@@ -90,7 +90,8 @@ def _pieces(words: Sequence[Word]) -> Iterator[Word]:
 def _continues(one: Word, other: Word) -> bool:
     overlap = min(one.bottom, other.bottom) - max(one.top, other.top)
     low = min(one.bottom - one.top, other.bottom - other.top)
-    leftwards = RIGHT_TO_LEFT.search(one.text) and RIGHT_TO_LEFT.search(other.text)
+    # A number among them is read on to the left as well.
+    leftwards = other.left < one.left and (RIGHT_TO_LEFT.search(one.text) or RIGHT_TO_LEFT.search(other.text))
     gap = one.left - other.right if leftwards else other.left - one.right
     return overlap > 0.5 * low and -0.5 * one.size <= gap < _GAP * min(one.size, other.size)
 
