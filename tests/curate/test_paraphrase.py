@@ -35,6 +35,7 @@ PARTS = (
     "pericardium",
 )
 MODELS = ("careful", "careless")
+PAIRS = Path(__file__).parents[1] / "data" / "paraphrases"
 SIGNS = ("murmur", "thrill", "gallop", "click", "rub", "pulse deficit")
 
 
@@ -176,6 +177,17 @@ def test_nothing_that_passes_writes_nothing(two: Any, tmp_path: Path, shelf: Pat
 )
 def test_what_a_paraphrase_must_keep(said: str, other: str, why: str | None) -> None:
     assert refusal(said, other) == why
+
+
+@pytest.mark.parametrize("file", ["pairs", "later"])
+def test_a_changed_dose_is_refused_and_other_words_for_it_pass(file: str) -> None:
+    lines = (PAIRS / f"{file}.tsv").read_text(encoding="utf-8").splitlines()
+    wrong = [
+        (line, why)
+        for line, (wanted, said, other) in ((line, line.split("\t")) for line in lines)
+        if ((why := refusal(said, other)) is None) == (wanted == "refuse") or why in ("copy", "length", "language")
+    ]
+    assert len(lines) >= 40 and not wrong
 
 
 def test_names_of_ones_own_must_stay(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from suwen.choices import SHARES
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
-from suwen.curate.paraphrase_checks import refusal
+from suwen.curate.paraphrase_checks import KEPT, refusal
 from suwen.curate.screening import draw
 from suwen.curate.shelf_sentences import OnPage, ShelfSentence, once_each, read_shelf
 from suwen.curate.suite_file import SuiteTask, suite_text
@@ -38,7 +38,7 @@ from suwen.text.segment import language_of
 
 #: The name of the rows in ``rows/``, and of the test in the suite.
 SOURCE = "paraphrase"
-_REASONS = ("empty", "language", "copy", "length", "numbers", "units", "negation", "drugs", "laterality", "names")
+_REASONS = ("empty", "language", "copy", "length", *KEPT, "opposites", "names")
 
 
 @dataclass(frozen=True)
