@@ -65,7 +65,7 @@ _HAN = re.compile(
 )
 _FRACTION = re.compile(rf"([{_DIGITS}十百]+|\d+)分之([{_DIGITS}十百]+|\d+)")
 _ROMAN = {"i": 1, "v": 5, "x": 10}
-_ROMAN_SIGNS = {chr(0x2170 + at): str(at + 1) for at in range(12)}
+_ROMAN_SIGNS = str.maketrans({chr(0x2170 + at): str(at + 1) for at in range(12)})
 _RANK = r"class(?:es)?|stages?|grades?|types?|phases?|degrees?|groups?|factors?|levels?|nyha|killip|ccs"
 _ROMANS = re.compile(
     rf"\b(?:{_RANK}) ?[ivx]+(?:(?: ?[,/–-] ?| to | and | or )[ivx]+)*\b"
@@ -162,7 +162,7 @@ def figures(folded: str) -> str:
     >>> figures("one hundred and twenty patients of class ii")
     '120 patients of class 2'
     """
-    text = folded.translate(str.maketrans(_ROMAN_SIGNS))
+    text = folded.translate(_ROMAN_SIGNS)
     text = _ROMANS.sub(_figured, text)
     text = _FRACTION.sub(lambda found: f" {_han(found[2])}/{_han(found[1])} ", text)
     text = _HAN.sub(lambda found: str(_han(found[0])), text.replace("一半", " 0.5 "))
