@@ -63,6 +63,7 @@ _HAN = re.compile(
     rf"(?!十分(?!钟))(?:[{_DIGITS}十百万]|千(?!克))+(?= ?(?:[个种次级度型期天日周月年岁倍支根条层"
     rf"片粒丸滴瓶袋包剂例名人位分步项类]|{_HAN_UNITS}|[mk]?g\b|ml\b))|(?:[{_DIGITS}][十百千](?!克)[{_DIGITS}十百]*|十[{_DIGITS}])(?!指)"
 )
+_PERCENT = re.compile(rf"百分之([{_DIGITS}十百]+|[\d.]+)")
 _FRACTION = re.compile(rf"([{_DIGITS}十百]+|\d+)分之([{_DIGITS}十百]+|\d+)")
 _ROMAN = {"i": 1, "v": 5, "x": 10}
 _ROMAN_SIGNS = str.maketrans({chr(0x2170 + at): str(at + 1) for at in range(12)})
@@ -130,6 +131,8 @@ def measures(folded: str) -> Counter[tuple[str, str]]:
 
     >>> measures("75 mg for 3 days") == measures("75毫克，3天") == measures("75-mg, three-day")
     True
+    >>> measures("thirty percent") == measures("30%") == measures("百分之三十")
+    True
     """
     return Counter(_measured(folded))
 
@@ -164,6 +167,7 @@ def figures(folded: str) -> str:
     """
     text = folded.translate(_ROMAN_SIGNS)
     text = _ROMANS.sub(_figured, text)
+    text = _PERCENT.sub(lambda found: f" {found[1] if found[1].isascii() else _han(found[1])}% ", text)
     text = _FRACTION.sub(lambda found: f" {_han(found[2])}/{_han(found[1])} ", text)
     text = _HAN.sub(lambda found: str(_han(found[0])), text.replace("一半", " 0.5 "))
     text = _WORDS.sub(lambda found: str(_counted(found[0])), text)
