@@ -93,6 +93,8 @@ def test_from_a_shelf_to_the_answer_and_on_again(suwen: Any, tmp_path: Path, she
         ]
         planned = suwen(*command, "--dry-run", "--json")
         assert planned.code == 0 and planned.json["total"]["calls"] <= 200 and server.total == 0
+        assert not (tmp_path / "pair-work").exists(), "a dry run leaves nothing behind"
+        assert "refused" not in planned.err and "give another -m" in planned.err
         late = suwen(*command, "--minutes", "0.01")
         assert late.code == 4 and re.search("(minutes are|time is) spent", late.err), late.err
         page = (tmp_path / "pair-work" / "report.html").read_text(encoding="utf-8")

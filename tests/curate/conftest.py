@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 # Tests are imported by file (import-mode=importlib), so a neighbour is not on the path.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
 

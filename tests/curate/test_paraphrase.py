@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from server import Fault, Server, burst
 
+from books_on_the_spot import picture, scanned_pdf
 from suwen.bench.suite_tasks import load_suite
 from suwen.corpora.training_rows import read_training_rows
 from suwen.curate import CurateError
@@ -23,6 +24,9 @@ from suwen.curate.paraphrase_checks import refusal
 from suwen.curate.shelf_sentences import ShelfSentence, once_each, read_shelf
 from suwen.curate.triplets import Leaks, Triplet, search_texts, split_sentences, with_negatives
 from suwen.llm.asker import Asker, Unfinished
+from suwen.llm.client import LLM
+from suwen.llm.config import LLMConfig
+from suwen.llm.page_reading import picture_reader
 
 PARTS = (
     "mitral valve",
@@ -35,6 +39,7 @@ PARTS = (
     "pericardium",
 )
 MODELS = ("careful", "careless")
+PAIRS = Path(__file__).parents[1] / "data" / "paraphrases"
 SIGNS = ("murmur", "thrill", "gallop", "click", "rub", "pulse deficit")
 
 
@@ -98,6 +103,24 @@ def test_sentences_have_a_place_and_stand_once(shelf: Path) -> None:
     assert [one.position for one in sentences if one.book == "two.md"] == list(range(24))
 
 
+def test_scans_may_be_read_by_a_model_and_the_reading_is_told(tmp_path: Path) -> None:
+    scanned_pdf(tmp_path / "a.pdf", [picture(["Page"], size=(300, 200))])
+    (tmp_path / "b.md").write_text(sentence(1), encoding="utf-8")
+    settings = {
+        "endpoints": {"e": {"base_url": "", "attempts": 1}},
+        "models": {"eye": {"endpoint": "e", "model": "scripted", "vision": True}},
+    }
+    read: list[str] = []
+    with Server(lambda _: "Digoxin is given once a day to adults.") as server:
+        settings["endpoints"]["e"]["base_url"] = server.url
+        with LLM.open(LLMConfig.model_validate(settings), tmp_path / "replies.db") as llm:
+            found = read_shelf(
+                tmp_path, never, pictures=picture_reader(llm, "eye"), on_read=lambda path, *at: read.append(path.name)
+            )
+            sentences = [one.text for one in found]
+    assert sentences == ["Digoxin is given once a day to adults.", sentence(1)] and set(read) == {"a.pdf"}
+
+
 def test_a_bad_file_is_told_and_the_others_are_read(shelf: Path) -> None:
     (shelf / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
     told: list[str] = []
@@ -138,7 +161,8 @@ def test_the_budget_stops_it_and_it_goes_on(two: Any, tmp_path: Path, shelf: Pat
 def test_a_dry_run_asks_and_writes_nothing(two: Any, tmp_path: Path, shelf: Path) -> None:
     with Server(play, models=MODELS) as server:
         askers = two(server.url, dry_run=True)
-        paraphrase_shelf(shelf, tmp_path / "out", askers, Paraphrasing(each=True), never)
+        report = paraphrase_shelf(shelf, tmp_path / "out", askers, Paraphrasing(each=True), never)
+    assert not any("refused" in name for name in report["counts"]), "nobody replied"
     assert server.total == 0 and not (tmp_path / "out").exists()
     assert [sum(step.calls for step in asker.steps.values()) for asker in askers] == [60, 60]
 
@@ -176,6 +200,17 @@ def test_nothing_that_passes_writes_nothing(two: Any, tmp_path: Path, shelf: Pat
 )
 def test_what_a_paraphrase_must_keep(said: str, other: str, why: str | None) -> None:
     assert refusal(said, other) == why
+
+
+@pytest.mark.parametrize("file", ["pairs", "later"])
+def test_a_changed_dose_is_refused_and_other_words_for_it_pass(file: str) -> None:
+    lines = (PAIRS / f"{file}.tsv").read_text(encoding="utf-8").splitlines()
+    wrong = [
+        (line, why)
+        for line, (wanted, said, other) in ((line, line.split("\t")) for line in lines)
+        if ((why := refusal(said, other)) is None) == (wanted == "refuse") or why in ("copy", "length", "language")
+    ]
+    assert len(lines) >= 40 and not wrong
 
 
 def test_names_of_ones_own_must_stay(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suwen.cli.model_options import Sessions, asking_all, show_outcome, with_options
-from suwen.cli.options import Base, Json, Ocr
+from suwen.cli.model_options import Sessions, asking_all, show_outcome, tell_of_one, with_options
+from suwen.cli.options import Base, Json, Ocr, OcrModel
 from suwen.cli.output import NEGATIVE, UNFINISHED, out, print_json, print_table, say
+from suwen.cli.page_reading import Scans, scan_reading
 from suwen.durable import new_folder
 from suwen.errors import SuwenError
 
@@ -38,7 +39,10 @@ def adapt(
     base: Base = None,
     sets: Set = None,
     work: Annotated[Path | None, typer.Option("--work", help="Where the steps are kept [PAIR-work].")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", min=0.01, help="Budget: the most time.")] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0.01, help="Budget: the most time; measuring and --index come on top."),
+    ] = None,
     general: Annotated[
         Path | None, typer.Option("--general", help="General rows and texts against forgetting: a data folder.")
     ] = None,
@@ -48,6 +52,7 @@ def adapt(
     index: Annotated[Path | None, typer.Option("--index", help="Index the shelf here with the specialist.")] = None,
     device: Annotated[str | None, typer.Option("--device", help="Where to train [a GPU where there is one].")] = None,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     seed: Annotated[int, typer.Option("--seed", help="Of every draw.")] = 0,
     json: Json = False,
 ) -> None:
@@ -65,24 +70,39 @@ def adapt(
 
     folder = _work_folder(work, to)
     watch = UnderWay(folder, minutes, session.calls)
-    wanted = Adaptation(
-        shelf, folder, recipe, sets or [], pair, base, minutes, session.calls, general, measure, device, ocr, seed
-    )
+    tell_of_one(session)
     told: Any = {"stopped": UNFINISHED, "heard": watch.asked, "until": watch.until}
-    try:
-        with asking_all(session, "requests", folder / "replies.db", **told) as askers, shown_steps() as progress:
-            outcome = run(wanted, askers, say, watch, progress)
-    except OutOfTime as problem:
-        say(str(problem))
-        raise typer.Exit(UNFINISHED) from None
-    if outcome is None:
-        show_outcome(askers[0], {}, json)
-        return
-    page = write_page(outcome, folder)
-    if outcome.gain:
-        _put(outcome.specialist, to)
-        if index is not None:
-            _index(shelf, index, to, ocr)
+    with scan_reading(ocr, ocr_model, config=session.config, dry_run=session.dry_run) as scans:
+        budget = (minutes, session.calls)
+        wanted = Adaptation(
+            shelf,
+            folder,
+            recipe,
+            sets or [],
+            pair,
+            base,
+            *budget,
+            general,
+            measure,
+            device,
+            scans.ocr,
+            seed,
+            scans.pictures,
+        )
+        try:
+            with asking_all(session, "requests", folder / "replies.db", **told) as askers, shown_steps() as progress:
+                outcome = run(wanted, askers, say, watch, progress)
+        except OutOfTime as problem:
+            say(str(problem))
+            raise typer.Exit(UNFINISHED) from None
+        if outcome is None:
+            show_outcome(askers[0], {}, json)
+            return
+        page = write_page(outcome, folder)
+        if outcome.gain:
+            _put(outcome.specialist, to)
+            if index is not None:
+                _index(shelf, index, to, scans)
     _answer(outcome, page, to if outcome.gain else None, json)
 
 
@@ -129,10 +149,10 @@ def _put(specialist: Path, to: Path) -> None:
         )
 
 
-def _index(shelf: Path, index: Path, pair: Path, ocr: bool) -> None:
+def _index(shelf: Path, index: Path, pair: Path, scans: Scans) -> None:
     from suwen.corpora.readers import read_documents
     from suwen.retrieve.retriever import Index
 
     say(f"indexing {shelf} …")
     with Index.open_or_create(index, pair=pair) as opened:
-        opened.add(read_documents(shelf, on_skip=say, ocr=ocr))
+        opened.add(read_documents(shelf, on_skip=say, **scans._asdict()))

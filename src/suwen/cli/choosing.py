@@ -11,8 +11,9 @@ import typer
 
 from suwen.choices import SEEDS, Mode
 from suwen.cli.model_options import funnel_lines
-from suwen.cli.options import Json, Ocr, PairFolder, QueryTier
+from suwen.cli.options import Json, Ocr, OcrModel, PairFolder, QueryTier
 from suwen.cli.output import say, show
+from suwen.cli.page_reading import scan_reading
 from suwen.cli.source_notes import SourceNotes
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def shelf(
         str | None, typer.Option("--tokenizer", help="An encoding of tiktoken, such as cl100k_base [the pair's].")
     ] = None,
     ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     pair: PairFolder = None,
     json: Json = False,
 ) -> None:
@@ -166,7 +168,8 @@ def shelf(
     from suwen.curate.shelf_sentences import read_shelf
 
     tokens, notes = token_counter(tokenizer, pair), SourceNotes(False)
-    made = shelf_report(read_shelf(books, notes.page, ocr=ocr), tokens, near)
+    with scan_reading(ocr, ocr_model) as scans:
+        made = shelf_report(read_shelf(books, notes.page, **scans._asdict()), tokens, near)
     show({**made.as_dict(), **notes.counts()}, *_shelf_lines(made), json=json)
     notes.tell()
 

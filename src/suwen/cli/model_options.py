@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -102,17 +103,30 @@ def client(
     from suwen.llm.ledger import Budget
 
     budget = Budget(session.calls, session.tokens, session.cost, until)
-    with nullcontext() if session.dry_run else _alone(replies), measuring(what) as show:
+    with _kept_in(replies, session.dry_run) as file, measuring(what) as show:
 
         def progress(made: Progress) -> None:
             show(made.done, made.total or 0)
             if heard is not None:
                 heard(made)
 
-        with LLM.open(load_config(session.config), replies, budget=budget, progress=progress) as llm:
+        with LLM.open(load_config(session.config), file, budget=budget, progress=progress) as llm:
             for remark in () if session.dry_run else llm.check(models):
                 say(remark)
             yield llm
+
+
+@contextmanager
+def _kept_in(replies: Path, dry_run: bool) -> Iterator[Path]:
+    """The file of replies, ours alone; a dry run looks at one that is there, and leaves none behind."""
+    if not dry_run:
+        with _alone(replies):
+            yield replies
+    elif replies.is_file():
+        yield replies
+    else:
+        with TemporaryDirectory(prefix="suwen-") as folder:
+            yield Path(folder) / replies.name
 
 
 @contextmanager
@@ -145,6 +159,15 @@ def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> I
         except Unfinished as problem:
             say(str(problem))
             raise typer.Exit(NEGATIVE) from None
+
+
+def tell_of_one(session: Sessions) -> None:
+    """Say so where one model writes all paraphrases."""
+    if len(set(session.model)) == 1:
+        say(
+            f"all paraphrases will be {session.model[0]}'s: CardioEmbed has two models or more, so that no model's "
+            "own wording is learnt and one takes over where the other fails; give another -m"
+        )
 
 
 @contextmanager

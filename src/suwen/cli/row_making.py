@@ -14,9 +14,10 @@ import typer
 
 from suwen.choices import LONGEST_TEXT, PAIR_SIZE, SHARES, WRITTEN_FOR
 from suwen.cli.choosing import HeldOutPath, Seed, show_counts
-from suwen.cli.model_options import Session, Sessions, asking, asking_all, show_outcome, with_options
-from suwen.cli.options import Json, PairFolder, QueryTier
+from suwen.cli.model_options import Session, Sessions, asking, asking_all, show_outcome, tell_of_one, with_options
+from suwen.cli.options import Json, Ocr, OcrModel, PairFolder, QueryTier
 from suwen.cli.output import measuring, say
+from suwen.cli.page_reading import scan_reading
 from suwen.errors import SuwenError
 
 Rows = Annotated[Path, typer.Argument(metavar="OUT", help="The training rows: .jsonl or .jsonl.gz.")]
@@ -259,7 +260,8 @@ def paraphrase(
     ] = False,
     names: Annotated[Path | None, typer.Option("--names", help="Names that must stay, one a line.")] = None,
     count: Count = None,
-    ocr: Annotated[bool, typer.Option("--ocr/--no-ocr", help="Read scanned pages.")] = True,
+    ocr: Ocr = True,
+    ocr_model: OcrModel = None,
     pair: PairFolder = None,
     held_out: HeldOutPath = None,
     seed: Seed = 0,
@@ -284,8 +286,12 @@ def paraphrase(
         seed=seed,
     )
     kept_out = HeldOut.read(held_out) if held_out else None
-    with asking_all(session, "requests") as askers:
-        report = paraphrase_shelf(shelf, to, askers, settings, _tell_page, held_out=kept_out, ocr=ocr)
+    tell_of_one(session)
+    with (
+        scan_reading(ocr, ocr_model, config=session.config, dry_run=session.dry_run) as scans,
+        asking_all(session, "requests") as askers,
+    ):
+        report = paraphrase_shelf(shelf, to, askers, settings, _tell_page, held_out=kept_out, **scans._asdict())
     show_outcome(askers[0], report["counts"], json, out=to)
 
 

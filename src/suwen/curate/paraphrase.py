@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from suwen.choices import SHARES
+from suwen.corpora.book_pages import PictureReader
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
-from suwen.curate.paraphrase_checks import refusal
+from suwen.curate.paraphrase_checks import KEPT, refusal
 from suwen.curate.screening import draw
-from suwen.curate.shelf_sentences import OnPage, ShelfSentence, once_each, read_shelf
+from suwen.curate.shelf_sentences import OnPage, OnRead, ShelfSentence, once_each, read_shelf
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.triplets import (
     SIDES,
@@ -38,7 +39,7 @@ from suwen.text.segment import language_of
 
 #: The name of the rows in ``rows/``, and of the test in the suite.
 SOURCE = "paraphrase"
-_REASONS = ("empty", "language", "copy", "length", "numbers", "units", "negation", "drugs", "laterality", "names")
+_REASONS = ("empty", "language", "copy", "length", *KEPT, "opposites", "names")
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def paraphrase_shelf(
     *,
     held_out: HeldOut | None = None,
     ocr: bool = True,
+    pictures: PictureReader | None = None,
+    on_read: OnRead | None = None,
 ) -> dict[str, Any]:
     """Write a folder of triplets: ``rows/``, ``validation.jsonl.gz``, ``test.jsonl.gz``, texts, a suite, a report.
 
@@ -90,6 +93,8 @@ def paraphrase_shelf(
         on_page: Told of pages that are left out.
         held_out: What must not be trained on beside the sides kept apart.
         ocr: Whether scans are read.
+        pictures: Who reads them, if not the models of ``suwen[ocr]``.
+        on_read: Told how far a book is read.
 
     Returns:
         The report: counts of every step and refusal, and of each book's triplets.
@@ -97,7 +102,7 @@ def paraphrase_shelf(
     if not askers:
         raise CurateError("name at least one model to paraphrase with; the paper has two")
     counts: Counter[str] = Counter()
-    sentences = once_each(read_shelf(shelf, on_page, ocr=ocr), counts)
+    sentences = once_each(read_shelf(shelf, on_page, ocr=ocr, pictures=pictures, on_read=on_read), counts)
     if settings.count is not None:
         sentences = draw(sentences, settings.count, settings.seed)
     if held_out is not None:
@@ -121,6 +126,10 @@ def paraphrases(
     sentences: Sequence[ShelfSentence], askers: Sequence[Asker], settings: Paraphrasing, counts: Counter[str]
 ) -> Iterator[Triplet]:
     """What passes of what the models write: sentences are dealt out, and those refused go to the next model."""
+    if askers[0].dry_run:  # nobody replies, and nothing is refused
+        for number, asker in enumerate(askers):
+            _asked(asker, [one for one in enumerate(sentences) if settings.each or one[0] % len(askers) == number])
+        return
     counts.update(dict.fromkeys(("unanswered", *(f"refused_{reason}" for reason in _REASONS)), 0))
     left = list(enumerate(sentences))
     for turn in range(len(askers)):
@@ -134,7 +143,7 @@ def paraphrases(
                     continue
                 counts[reason if reason == "unanswered" else f"refused_{reason}"] += 1
                 again.append((at, sentence))
-        if settings.each or not again or askers[0].dry_run:
+        if settings.each or not again:
             return
         left = again
 

@@ -7,73 +7,93 @@ Whether the meaning is the same beside that, they cannot tell.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from suwen.curate.leakage import comparable, weight
 from suwen.curate.near_duplicates import shingles, similarity
 from suwen.text.fold import fold
-from suwen.text.segment import language_of
+from suwen.text.quantities import measures, numbers, order, rates
+from suwen.text.segment import drug_words, language_of
+from suwen.text.synonyms import shipped_drugs
 
 #: From which similarity of letters a paraphrase is a copy, and how much shorter or longer than its sentence it may be.
 COPY, SHORTEST, LONGEST = 0.9, 0.5, 2.0
-_UNITS = {
-    "kg": "kgs?|kilograms?|千克|公斤",
-    "mg": "mgs?|milligrams?|毫克",
-    "ug": "ug|μg|µg|mcg|micrograms?|微克",
-    "g": "g|gm|grams?|克",
-    "ml": "mls?|milliliters?|millilitres?|毫升",
-    "dl": "dl|deciliters?",
-    "l": "l|liters?|litres?|升",
-    "mmhg": "mm ?hg|millimet(?:er|re)s? of mercury|毫米汞柱",
-    "mmol": "mmol|millimoles?|毫摩尔",
-    "mm": "mm|millimeters?|millimetres?|毫米",
-    "cm": "cm|centimeters?|centimetres?|厘米|公分",
-    "bpm": "bpm|beats per minute|beats/min|次/分钟?|次每分钟?",
-    "iu": "iu|international units?|国际单位",
-    "unit": "units?|单位",
-    "%": "%|％|per ?cent|percent",
-    "ms": "ms|msec|milliseconds?|毫秒",
-    "s": "s|secs?|seconds?|秒钟?",
-    "min": "mins?|minutes?|分钟",
-    "h": "h|hrs?|hours?|小时",
-    "day": "d|days?|天|日",
-    "week": "wks?|weeks?|周|星期",
-    "month": "months?|个月|月",
-    "year": "yrs?|years?|年|岁",
-    "degree": "°c|℃|degrees? celsius|摄氏度",
-}
-_UNIT = "|".join(f"(?P<u{number}>{said})" for number, said in enumerate(_UNITS.values()))
-_NUMBER = re.compile(rf"(?<![a-z\d.])(\d+(?:[.,]\d+)*)[ -]?(?:(?:{_UNIT})(?![a-z]))?", re.I)
-_SMALL = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_WORDS = {word: str(value) for value, word in enumerate(_SMALL, 2)}
-_WORD = re.compile(rf"\b({'|'.join(_WORDS)})\b", re.I)
-#: How often, and how many times as much: "twice" is "two times", and "halved" is neither.
-_TIMES = {
-    "2": re.compile(r"\b(?:twice|doubl(?:ed?|es|ing)|twofold)\b|加倍|翻倍|翻番", re.I),
-    "3": re.compile(r"\b(?:thrice|tripl(?:ed?|es|ing)|threefold)\b", re.I),
-    "0.5": re.compile(r"\b(?:hal(?:f|ves?|ved|ving))\b|半(?=[片粒支瓶袋量天日小])|减半", re.I),
-}
-_HAN_DIGIT = re.compile(r"([二两三四五六七八九十])(?=[个种次级度型期天日周月年岁倍支根条层片粒分类步项])")
-#: Without one, which is an article too (一种).
-_HAN_DIGITS = {digit: str(value) for value, digit in enumerate("二三四五六七八九十", 2)} | {"两": "2"}
-
+_HAN = re.compile("[一-龟]")
 _NEGATED_EN = re.compile(
     r"\b(?:no|not|none|never|neither|nor|without|cannot|lacks?|lacking|absent|absence|fails?|failed|unable|free of"
-    r"|unlikely|avoid(?:s|ed|ing)?|contraindicated|contraindications?|prevents?|except|negative)\b|n['’]t\b",
-    re.I,
+    r"|unlikely|avoid(?:s|ed|ing)?|contraindicated|contraindications?|prevents?|except|negative)\b|n['’]t\b"
+)
+#: Those that negate what follows alone: "at rest without exertion". Others may negate what is before: "is not given".
+_AHEAD = re.compile(
+    r"no|none|neither|nor|without|lacks?|lacking|absence|free of|except|avoid(?:s|ed|ing)?|prevents?"
+    r"|[无没未缺]|避免|除外"
+)
+_AUXILIARY = re.compile(
+    r"\b(?:is|are|was|were|be|been|do|does|did|has|have|had|can|could|may|might|must|shall|should|will|would) ?$"
 )
 _NEGATED_ZH = re.compile("[不没無无未非否勿莫禁忌缺]|避免|除外|阴性")
 #: Words with a negating character that negate nothing.
 _NO_NEGATION = re.compile(
-    "不同|不断|不仅|不但|不过|不管|不论|不良|不适|不全|不齐|不稳|不足|不少|不久|非常|无论|无菌|除非|未来|莫名|"
-    "不规则|不典型|不随意"
+    "不同|不断|不仅|不但|不过|不管|不论|不良|不适|不舒服|不全|不齐|不稳|不足|不少|不久|不低于|不超过|不少于|非常|无论|无菌|除非"
+    "|未来|莫名|莫沙|不规则|不典型|不随意"
+)
+_CLAUSE = re.compile(
+    r"[,;:.!?，；：。！？](?!\d)|但|而|却|\b(?:but|whereas|while|although)\b"
+    r"|\band (?=(?:do|does|did|is|are|was|were|has|have|no|not)\b)"
+)
+#: Where what a negation ahead negates ends: "no thrombus in the left atrium".
+_PLACE = re.compile(r"\b(?:in|at|on|during|with|by|for|when|if|who|that|which|because)\b|[在时]")
+_WORD = re.compile(r"[a-z]{4,}|[一-龟]{2,}")
+_COMMON = re.compile(
+    "with|from|that|this|these|those|they|them|then|than|there|their|have|been|being|were|will|would|should|could|must|when"
+    "|which|while|where|also|such|some|many|most|more|very|into|onto|upon|both|each|other|patients?|患者|病人"
 )
 _SIDES = {
-    "left": re.compile(r"\bleft\b|左(?!右)", re.I),
-    "right": re.compile(r"\bright\b|(?<!左)右", re.I),
-    "both": re.compile(r"\bbilateral(?:ly)?\b|\bboth sides\b|双侧|两侧|双肺|双肾", re.I),
+    "left": re.compile(r"\bleft\b|左(?!右)"),
+    "right": re.compile(r"\bright\b|(?<!左)右"),
+    "both": re.compile(r"\bbilateral(?:ly)?\b|\bboth sides\b|双侧|两侧|双肺|双肾"),
+    "same": re.compile(r"\b(?:ipsi|homo)lateral(?:ly)?\b|\bsame side\b|同侧|患侧"),
+    "opposite": re.compile(r"\bcontralateral(?:ly)?\b|\bopposite side\b|对侧|健侧"),
 }
+#: Pairs of opposites: a text that has lost the one and won the other says the opposite.
+_OPPOSITES = tuple(
+    (re.compile(one), re.compile(other))
+    for one, other in (
+        (
+            r"\b(?:increas|rais|ris(?:e|es|ing)\b|rose\b|elevat|higher\b|augment|widen)|升高|增[加高大多强]|上升|升压|变快",
+            r"\b(?:decreas|reduc|lower(?:s|ed|ing)?\b|fall(?:s|en|ing)?\b|fell\b|drop|declin|diminish|narrow)"
+            r"|降低|减[少低小弱]|下降|降压|减慢|变慢",
+        ),
+        (
+            r"\bbefore\b|\bpre-?op|\bprior to\b|术前|之前|以前|餐前|饭前|前应",
+            r"\bafter|\bpost-?op|\blater\b|术后|之后|以后|餐后|饭后",
+        ),
+        (
+            r"\babove\b|\bover\b|\bmore than\b|\bgreater than\b|\bat least\b|\bexceed|[>≥]"
+            r"|高于|大于|超过|多于|不低于|以上",
+            r"\bbelow\b|\bunder\b|\bless than\b|\bfewer than\b|\bat most\b|[<≤]|(?<!不)低于|小于|少于|不足|以下",
+        ),
+        (r"\bhyper(?=[a-z])|高(?=[钾钠钙磷镁糖脂血])", r"\bhypo(?=[a-z])|低(?=[钾钠钙磷镁糖脂血])"),
+        (r"\btachy|过速", r"\bbrady|过缓"),
+        (r"\bsystol|收缩", r"\bdiastol|舒张"),
+        (r"\barter(?:y|ies|ial)|动脉", r"\bve(?:in|ins|nous)\b|静脉"),
+        (r"\bacute|急性", r"\bchronic|慢性"),
+        (r"\bproximal|近端|近侧", r"\bdistal|远端|远侧"),
+        (r"\banterior|前壁", r"\bposterior|后壁"),
+        (r"\bsuperior\b|\bupper\b|上肢|上腔", r"\binferior\b|\blower (?=limb|extrem|leg|lobe)|下肢|下腔"),
+        (r"\bmedial|内侧", r"\blateral|外侧"),
+        (r"\bpositive|阳性", r"\bnegative|阴性"),
+        (r"\boral(?:ly)?\b|\bby mouth\b|口服", r"\bintravenous|\bi\.?v\b|静脉[注滴推]|静滴|静注"),
+        (r"\bmales?\b|\bmen\b|男", r"\bfemales?\b|\bwom[ae]n\b|女"),
+        (
+            r"\b(?:start|begin|began|begun|initiat|resum)|开始|启用|恢复服用",
+            r"\b(?:stop|discontinu|withh[eo]ld|withdraw)|停[用药服止]",
+        ),
+    )
+)
+#: Of which the order must stay where a text has both: stop it before surgery, go on after.
+_IN_ORDER = _OPPOSITES[1]
 _DRUG_EN = re.compile(
     r"\b[a-z]{2,}(?:olol|pril|prilat|sartan|statin|dipine|mycin|micin|cillin|azole|oxacin|parin|xaban|gatran|grel|plase"
     r"|thiazide|semide|prazole|gliptin|gliflozin|glutide|formin|sone|solone|pam|caine|triptan|vir|mab|tinib|azepine"
@@ -113,40 +133,16 @@ def refusal(sentence: str, paraphrase: str, names: Iterable[str] = ()) -> str | 
         return "copy"
     if not SHORTEST <= weight(said) / weight(compared) <= LONGEST:
         return "length"
-    for reason, of in _KEPT.items():
+    for reason, of in KEPT.items():
         if of(own) != of(other):
             return reason
+    if moved_negation(own, other):
+        return "negation"
+    if turned_round(own, other):
+        return "opposites"
     if any((name in own) != (name in other) for name in names):
         return "names"
     return None
-
-
-def numbers(folded: str) -> Counter[str]:
-    """The numbers of a text, in figures or as small words.
-
-    >>> sorted(numbers("two doses of 1,000 mg, then 2.50 mg")), sorted(numbers("两次，每次1000毫克"))
-    (['1000', '2', '2.5'], ['1000', '2'])
-    """
-    found = Counter(_plain(match[1]) for match in _NUMBER.finditer(folded))
-    found.update(_WORDS[match[1].lower()] for match in _WORD.finditer(folded))
-    found.update(_HAN_DIGITS[match[1]] for match in _HAN_DIGIT.finditer(folded))
-    found.update(value for value, said in _TIMES.items() for _ in said.finditer(folded))
-    return found
-
-
-def measures(folded: str) -> Counter[tuple[str, str]]:
-    """The numbers of a text that have a unit, with it.
-
-    >>> measures("75 mg for 3 days") == measures("75毫克，3天") == measures("75-mg, 3-day")
-    True
-    """
-    units = list(_UNITS)
-    found: Counter[tuple[str, str]] = Counter()
-    for match in _NUMBER.finditer(folded):
-        unit = next((units[int(name[1:])] for name, said in match.groupdict().items() if said), None)
-        if unit is not None:
-            found[_plain(match[1]), unit] += 1
-    return found
 
 
 def negated(folded: str) -> bool:
@@ -155,7 +151,88 @@ def negated(folded: str) -> bool:
     >>> negated("it is not common"), negated("心律不齐非常多见"), negated("未见异常")
     (True, False, True)
     """
-    return bool(_NEGATED_EN.search(folded) or _NEGATED_ZH.search(_NO_NEGATION.sub("", folded)))
+    return bool(_negations(_NO_NEGATION.sub("", folded)))
+
+
+def moved_negation(own: str, other: str) -> bool:
+    """Whether a word that both texts have is negated in one alone; where it is not clear, it is not.
+
+    >>> moved_negation("do not give it and do not stop aspirin", "it should not be given; stop aspirin")
+    True
+    >>> moved_negation("no evidence of thrombus", "the heart was without evidence of any thrombus")
+    False
+    """
+    (denied, said), (other_denied, other_said) = _denied_and_said(own), _denied_and_said(other)
+    return bool((denied - said) & (other_said - other_denied) or (said - denied) & (other_denied - other_said))
+
+
+def turned_round(own: str, other: str) -> bool:
+    """Whether one of two opposites became the other, or what was before is after.
+
+    >>> turned_round("raise the dose when the pressure falls", "when the pressure falls the dose is reduced")
+    True
+    """
+    for one, opposite in _OPPOSITES:
+        won = len(one.findall(other)) - len(one.findall(own))
+        lost = len(opposite.findall(other)) - len(opposite.findall(own))
+        if won * lost < 0:
+            return True
+    return len(_sequence(own)) == len(_sequence(other)) > 1 and _sequence(own) != _sequence(other)
+
+
+def _sequence(folded: str) -> list[bool]:
+    before, after = _IN_ORDER
+    places = [(found.start(), False) for found in before.finditer(folded)]
+    return [late for _, late in sorted([*places, *((found.start(), True) for found in after.finditer(folded))])]
+
+
+def _negations(folded: str) -> list[re.Match[str]]:
+    return [*_NEGATED_EN.finditer(folded), *_NEGATED_ZH.finditer(folded)]
+
+
+def _denied_and_said(folded: str) -> tuple[set[str], set[str]]:
+    """The words that a text negates, and those of clauses in which nothing is negated; some words are neither."""
+    denied: set[str] = set()
+    said: set[str] = set()
+    for clause in _clauses(_NO_NEGATION.sub(" ", folded)):
+        found = _negations(clause)
+        for match in found:
+            denied |= _words(_scope(clause, match))
+        if not found:
+            said |= _words(clause)
+    return denied, said
+
+
+def _clauses(folded: str) -> list[str]:
+    """What stands between marks and conjunctions; items of a list stay with what they are listed behind."""
+    clauses, start, listed = list[str](), 0, False
+    for match in [*_CLAUSE.finditer(folded), None]:
+        piece = folded[start : match.start() if match else len(folded)]
+        if listed and len(piece.split()) < 3 and len(_HAN.findall(piece)) < 3 and not _negations(piece):
+            clauses[-1] += f",{piece}"
+        else:
+            clauses.append(piece)
+        if match:
+            start, listed = match.end(), match[0] == ","
+    return clauses
+
+
+def _scope(clause: str, match: re.Match[str]) -> str:
+    """What a negation negates: what follows it up to where it is, or the whole clause."""
+    if _AHEAD.fullmatch(match[0]) or (match[0] == "not" and not _AUXILIARY.search(clause[: match.start()])):
+        ahead = clause[match.end() :]
+        place = _PLACE.search(ahead, 4)
+        return ahead[: place.start()] if place else ahead
+    return clause
+
+
+def _words(text: str) -> set[str]:
+    """Words by their beginnings, as "given" and "gives" are one; of Chinese, pairs of characters."""
+    words: set[str] = set()
+    for match in _WORD.finditer(text):
+        cut = [match[0]] if match[0].isascii() else [match[0][at : at + 2] for at in range(len(match[0]) - 1)]
+        words |= {word[:5].removesuffix("s") for word in cut if not _COMMON.fullmatch(word)}
+    return words
 
 
 def sides(folded: str) -> set[str]:
@@ -168,25 +245,44 @@ def sides(folded: str) -> set[str]:
 
 
 def drugs(folded: str) -> set[str]:
-    """The drugs of a text, known by their endings or by name.
+    """The drugs of a text, each by its usual name: those that the package knows, others by their endings.
 
-    >>> sorted(drugs("metoprolol with warfarin")), sorted(drugs("可服用美托洛尔和华法林"))
-    (['metoprolol', 'warfarin'], ['华法林', '美托洛尔'])
+    >>> sorted(drugs("metoprolol with warfarin")), sorted(drugs("可服用倍他乐克和华法林"))
+    (['华法林', '美托洛尔'], ['华法林', '美托洛尔'])
     """
-    return {match[0].lower() for pattern in (_DRUG_EN, _DRUG_ZH) for match in pattern.finditer(folded)}
+    known, rest = _known_drugs(), folded
+    found: set[str] = set()
+    for pattern in _drug_names():
+        found |= {known.get(name, known.get(name.removesuffix("s"), name)) for name in pattern.findall(rest)}
+        rest = pattern.sub(" ", rest)
+    return found | {match[0] for pattern in (_DRUG_EN, _DRUG_ZH) for match in pattern.finditer(rest)}
 
 
-_KEPT: dict[str, Callable[[str], object]] = {
+@cache
+def _known_drugs() -> dict[str, str]:
+    """The usual name of every drug of the package, by its folded names; a few letters may mean something else."""
+    names = {word: word for word in drug_words()}
+    for group in shipped_drugs().groups:
+        names |= {fold(name): fold(group[0]) for name in group if len(name) > 3 or not name.isascii()}
+    return names
+
+
+@cache
+def _drug_names() -> tuple[re.Pattern[str], ...]:
+    """All names at once, the longest first: those that begin as Latin words do, and the others."""
+    names = sorted(_known_drugs(), key=len, reverse=True)
+    latin = "|".join(re.escape(name) for name in names if name.isascii())
+    others = "|".join(re.escape(name) for name in names if not name.isascii())
+    return re.compile(rf"\b(?:{latin})s?\b"), re.compile(others)
+
+
+#: What must be the same, by its name in the report, in the order it is looked at.
+KEPT: dict[str, Callable[[str], object]] = {
     "numbers": numbers,
     "units": measures,
+    "rates": rates,
+    "order": order,
     "negation": negated,
     "drugs": drugs,
     "laterality": sides,
 }
-
-
-def _plain(number: str) -> str:
-    """A number without what says nothing: separators of thousands, zeros at the end of a fraction."""
-    if re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number):
-        number = number.replace(",", "")
-    return number.rstrip("0").rstrip(".") if re.fullmatch(r"\d+\.\d+", number) else number

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.book_pages import read_pages
+from suwen.corpora.book_pages import PictureReader, read_pages
 from suwen.corpora.books import BOOKS, kind_of, page_lines
 from suwen.corpora.files import CorpusError
 from suwen.corpora.readers import read_documents
@@ -20,6 +20,8 @@ from suwen.text.page_blocks import Block, blocks_of, marked_blocks
 
 #: Called with a file, the number of a page that is left out (0: the file) and why.
 OnPage = Callable[[Path, int, str], None]
+#: Called with a file, the page of it that is done and how many there are (0: not known).
+OnRead = Callable[[Path, int, int], None]
 _HEADING = re.compile(r"#{1,6}[ \t]+(.*?)[ \t#]*$")
 #: Of a file without layout, lines that end as a sentence does are text.
 _ENDED = re.compile(r"[.!?。！？；;…][\"'”’」』）)\]】]*$")
@@ -34,13 +36,22 @@ class ShelfSentence(NamedTuple):
     text: str
 
 
-def read_shelf(shelf: Path, on_page: OnPage, *, ocr: bool = True) -> Iterator[ShelfSentence]:
+def read_shelf(
+    shelf: Path,
+    on_page: OnPage,
+    *,
+    ocr: bool = True,
+    pictures: PictureReader | None = None,
+    on_read: OnRead | None = None,
+) -> Iterator[ShelfSentence]:
     """The sentences of every book of a folder (or of one file), in order; a file that fails is told and left out.
 
     Args:
         shelf: Books (PDF, Word, EPUB, HTML, CNXML), texts, or tables of documents.
         on_page: Told what is left out.
         ocr: Whether scanned pages are read.
+        pictures: Who reads them, if not the models of ``suwen[ocr]``.
+        on_read: Told how far a file is read.
 
     Raises:
         CorpusError: There is nothing to read.
@@ -57,13 +68,17 @@ def read_shelf(shelf: Path, on_page: OnPage, *, ocr: bool = True) -> Iterator[Sh
         name, tell = path.relative_to(root).as_posix(), partial(on_page, path)
         try:
             kind = kind_of(path) or ""
-            yield from _book(path, kind, name, tell, ocr) if kind in BOOKS else _documents(path, name, tell)
+            if kind in BOOKS:
+                how: dict[str, Any] = {"ocr": ocr, "pictures": pictures}
+                yield from _book(path, kind, name, tell, progress=partial(on_read, path) if on_read else None, **how)
+            else:
+                yield from _documents(path, name, tell, on_read)
         except CorpusError as problem:
             tell(0, str(problem))
 
 
-def _book(path: Path, kind: str, name: str, tell: Callable[[int, str], None], ocr: bool) -> Iterator[ShelfSentence]:
-    records = read_pages(path, kind, tell, ocr=ocr)
+def _book(path: Path, kind: str, name: str, tell: Callable[[int, str], None], **how: Any) -> Iterator[ShelfSentence]:
+    records = read_pages(path, kind, tell, **how)
     next(records)
     if kind == "pdf":
         blocks = blocks_of(page_lines(record) for record in records)
@@ -79,10 +94,12 @@ def _marked(record: dict[str, Any], kind: str) -> Iterator[Block]:
     return (Block(page, of, text) for of, text in record["blocks"])
 
 
-def _documents(path: Path, name: str, tell: Callable[[int, str], None]) -> Iterator[ShelfSentence]:
+def _documents(
+    path: Path, name: str, tell: Callable[[int, str], None], on_read: OnRead | None
+) -> Iterator[ShelfSentence]:
     """Of texts and tables, the lines that are sentences; a table's documents are books where they name one."""
     seen: Counter[str] = Counter()
-    for document in read_documents(path, on_skip=partial(tell, 0)):
+    for document in read_documents(path, on_skip=partial(tell, 0), on_read=on_read):
         book = str(document.metadata.get("book", name))
         page = document.metadata.get("page", document.metadata.get("chapter", 0))
         for one in sentences_of(_ended(map(_line, document.text.splitlines()))):

@@ -126,3 +126,8 @@ def _loaded() -> Jieba:
 def medical_words() -> list[str]:
     """The words of medicine that are added to the dictionary, folded."""
     return [fold(word) for word in _MEDICAL.read_text(encoding="utf-8").split()]
+
+
+def drug_words() -> list[str]:
+    """Of the words of medicine, the drugs, folded: what stands above the empty line."""
+    return [fold(word) for word in _MEDICAL.read_text(encoding="utf-8").partition("\n\n")[0].split()]

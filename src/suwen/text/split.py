@@ -32,13 +32,17 @@ _VISIBLE = re.compile(r"\S")
 _LAST_WORDS = re.compile(r"(?:([^\s().,;]+)\s+)?([^\s()\[\],;]+)$")
 _ABBREVIATION = re.compile(
     # Prescriptions (b.i.d., p.o., q.d.) and titles too: what follows in capitals is still the same sentence.
-    r"dr|mrs?|ms|prof|st|sr|jr|vs|e\.?g|i\.?e|cf|al|figs?|tab|eq|refs?|vol|pp|approx|ca|dept|spp?|subsp|var|resp|viz"
+    r"dr|pts?|ph\.d|mrs?|ms|prof|st|sr|jr|vs|e\.?g|i\.?e|cf|al|figs?|tab|eq|refs?|vol|pp|approx|ca|dept|spp?|subsp|var|resp|viz"
     r"|b\.i\.d|t\.i\.d|q\.i\.d|p\.o|i\.v|i\.m|s\.c|p\.r\.n|q\.d|inj|max|min|temp|vit|chap|sect|suppl|incl",
     re.IGNORECASE,
 )
-_BEFORE_NUMBER = re.compile("no|nos|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec", re.IGNORECASE)
+_BEFORE_NUMBER = re.compile("secs?|nos?|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec", re.IGNORECASE)
 # After these a single letter is a name of its own (vitamin D. Hepatitis B.), not somebody's initial.
 _LETTERED = re.compile("vitamins?|hepatitis|type|group|grade|class|stage|factor|phase|influenza|protein|arm")
+# What begins a sentence behind "et al."; anything else may be a journal or a name.
+_BEGINS = re.compile(
+    r"(?:The|This|That|These|Those|There|It|In|A|An|We|They|He|She|However|But|Although|For|At|On|If|When|As|Of|Our)\s"
+)
 _INITIALS = re.compile(r"(?:[A-Z]\.)+[A-Z]")
 # How far back an abbreviation can matter; also what keeps the look-back constant in time.
 _LOOK_BACK = 40
@@ -116,7 +120,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], mark: str) -> bo
     before = text[match.start() - 1] if match.start() > start else ""
     after = text[match.end()] if match.end() < len(text) else " "
     if not after.isspace():
-        return _is_han(after) and (_is_han(before) or "." not in mark)
+        return _is_han(after) and (_is_han(before) or "." not in mark or _ends_latin(text, start, match.start()))
     if mark.strip("."):
         return True
     following = _VISIBLE.search(text, match.end())
@@ -124,6 +128,12 @@ def _ends_sentence(text: str, start: int, match: re.Match[str], mark: str) -> bo
     if following and following[0].islower():
         return False
     return len(mark) > 1 or not _abbreviates(text[max(start, match.start() - _LOOK_BACK) : match.start()], following)
+
+
+def _ends_latin(text: str, start: int, at: int) -> bool:
+    """Whether a stop right before Chinese ends a sentence: behind a unit or word, not behind a list's 1. or A."""
+    words = _LAST_WORDS.search(text[max(start, at - _LOOK_BACK) : at])
+    return words is not None and words[2][-2:].isalpha() and words[2][-1].islower() and not _abbreviates(words[2], None)
 
 
 def _abbreviates(before: str, following: re.Match[str] | None) -> bool:
@@ -137,6 +147,8 @@ def _abbreviates(before: str, following: re.Match[str] | None) -> bool:
         return following is not None and following[0].isdigit()
     if len(last) == 1 and last.isascii() and last.isupper():
         return _LETTERED.fullmatch(previous) is None
+    if last == "al" and following is not None and _BEGINS.match(following.string, following.start()):
+        return False
     return _ABBREVIATION.fullmatch(last) is not None or _INITIALS.fullmatch(last) is not None
 
 

@@ -16,6 +16,8 @@ from suwen.errors import SuwenError
 from suwen.text.fold import fold
 
 _SHIPPED = Path(__file__).with_name("synonyms.txt")
+#: The comment under the drugs of the list that comes with the package.
+_BELOW_DRUGS = "# Diseases,"
 _COMMA = re.compile(r"[,，](?![^\[]*\])")
 _NAME = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]+)\])?")
 
@@ -148,3 +150,10 @@ def _name(part: str, where: str) -> tuple[str, tuple[str, ...]]:
 def shipped() -> Synonyms:
     """The list that comes with the package."""
     return Synonyms.parse(_SHIPPED.read_text(encoding="utf-8"), _SHIPPED.name)
+
+
+@cache
+def shipped_drugs() -> Synonyms:
+    """Of the list that comes with the package, the drugs."""
+    text, _, _ = _SHIPPED.read_text(encoding="utf-8").partition(_BELOW_DRUGS)
+    return Synonyms.parse(text, _SHIPPED.name)

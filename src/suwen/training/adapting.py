@@ -16,6 +16,7 @@ from typing import Any
 from suwen.bench.comparison import TaskComparison, compare
 from suwen.bench.result_files import read_results
 from suwen.bench.suite_runner import run_suite
+from suwen.corpora.book_pages import PictureReader
 from suwen.corpora.readers import read_documents
 from suwen.curate.leakage import HeldOut
 from suwen.curate.paraphrase import SOURCE, Paraphrasing, paraphrase_shelf
@@ -58,13 +59,14 @@ class Adaptation:
         sets: Keys of the recipe, as ``--set`` takes them.
         pair: The pair you have, and go on with: its folder, or ``default``.
         base: A copy of the recipe's base model.
-        minutes: The most time, of which training gets seven tenths; None for as long as the recipe takes.
+        minutes: The most time before measuring, training gets seven tenths; None for as long as the recipe takes.
         calls: The most calls of language models; None for a question and a paraphrase of everything.
         general: A data folder of general rows and texts that stand beside the shelf's, against forgetting.
         measure: A suite of general tasks, on which it may lose little.
         device: Where to train.
         ocr: Whether scans are read.
         seed: Of every draw.
+        pictures: Who reads scans, if not the models of ``suwen[ocr]``.
     """
 
     shelf: Path
@@ -80,6 +82,7 @@ class Adaptation:
     device: str | None = None
     ocr: bool = True
     seed: int = 0
+    pictures: PictureReader | None = None
 
 
 @dataclass
@@ -116,7 +119,7 @@ def adapt(
     """
     if askers[0].dry_run:
         _ask_questions(wanted, askers[0], tell, watch)
-        _ask_paraphrases(wanted, askers, tell)
+        _ask_paraphrases(wanted, askers, tell, watch)
         return None
     _same_wishes(wanted)
     watch.counting(lambda: askers[0].llm.spent.calls)
@@ -132,7 +135,7 @@ def adapt(
 
     step(QUESTIONS, wanted.work / QUESTIONS, lambda: _ask_questions(wanted, askers[0], tell, watch))
     rows = wanted.work / "triplets" / "rows" / f"{SOURCE}.jsonl.gz"
-    step("triplets", rows, lambda: _ask_paraphrases(wanted, askers, tell))
+    step("triplets", rows, lambda: _ask_paraphrases(wanted, askers, tell, watch))
     step("data", wanted.work / "data", lambda: tell(f"data: {put_together(wanted.work, wanted.general, wanted.pair)}"))
     with watch.step("training"):
         specialist = _train(wanted, watch, tell, progress)
@@ -166,13 +169,22 @@ def _same_wishes(wanted: Adaptation) -> None:
         )
 
 
-def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay) -> None:
+def _reading(wanted: Adaptation, watch: UnderWay) -> Callable[[Path, int, int], None]:
+    """Tells the page of the work folder how far the shelf is read, and ends the reading where the time is spent."""
+
     def read(book: Path, page: int, pages: int) -> None:
         watch.read(book, page, pages)
         if watch.is_late():
             raise OutOfTime(f"{book}: the {wanted.minutes:g} minutes are spent; pages read are kept: run it again")
 
-    passages = shelf_passages(read_documents(wanted.shelf, on_skip=tell, ocr=wanted.ocr, on_read=read))
+    return read
+
+
+def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay) -> None:
+    documents = read_documents(
+        wanted.shelf, on_skip=tell, ocr=wanted.ocr, pictures=wanted.pictures, on_read=_reading(wanted, watch)
+    )
+    passages = shelf_passages(documents)
     most = most_asked() * len(passages)
     if wanted.calls is not None:
         most = min(most, int(_ASKING * _REPAIRS * wanted.calls))
@@ -180,7 +192,7 @@ def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay
     tell(f"{QUESTIONS}: {dict(made)}")
 
 
-def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) -> None:
+def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell, watch: UnderWay) -> None:
     count = None if wanted.calls is None else _planned(wanted, wanted.calls, askers, tell)
     file = wanted.work / QUESTIONS / "held-out.jsonl.gz"
     apart = HeldOut.read(file) if file.is_file() else None
@@ -191,6 +203,8 @@ def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell) ->
         Paraphrasing(count=count, apart=apart, seed=wanted.seed),
         lambda path, page, why: tell(f"{path}: page {page} is left out: {why}" if page else f"{path}: {why}"),
         ocr=wanted.ocr,
+        pictures=wanted.pictures,
+        on_read=_reading(wanted, watch),
     )
     tell(f"triplets: {report['counts']}")
 
