@@ -34,6 +34,8 @@ _ENDINGS = {
 }
 #: Formats whose files have no records but pages or chapters.
 BOOKS = ("pdf", "docx", "html", "epub", "cnxml")
+#: A file that is one document is cut where it has more characters: the longest text that servers take.
+LONGEST = 2_000_000
 
 
 def kind_of(path: Path) -> str | None:
@@ -57,19 +59,22 @@ def read_book(
     pictures: PictureReader | None = None,
     name: str = "",
     progress: PageProgress | None = None,
+    longest: int = LONGEST,
 ) -> Iterator[Document]:
     """The documents of a book, streamed: some pages are held, never all.
 
     Args:
         path: The file.
         root: Ids are paths from here.
-        kind: What it is: one of :data:`BOOKS`.
+        kind: What it is: one of :data:`BOOKS`, or ``text``, where text of strangers is read within limits too.
         on_page: Called with the number of a page that is left out, and why; None raises instead.
         limits: What reading it may take.
         ocr: Whether scans are read.
         pictures: Who reads them, if not the models here.
         name: What its documents are called after; its path from ``root`` unless given.
         progress: Called after each page.
+        longest: The most characters of a document of a file without pages or chapters; the rest are further documents,
+            ``PATH#part=2``.
 
     Raises:
         BadRecord: The file cannot be read, or holds no text.
@@ -91,7 +96,9 @@ def read_book(
         for record in records:
             if text := clean(record["text"]):
                 found = True
-                yield _part(name, record, text, kind, stem)
+                document = _part(name, record, text, kind, stem)
+                # No chapter is that long: what says it is one is for the server to refuse.
+                yield from [document] if kind == "epub" else _in_parts(document, longest)
     if not found:
         raise BadRecord(f"{path}: no text was found in it: {_nothing(ocr, pictures)}")
 
@@ -111,11 +118,30 @@ def page_text(blocks: Iterator[Block]) -> str:
 
 
 def _part(name: str, record: dict[str, str], text: str, kind: str, stem: str) -> Document:
-    title = clean(record["title"]) or stem
+    # As in a folder of texts: what looks like a heading in a .txt is a line like others.
+    plain = kind == "text" and name.lower().endswith(".txt")
+    title = (clean(record["title"]) if not plain else "") or stem
     if kind == "epub":
         number = int(record["page"])
         return Document(f"{name}#chapter={number}", text, title, {"path": name, "book": stem, "chapter": number})
     return Document(name, text, title, {"path": name})
+
+
+def _in_parts(document: Document, longest: int) -> Iterator[Document]:
+    """A document cut before the last paragraph, or else the last line, that fits no more."""
+    rest, part = document.text, 0
+    while len(rest) > longest:
+        part += 1
+        end = max(rest.rfind("\n\n", 1, longest), 0) or max(rest.rfind("\n", 1, longest), 0) or longest
+        yield _of_part(document, part, rest[:end])
+        rest = rest[end:].lstrip()
+    yield _of_part(document, part + 1, rest) if part else document
+
+
+def _of_part(document: Document, part: int, text: str) -> Document:
+    # The first keeps the name: a file that grows does not change what it was called.
+    id_ = f"{document.id}#part={part}" if part > 1 else document.id
+    return Document(id_, text, document.title, {**document.metadata, "part": part})
 
 
 def page_lines(record: dict[str, object]) -> PageLines:

@@ -1,8 +1,9 @@
-"""Text out of HTML, EPUB, Word and CNXML files, in reading order, tables row by row. PDF is in ``pdf_pages``."""
+"""Text out of HTML, EPUB, Word, CNXML, Markdown and text files, in reading order. PDF is in ``pdf_pages``."""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -36,6 +37,7 @@ _CNXML_BREAKS = {
     "list",
 }
 _MOST_BYTES = 64 * 2**20
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
 
 class Part(NamedTuple):
@@ -48,10 +50,13 @@ class Part(NamedTuple):
 
 def read_parts(path: Path, kind: str) -> Iterator[Part]:
     """The parts of a file in reading order; an EPUB has several."""
-    if kind in ("html", "cnxml") and path.stat().st_size > _MOST_BYTES:
+    if kind in ("html", "cnxml", "text") and path.stat().st_size > _MOST_BYTES:
         raise BadRecord(f"{path}: over {_MOST_BYTES // 2**20} MiB of {kind.upper()}; split it")
     if kind == "html":
         yield Part(1, *html_text(read_text(path, encoding_of(path))))
+    elif kind == "text":
+        text = clean(read_text(path, encoding_of(path)))
+        yield Part(1, heading_of(text), text)
     elif kind == "cnxml":
         yield Part(1, *_cnxml(parse_xml(path.read_bytes(), str(path))))
     elif kind == "docx":
@@ -60,6 +65,16 @@ def read_parts(path: Path, kind: str) -> Iterator[Part]:
     else:
         with open_zip(path) as parts:
             yield from _epub(parts)
+
+
+def heading_of(text: str) -> str:
+    r"""The first heading of a Markdown text, or nothing.
+
+    >>> heading_of("Draft.\n\n## Ward rules ##\n\nBisoprolol at eight.")
+    'Ward rules'
+    """
+    heading = _HEADING.search(text)
+    return heading[1] if heading else ""
 
 
 class _Reader(HTMLParser):

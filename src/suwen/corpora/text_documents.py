@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from suwen.corpora.books import kind_of, readable_books
 from suwen.corpora.files import BadRecord, CorpusError, read_text
+from suwen.corpora.marked_up import heading_of
 from suwen.corpora.records import Document
 from suwen.text.clean import clean
-
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -42,6 +40,5 @@ def read_text_document(path: Path, root: Path, encoding: str = "utf-8") -> Docum
         raise BadRecord(f"{path}: the file holds no text; remove it, or skip bad records")
     # A name that is not UTF-8 could be neither stored nor shown.
     identifier = os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
-    heading = _HEADING.search(text) if path.suffix.lower() != ".txt" else None
-    title = (heading[1] if heading else "") or clean(path.stem)
+    title = (heading_of(text) if path.suffix.lower() != ".txt" else "") or clean(path.stem)
     return Document(identifier, text, title, {"path": identifier})
