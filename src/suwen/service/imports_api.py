@@ -34,6 +34,7 @@ _LINES = (
 )
 #: What a book is sent as; its name says which it is. Not text/plain: a page of another site may send that unasked.
 _BOOKS = ("pdf", "wordprocessingml", "epub", "html", "octet-stream", "ms-word", "xml", "text/markdown")
+_NAME = "Of a book or text, `heart.pdf`: .pdf, .docx, .html, .epub, .cnxml, .md, .txt."
 _EXAMPLE = {
     "id": "1790000000000-5d1c0f3e",
     "duplicates": "error",
@@ -132,13 +133,7 @@ def _add_post(router: APIRouter) -> None:
     async def post(
         request: Request,
         duplicates: Annotated[Duplicates, Query(description="What to do with an id that comes twice.")] = "error",
-        name: Annotated[
-            str,
-            Query(
-                max_length=200,
-                description="Of a book or text, `heart.pdf`: .pdf, .docx, .html, .epub, .cnxml, .md, .txt.",
-            ),
-        ] = "",
+        name: Annotated[str, Query(max_length=200, description=_NAME)] = "",
     ) -> Response:
         """Take documents in as a job: a line of JSON for each, as `POST /documents` takes them, or a book's pages.
 
@@ -167,7 +162,7 @@ def _check_kind(kind: str, name: str) -> None:
     if kind_of(Path(name)) not in readable or Path(name).name != name or not name.isprintable():
         raise Problem(
             "invalid_request",
-            f"give the book's file name as ?name=, without folders; this server reads {', '.join(readable)} (.md, .txt)",
+            f"give the book's file name as ?name=, without folders; this server reads {', '.join(readable)}",
             param="name",
         )
 
