@@ -103,7 +103,7 @@ def index(
     with ExitStack() as stack:
         scans = stack.enter_context(scan_reading(ocr, ocr_model))
         documents = read_sources(*fields, notes, scans)
-        again = None if once else partial(read_sources, *fields, Unheard(skip_bad), scans)
+        again = None if once else partial(read_sources, *fields, Unheard(skip_bad, notes.unread), scans)
         opened = stack.enter_context(Index.open_or_create(index, pair=pair))
         ready = _ready(opened, vectors, ids, space)
         taken = Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap, asked)
@@ -231,6 +231,7 @@ def read_sources(
             on_encoding=notes.encoding,
             on_page=notes.page,
             on_read=notes.read,
+            on_unread=notes.unread.add,
             ocr=scans.ocr,
             pictures=scans.pictures,
         )

@@ -43,6 +43,12 @@ def kind_of(path: Path) -> str | None:
     return _ENDINGS.get(path.suffix.lower()) or format_of(path)
 
 
+def id_of(path: Path, root: Path) -> str:
+    """What the documents of a file are called after: its path from a folder."""
+    # A name that is not UTF-8 could be neither stored nor shown.
+    return os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
+
+
 def readable_books() -> list[str]:
     """The formats of books that can be read here: PDF needs an extra."""
     return [kind for kind in BOOKS if kind != "pdf" or find_spec("pypdfium2")]
@@ -79,7 +85,7 @@ def read_book(
     Raises:
         BadRecord: The file cannot be read, or holds no text.
     """
-    name = name or os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
+    name = name or id_of(path, root)
     tell = on_page or partial(_raise, path)
     records = read_pages(path, kind, tell, limits=limits, ocr=ocr, pictures=pictures, progress=progress)
     about = next(records)

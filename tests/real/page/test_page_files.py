@@ -1,4 +1,4 @@
-"""Files into the index by the page: chosen, dropped, watched, cancelled and refused, in a browser against the service."""
+"""Files into the index by the page: chosen, dropped, watched, cancelled and refused, in a real browser."""
 
 from __future__ import annotations
 
