@@ -195,6 +195,20 @@ def test_what_could_not_be_read_this_time_is_not_gone(suwen: Suwen, tmp_path: Pa
     assert "1 removed; " in suwen("index", index, shelf).out
 
 
+def test_a_first_run_that_fails_leaves_no_empty_index(suwen: Suwen, tmp_path: Path) -> None:
+    shelf, index = tmp_path / "shelf", tmp_path / "new"
+    shelf.mkdir()
+    (shelf / "a.pdf").write_bytes(b"%PDF-1.7 cut")
+    assert suwen("index", index, shelf).code == 1 and not index.exists()
+    (shelf / "a.pdf").rename(shelf / "b.pdf")
+    (shelf / "a.md").write_text("尿酸结石的病人应当多饮水。", encoding="utf-8")
+    index.mkdir()
+    assert suwen("index", index, shelf).code == 1 and index.exists(), "what was there is not taken away"
+    done = suwen("curate", "shelf", shelf)
+    assert done.code == 0 and "1 file left out; the reasons are above" in done.err
+    assert done.err.count(str(shelf)) == 1, "its path is said once"
+
+
 def test_a_bad_record_of_a_table_may_be_any_document(suwen: Suwen, index: Path, source: Path) -> None:
     lines = source.read_text(encoding="utf-8").splitlines()
     source.write_text("\n".join(["{cut off", *lines[1:]]), encoding="utf-8")

@@ -69,7 +69,7 @@ class SourceNotes(_Pages):
         """A page of a book that is left out; of a book that is read again it is said once."""
         if (path, number) not in self._pages:
             self._pages[path, number] = why
-            say(f"left out: {path}: " + (f"page {number}: {why}" if number else why))
+            say(f"left out: {path}: " + (f"page {number}: {why}" if number else why.removeprefix(f"{path}: ")))
 
     def tell(self) -> None:
         """Say at the end what adds up only then."""
