@@ -18,7 +18,10 @@ import numpy as np
 import pytest
 from small_pair import NOTES, jsonl
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import suwen as package
+from books_on_the_spot import pdf
 from suwen.corpora.passages import split_document
 from suwen.corpora.readers import read_documents
 from suwen.encoders.pair import Pair
@@ -164,6 +167,55 @@ def test_bad_records_are_skipped_on_request(suwen: Suwen, source: Path, tmp_path
     assert done.code == 0 and done.json["read"] == 10
     assert "left out: " in done.err and "notes.jsonl:11" in done.err and "1 bad record left out" in done.err
     assert done.json["left_out"] == {"files": [], "records": 1, "pages": []}
+
+
+def test_what_could_not_be_read_this_time_is_not_gone(suwen: Suwen, tmp_path: Path) -> None:
+    shelf, index = tmp_path / "shelf", tmp_path / "new"
+    (shelf / "deep").mkdir(parents=True)
+    pages = [[(60, 100, f"Ward {number} gives bisoprolol at eight.")] for number in range(4)]
+    pdf(shelf / "deep" / "rules.pdf", pages)
+    for number in range(8):
+        (shelf / f"n{number}.md").write_text(f"第{number}条：骨折后应固定患肢。", encoding="utf-8")
+    assert suwen("index", index, shelf, "--json").json["added"] == 12
+    whole = (shelf / "deep" / "rules.pdf").read_bytes()
+    (shelf / "deep" / "rules.pdf").write_bytes(whole[:100])
+    (shelf / "n0.md").write_bytes(b"\x00\x01\x02")
+    (shelf / "n1.md").unlink()
+    for options in ((), ("--prune",)):
+        again = suwen("index", index, shelf, "--skip-bad", *options)
+        assert (
+            again.code == 0 and f"{1 - len(options)} removed, 5 kept of what could not be read this time" in again.out
+        )
+        assert "2 bad records left out" in again.err
+    assert (
+        suwen("search", index, "Ward 3 bisoprolol", "--json").json["hits"][0]["document_id"] == "deep/rules.pdf#page=4"
+    )
+    (shelf / "deep" / "rules.pdf").write_bytes(whole)
+    (shelf / "n0.md").unlink()
+    assert "1 removed; " in suwen("index", index, shelf).out
+
+
+def test_a_first_run_that_fails_leaves_no_empty_index(suwen: Suwen, tmp_path: Path) -> None:
+    shelf, index = tmp_path / "shelf", tmp_path / "new"
+    shelf.mkdir()
+    (shelf / "a.pdf").write_bytes(b"%PDF-1.7 cut")
+    assert suwen("index", index, shelf).code == 1 and not index.exists()
+    (shelf / "a.pdf").rename(shelf / "b.pdf")
+    (shelf / "a.md").write_text("尿酸结石的病人应当多饮水。", encoding="utf-8")
+    index.mkdir()
+    assert suwen("index", index, shelf).code == 1 and index.exists(), "what was there is not taken away"
+    done = suwen("curate", "shelf", shelf)
+    assert done.code == 0 and "1 file left out; the reasons are above" in done.err
+    assert done.err.count(str(shelf)) == 1, "its path is said once"
+
+
+def test_a_bad_record_of_a_table_may_be_any_document(suwen: Suwen, index: Path, source: Path) -> None:
+    lines = source.read_text(encoding="utf-8").splitlines()
+    source.write_text("\n".join(["{cut off", *lines[1:]]), encoding="utf-8")
+    kept = suwen("index", index, source, "--skip-bad", "--json").json
+    assert (kept["removed"], kept["unread"], kept["unchanged"]) == (0, 1, 9)
+    pruned = suwen("index", index, source, "--skip-bad", "--prune", "--json").json
+    assert (pruned["removed"], pruned["unread"]) == (1, 0)
 
 
 def test_duplicates(suwen: Suwen, source: Path, tmp_path: Path) -> None:

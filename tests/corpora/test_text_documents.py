@@ -1,8 +1,13 @@
 """Text files as documents."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from suwen.corpora.files import BadRecord
+from suwen.corpora.readers import read_documents
 from suwen.corpora.text_documents import read_text_document, text_files
 
 
@@ -47,3 +52,23 @@ def test_bad_files_are_bad_records(tmp_path, content, said):
     path.write_bytes(content)
     with pytest.raises(BadRecord, match=said):
         read_text_document(path, tmp_path)
+
+
+def test_a_folder_that_may_not_be_looked_into_is_not_empty():
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "closed").mkdir()
+        (folder / "closed" / "b.md").write_text("多饮水。", encoding="utf-8")
+        (folder / "a.md").write_text("多饮水。", encoding="utf-8")
+        folder.chmod(0o755)
+        (folder / "closed").chmod(0)
+        me = os.geteuid()
+        left_out, unread = [], []
+        try:
+            if me == 0:  # whom no folder is closed to
+                os.seteuid(65534)
+            read = list(read_documents(folder, on_left_out=left_out.extend, on_unread=unread.append))
+        finally:
+            os.seteuid(me)
+            (folder / "closed").chmod(0o755)
+    assert ([one.id for one in read], left_out, unread) == (["a.md"], [folder / "closed"], ["closed"])

@@ -26,6 +26,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from books_on_the_spot import epub, pdf, raw_pdf
 
+CNXML = (
+    b'<document xmlns="http://cnx.rice.edu/cnxml"><title>Ward rules</title>'
+    b"<content><para>At eight.</para></content></document>"
+)
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -293,6 +297,35 @@ def test_a_bomb_ends_its_import_and_nothing_else(served, tmp_path: Path) -> None
     assert client.get("/readyz").json() == {"status": "ready"}
 
 
+def test_of_a_book_that_fails_nothing_is_kept_and_its_chapter_is_named(served, tmp_path: Path) -> None:
+    shelf = tmp_path / "shelf"
+    (shelf / "imported").mkdir(parents=True)
+    client, _ = served(books=shelf, text_characters=1000)
+    good = epub(tmp_path / "good.epub", [("A", "<p>At eight.</p>"), ("B", "<p>At nine.</p>")]).read_bytes()
+    bomb = epub(tmp_path / "bomb.epub", [("A", "<p>x</p>"), ("B", "<p>" + "pill " * 300)]).read_bytes()
+    headers = {"Content-Type": "application/epub+zip"}
+    first = ended(client, client.post("/imports?name=a.epub", content=good, headers=headers).json()["id"])
+    assert (first["state"], (shelf / "imported" / "a.epub").read_bytes()) == ("done", good)
+    for name in ("a.epub", "b.epub"):
+        job = ended(client, client.post(f"/imports?name={name}", content=bomb, headers=headers).json()["id"])
+        assert (job["state"], job["error"]["code"], job["added"]) == ("failed", "text_too_long", 0)
+        assert job["error"]["message"].startswith(f"{name}#chapter=1: its text has 1499 characters")
+        assert job["error"]["param"] == f"{name}#chapter=1"
+    kept = {file.name: file.read_bytes() for file in (shelf / "imported").iterdir()}
+    assert kept == {"a.epub": good}, "a book that failed was kept, or took the place of one that did not"
+
+
+def test_a_long_file_without_pages_is_cut_into_parts(served, tmp_path: Path) -> None:
+    client, _ = served(text_characters=1000)
+    page = "".join(f"<p>{number}: {'pill ' * 90}</p>" for number in range(5)).encode()
+    sent = {"content": page, "headers": {"Content-Type": "text/html"}}
+    job = ended(client, client.post("/imports?name=w.html", **sent).json()["id"])
+    assert (job["state"], job["documents"], job["error"]) == ("done", 3, None)
+    second = client.get("/documents/w.html%23part=2").json()
+    assert second["metadata"] == {"path": "w.html", "part": 2} and second["passages"][0]["text"].startswith("2: pill")
+    assert client.get("/documents/w.html").json()["metadata"]["part"] == 1
+
+
 def test_a_page_that_bursts_the_limits_is_left_out(served, tmp_path: Path, monkeypatch) -> None:
     from suwen.service import import_jobs
 
@@ -331,7 +364,26 @@ def test_a_bad_chapter_is_left_out_of_an_import(served, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("application/pdf", ""), ("application/pdf", "../a.pdf"), ("text/plain", "a.pdf")]
+    ("name", "kind", "body", "title", "text"),
+    [
+        ("w.md", "text/markdown", b"Draft.\n\n# Ward rules\n\nAt *eight*.\n", "Ward rules", "Draft."),
+        ("w.txt", "application/octet-stream", "# 病房制度\n八点给药。".encode("gb18030"), "w", "# 病房制度"),
+        ("w.cnxml", "application/xml", CNXML, "Ward rules", "At eight."),
+    ],
+)
+def test_texts_and_modules_become_one_document(served, name, kind, body, title, text) -> None:
+    client, _ = served()
+    taken = client.post(f"/imports?name={name}", content=body, headers={"Content-Type": kind})
+    assert taken.status_code == 200, taken.text
+    job = ended(client, taken.json()["id"])
+    assert (job["state"], job["documents"], job["error"]) == ("done", 1, None)
+    stored = client.get(f"/documents/{name}").json()
+    assert (stored["title"], stored["metadata"]) == (title, {"path": name})
+    assert stored["passages"][0]["text"].startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("application/pdf", ""), ("application/pdf", "../a.pdf"), ("text/plain; pdf", "a.txt")]
 )
 def test_a_book_needs_a_kind_and_a_plain_name(served, kind, name) -> None:
     client, _ = served()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -93,8 +94,6 @@ def index(
 
     Example: `suwen index my-index articles.jsonl guidelines/ --size 200`
     """
-    from suwen.retrieve.retriever import Index
-
     notes = SourceNotes(skip_bad)
     fields = (sources, format, id_field, text_field, title_field, encoding)
     # A pipe can be read once. Scanned pages are kept when they have been read, and cost nothing a second time.
@@ -103,11 +102,30 @@ def index(
     with ExitStack() as stack:
         scans = stack.enter_context(scan_reading(ocr, ocr_model))
         documents = read_sources(*fields, notes, scans)
-        again = None if once else partial(read_sources, *fields, Unheard(skip_bad), scans)
-        opened = stack.enter_context(Index.open_or_create(index, pair=pair))
+        again = None if once else partial(read_sources, *fields, Unheard(skip_bad, notes.unread), scans)
+        opened = stack.enter_context(_open_or_create(index, pair))
         ready = _ready(opened, vectors, ids, space)
         taken = Take(opened, tier, document_encoder, duplicates, notes, ready, size, overlap, asked)
         taken.mirror(documents, again, json, prune)
+
+
+@contextmanager
+def _open_or_create(index: Path, pair: Path | None) -> Iterator[Index]:
+    """The index; a folder that was made for it goes again where the command fails before anything is stored."""
+    from suwen.index.address import is_remote
+    from suwen.retrieve.retriever import Index
+
+    made, useless = not is_remote(index) and not index.exists(), False
+    try:
+        with Index.open_or_create(index, pair=pair) as opened:
+            try:
+                yield opened
+            except SuwenError:
+                useless = made and not opened.engine.ids(limit=1)
+                raise
+    finally:
+        if useless:
+            shutil.rmtree(index)
 
 
 def add(
@@ -231,6 +249,7 @@ def read_sources(
             on_encoding=notes.encoding,
             on_page=notes.page,
             on_read=notes.read,
+            on_unread=notes.unread.add,
             ocr=scans.ocr,
             pictures=scans.pictures,
         )

@@ -16,8 +16,10 @@ _TEXT_INSIDE = {".doc", ".ppt", ".pptx", ".xls", ".xlsx", ".rtf"}
 class _Pages:
     """Pages of books as they are read: beside the bar, or in a log once a minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, unread: set[str] | None = None) -> None:
         self._tell = now_and_then()
+        #: What the ids of files begin with that were not read, or not all of them.
+        self.unread = set() if unread is None else unread
 
     def read(self, path: Path, page: int, total: int) -> None:
         """A page that is done, of so many; nothing is said of files without pages."""
@@ -69,7 +71,7 @@ class SourceNotes(_Pages):
 
         if (path, number) not in self._pages:
             self._pages[path, number] = why
-            say(f"left out: {path}: {place_of(path, number)}{why}")
+            say(f"left out: {path}: {place_of(path, number)}{why if number else why.removeprefix(f'{path}: ')}")
 
     def tell(self) -> None:
         """Say at the end what adds up only then."""
@@ -78,8 +80,12 @@ class SourceNotes(_Pages):
             say(f"{plural(len(paths), 'file')} read as {name}: {_names(paths)} (--encoding names another)")
         if self.records:
             say(f"{plural(self.records, 'bad record')} left out")
+        # Page 0 stands for a whole file, or for the rest of one.
+        files = sum(not page for _, page in self._pages)
+        pages = len(self._pages) - files
         if self._pages:
-            say(f"{plural(len(self._pages), 'page')} left out; the reasons are above")
+            parts = [plural(pages, "page")] * bool(pages) + [plural(files, "file")] * bool(files)
+            say(f"{' and '.join(parts)} left out; the reasons are above")
 
     def counts(self) -> dict[str, Any]:
         """For programs."""
@@ -96,8 +102,8 @@ class SourceNotes(_Pages):
 class Unheard(_Pages):
     """What a reading has to say that another reading of the same sources will say again; how far it is, it says."""
 
-    def __init__(self, skip_bad: bool) -> None:
-        super().__init__()
+    def __init__(self, skip_bad: bool, unread: set[str]) -> None:
+        super().__init__(unread)
         self.skip_bad = skip_bad
 
     def record(self, *_: object) -> None:

@@ -113,6 +113,7 @@ class Take:
                 documents,
                 mirror=mirror,
                 prune=prune,
+                unread=self.notes.unread,
                 encoder=encoder,
                 ready=self.ready,
                 questions=self.questions,
@@ -132,7 +133,9 @@ def _tell(opened: Index, report: IngestReport, notes: SourceNotes, said: str, js
     texts = plural(report.encoded, "text" if asked else "passage")
     spent = f"{plural(report.passages, 'passage')}{asked} stored, {texts}" if asked else texts
     spent += f" encoded in {report.seconds:.1f} s"
-    show(about, f"{opened.engine.address}: {counts}, {report.removed} removed; {spent}", json=json)
+    counts += f", {report.removed} removed"
+    counts += f", {report.unread} kept of what could not be read this time" if report.unread else ""
+    show(about, f"{opened.engine.address}: {counts}; {spent}", json=json)
     notes.tell()
     if not json:
         say(said)

@@ -36,11 +36,19 @@ _ENDINGS = {
 }
 #: Formats whose files have no records but pages or chapters.
 BOOKS = ("pdf", "docx", "html", "epub", "cnxml")
+#: A file that is one document is cut where it has more characters: the longest text that servers take.
+LONGEST = 2_000_000
 
 
 def kind_of(path: Path) -> str | None:
     """The format that a file's name stands for, a book's or one of ``tabular``; None when it says nothing."""
     return _ENDINGS.get(path.suffix.lower()) or format_of(path)
+
+
+def id_of(path: Path, root: Path) -> str:
+    """What the documents of a file are called after: its path from a folder."""
+    # A name that is not UTF-8 could be neither stored nor shown.
+    return os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
 
 
 def readable_books() -> list[str]:
@@ -59,24 +67,27 @@ def read_book(
     pictures: PictureReader | None = None,
     name: str = "",
     progress: PageProgress | None = None,
+    longest: int = LONGEST,
 ) -> Iterator[Document]:
     """The documents of a book, streamed: some pages are held, never all.
 
     Args:
         path: The file.
         root: Ids are paths from here.
-        kind: What it is: one of :data:`BOOKS`.
+        kind: What it is: one of :data:`BOOKS`, or ``text``, where text of strangers is read within limits too.
         on_page: Called with the number of a page that is left out, and why; None raises instead.
         limits: What reading it may take.
         ocr: Whether scans are read.
         pictures: Who reads them, if not the models here.
         name: What its documents are called after; its path from ``root`` unless given.
         progress: Called after each page.
+        longest: The most characters of a document of a file without pages or chapters; the rest are further documents,
+            ``PATH#part=2``.
 
     Raises:
         BadRecord: The file cannot be read, or holds no text.
     """
-    name = name or os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
+    name = name or id_of(path, root)
     tell = on_page or partial(_raise, path)
     records = read_pages(path, kind, tell, limits=limits, ocr=ocr, pictures=pictures, progress=progress)
     about = next(records)
@@ -95,8 +106,14 @@ def read_book(
         for record in records:
             if text := "\n\n".join(text for _, text in record["blocks"]):
                 found = True
-                place = {"path": name, "book": clean(record["book"]) or unnamed}
-                yield _part(place, record, text, kind, clean(record["title"]) or stem)
+                place = {"path": name}
+                if kind in BOOKS:
+                    place["book"] = clean(record["book"]) or unnamed
+                # As in a folder of texts: what looks like a heading in a .txt is a line like others.
+                plain = kind == "text" and name.lower().endswith(".txt")
+                document = _part(place, record, text, kind, (clean(record["title"]) if not plain else "") or stem)
+                # No chapter is that long: what says it is one is for the server to refuse.
+                yield from [document] if kind == "epub" else _in_parts(document, longest)
     if not found:
         raise BadRecord(f"{path}: no text was found in it: {_nothing(ocr, pictures)}")
 
@@ -125,6 +142,23 @@ def _part(place: dict[str, Scalar], record: dict[str, Any], text: str, kind: str
         number = int(record["page"])
         return Document(f"{place['path']}#chapter={number}", text, title, place | {"chapter": number})
     return Document(str(place["path"]), text, title, place)
+
+
+def _in_parts(document: Document, longest: int) -> Iterator[Document]:
+    """A document cut before the last paragraph, or else the last line, that fits no more."""
+    rest, part = document.text, 0
+    while len(rest) > longest:
+        part += 1
+        end = max(rest.rfind("\n\n", 1, longest), 0) or max(rest.rfind("\n", 1, longest), 0) or longest
+        yield _of_part(document, part, rest[:end])
+        rest = rest[end:].lstrip()
+    yield _of_part(document, part + 1, rest) if part else document
+
+
+def _of_part(document: Document, part: int, text: str) -> Document:
+    # The first keeps the name: a file that grows does not change what it was called.
+    id_ = f"{document.id}#part={part}" if part > 1 else document.id
+    return Document(id_, text, document.title, {**document.metadata, "part": part})
 
 
 def page_lines(record: dict[str, object]) -> PageLines:

@@ -1,4 +1,7 @@
-"""Text out of HTML, EPUB and CNXML files, in reading order, and what the tags say it is. Word is in ``word_files``."""
+"""Text out of HTML, EPUB, CNXML, Markdown and text files, in reading order, and what the tags say it is.
+
+Word is in ``word_files``, PDF in ``pdf_pages``.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,7 @@ _LEAVES = {"p", "h1", "h2", "h3", "h4", "h5", "h6"}
 _CAPTIONED = re.compile(r"(?:^|[\s_-])(?:fig|figure|table|img|image)?[_-]?(?:fig)?caption(?:$|[\s_-])", re.IGNORECASE)
 _CITED = re.compile(r"(?:^|[\s_-])(?:bibliography|references|reflist|ref-list)(?:$|[\s_-])", re.IGNORECASE)
 _MOST_BYTES = 64 * 2**20
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
 
 class Part(NamedTuple):
@@ -67,10 +71,13 @@ class Part(NamedTuple):
 
 def read_parts(path: Path, kind: str) -> Iterator[Part]:
     """The parts of a file in reading order; an EPUB has several."""
-    if kind in ("html", "cnxml") and path.stat().st_size > _MOST_BYTES:
+    if kind in ("html", "cnxml", "text") and path.stat().st_size > _MOST_BYTES:
         raise BadRecord(f"{path}: over {_MOST_BYTES // 2**20} MiB of {kind.upper()}; split it")
     if kind == "html":
         yield _whole(*html_blocks(read_text(path, encoding_of(path))))
+    elif kind == "text":
+        text = clean(read_text(path, encoding_of(path)))
+        yield Part(1, heading_of(text), "", [("text", text)])
     elif kind == "cnxml":
         yield _whole(*_cnxml(parse_xml(path.read_bytes(), str(path))))
     elif kind == "docx":
@@ -83,6 +90,16 @@ def read_parts(path: Path, kind: str) -> Iterator[Part]:
 
 def _whole(title: str, blocks: list[tuple[Kind, str]]) -> Part:
     return Part(1, title, title, blocks)
+
+
+def heading_of(text: str) -> str:
+    r"""The first heading of a Markdown text, or nothing.
+
+    >>> heading_of("Draft.\n\n## Ward rules ##\n\nBisoprolol at eight.")
+    'Ward rules'
+    """
+    heading = _HEADING.search(text)
+    return heading[1] if heading else ""
 
 
 class _Blocks:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from suwen.corpora.book_pages import PictureReader
-from suwen.corpora.books import BOOKS, kind_of, place_of, read_book
+from suwen.corpora.books import BOOKS, id_of, kind_of, place_of, read_book
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of, not_there
 from suwen.corpora.record_fields import Fields, to_document
@@ -40,6 +40,7 @@ def read_documents(
     ocr: bool = True,
     pictures: PictureReader | None = None,
     on_read: Callable[[Path, int, int], None] | None = None,
+    on_unread: Callable[[str], None] | None = None,
 ) -> Iterator[Document]:
     """Read the documents of a file or folder, one at a time, with their texts cleaned.
 
@@ -59,6 +60,8 @@ def read_documents(
         ocr: whether scanned pages are read (needs ``suwen[ocr]``).
         pictures: who reads them, if not the models of ``suwen[ocr]``.
         on_read: called with a book, the page of it that is done and how many there are (0: not known).
+        on_unread: called with what the ids of a file begin with that was not read, or with the id of a page: they are
+            not gone, as far as anybody knows. It is empty for a record of a table.
 
     Raises:
         CorpusError: at once when there is nothing to read, or while reading when a record or file is bad.
@@ -69,18 +72,24 @@ def read_documents(
     if not source.exists():
         raise CorpusError(not_there(source))
     files, root = (_files_of(source, format), source) if source.is_dir() else ([source], source.parent)
-    if on_left_out is not None and (left_out := _left_out(source, files, format)):
-        on_left_out(left_out)
+    unread = on_unread or (lambda name: None)
+    if left_out := _left_out(source, files, format):
+        if on_left_out is not None:
+            on_left_out(left_out)
+        if format is None:  # what was not asked for is not missed
+            for path in left_out:
+                unread(id_of(path, root))
     planned = [(path, _file_format(path, format)) for path in files]
     fields = Fields(id_field, text_field, title_field)
     known = partial(_encoding, encoding, on_encoding)
     skip = on_page or (_page_as_record(on_skip) if on_skip else None)
-    reading = _Reading(skip, ocr, pictures, on_read)
+    reading = _Reading(skip, ocr, pictures, on_read, unread)
     items = (
         item
         for path, kind in planned
-        for item in (
-            _book_items(path, root, kind, reading) if kind in BOOKS else _file_items(path, root, kind, fields, known)
+        for item in _noted(
+            _book_items(path, root, kind, reading) if kind in BOOKS else _file_items(path, root, kind, fields, known),
+            partial(unread, id_of(path, root) if kind == "text" or kind in BOOKS else ""),
         )
     )
     return _good(items, on_skip)
@@ -183,13 +192,22 @@ class _Reading(NamedTuple):
     ocr: bool
     pictures: PictureReader | None
     on_read: Callable[[Path, int, int], None] | None
+    unread: Callable[[str], None]
 
 
 def _book_items(path: Path, root: Path, kind: str, how: _Reading) -> Iterator[_Item]:
-    skip = partial(how.skip, path) if how.skip else None
+    tell = how.skip
+
+    def skip(page: int, why: str) -> None:
+        how.unread(f"{id_of(path, root)}#page={page}" if page else id_of(path, root))
+        if tell is not None:
+            tell(path, page, why)
+
     progress = partial(how.on_read, path) if how.on_read else None
     try:
-        yield from read_book(path, root, kind, skip, ocr=how.ocr, pictures=how.pictures, progress=progress)
+        yield from read_book(
+            path, root, kind, skip if tell else None, ocr=how.ocr, pictures=how.pictures, progress=progress
+        )
     except BadRecord as bad:
         yield bad
 
@@ -203,6 +221,13 @@ def _or_bad(make: Callable[[], Document]) -> _Item:
         return make()
     except BadRecord as bad:
         return bad
+
+
+def _noted(items: Iterator[_Item], unread: Callable[[], None]) -> Iterator[_Item]:
+    for item in items:
+        if isinstance(item, BadRecord):
+            unread()
+        yield item
 
 
 def _good(items: Iterator[_Item], on_skip: Callable[[str], None] | None) -> Iterator[Document]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
-from suwen.corpora.books import kind_of, readable_books
+from suwen.corpora.books import id_of, kind_of, readable_books
 from suwen.corpora.files import BadRecord, CorpusError, read_text
+from suwen.corpora.marked_up import heading_of
 from suwen.corpora.records import Document
 from suwen.text.clean import clean
-
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
 
 def text_files(folder: Path) -> list[Path]:
@@ -20,9 +18,12 @@ def text_files(folder: Path) -> list[Path]:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """List the files of a folder and the folders in it, hidden ones left out, in the order of their paths."""
+    """List the files of a folder and the folders in it, hidden ones left out, in the order of their paths.
+
+    A folder that cannot be looked into is listed itself, so that it is not taken for an empty one.
+    """
     files: list[Path] = []
-    for parent, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder, onerror=lambda problem: files.append(Path(problem.filename))):
         folders[:] = [name for name in folders if not name.startswith(".")]
         files.extend(Path(parent, name) for name in names if not name.startswith("."))
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
@@ -40,8 +41,6 @@ def read_text_document(path: Path, root: Path, encoding: str = "utf-8") -> Docum
         raise BadRecord(str(error)) from error
     if not text:
         raise BadRecord(f"{path}: the file holds no text; remove it, or skip bad records")
-    # A name that is not UTF-8 could be neither stored nor shown.
-    identifier = os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", errors="replace")
-    heading = _HEADING.search(text) if path.suffix.lower() != ".txt" else None
-    title = (heading[1] if heading else "") or clean(path.stem)
+    identifier = id_of(path, root)
+    title = (heading_of(text) if path.suffix.lower() != ".txt" else "") or clean(path.stem)
     return Document(identifier, text, title, {"path": identifier})

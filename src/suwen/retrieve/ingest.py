@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -94,6 +94,8 @@ class IngestReport:
     removed: int = 0
     #: Gone from the sources and still in the index, because they are too many to go unasked.
     kept: int = 0
+    #: Not read this time, and still in the index: their file could not be read, or not all of it.
+    unread: int = 0
     passages: int = 0
     encoded: int = 0
     seconds: float = 0.0
@@ -138,6 +140,7 @@ class Ingestion:
         *,
         mirror: bool,
         prune: bool,
+        unread: Collection[str],
         encoder: Encoder | None,
         ready: ReadyVectors | None,
         questions: QuestionFile | None,
@@ -148,7 +151,7 @@ class Ingestion:
         progress: IngestProgress | None,
     ) -> None:
         self._engine, self._pair, self._keep = engine, pair, keep
-        self._mirror, self._prune = mirror, prune
+        self._mirror, self._prune, self._unread = mirror, prune, unread
         self._own, self._ready, self._origin = own_encoder(pair), ready, "index" if mirror else "add"
         self._size, self._overlap = _passage_settings(engine, size, overlap)
         self._encoder: Encoder = encoder or in_bulk(pair, kept_tier(engine, pair) or tier_at_once(pair))
@@ -330,13 +333,23 @@ class Ingestion:
         for id_ in all_ids(self._engine, origin="index"):
             there += 1
             if id_ not in seen:
-                gone.append(id_)
+                if self._is_unread(id_):
+                    self._report.unread += 1
+                else:
+                    gone.append(id_)
         if not self._prune and len(gone) > _MOST_GONE * (there - self._report.added):
             self._report.kept = len(gone)
             return
         for start in range(0, len(gone), 1000):
             self._engine.delete(gone[start : start + 1000])
         self._report.removed = len(gone)
+
+    def _is_unread(self, id_: str) -> bool:
+        """Whether a document may be of a file, or in a folder, that was not read; any may be where nobody knows."""
+        if "" in self._unread and not self._prune:
+            return True
+        ends = [at for at, sign in enumerate(id_) if sign in "#/"] if self._unread else []
+        return any(id_[:end] in self._unread for end in (*ends, len(id_)) if end)
 
 
 def _passage_settings(engine: Engine, size: int | None, overlap: int | None) -> tuple[int, int]:

@@ -122,6 +122,7 @@ class Index(AbstractContextManager["Index"]):
         *,
         mirror: bool = False,
         prune: bool = False,
+        unread: Collection[str] = (),
         encoder: Encoder | None = None,
         ready: ReadyVectors | None = None,
         questions: QuestionFile | None = None,
@@ -141,6 +142,9 @@ class Index(AbstractContextManager["Index"]):
             mirror: Afterwards, drop the documents of earlier mirror calls that this stream no longer has.
             prune: Whether that may be more than a fifth of them; otherwise they are left, and :class:`TooManyGone` is
                 raised once all that was read is stored.
+            unread: Of a mirror, what ids of documents that could not be read begin with: file names, as
+                :func:`~suwen.corpora.readers.read_documents` tells them to ``on_unread`` while it is streamed. They
+                are not gone; with the empty name nothing is, unless ``prune`` says so.
             encoder: Makes the vectors; by default the tier the index was built with, or else the one that is the pair's
                 own for documents, or its default tier.
             ready: Vectors made elsewhere, instead of an encoder.
@@ -161,7 +165,14 @@ class Index(AbstractContextManager["Index"]):
             need(self.engine, "questions")
         if step and encoder is None and ready is None:
             encoder = self.encoder_at_once()
-        options: dict[str, Any] = {"mirror": mirror, "prune": prune, "size": size, "overlap": overlap, "keep": keep}
+        options: dict[str, Any] = {
+            "mirror": mirror,
+            "prune": prune,
+            "unread": unread,
+            "size": size,
+            "overlap": overlap,
+            "keep": keep,
+        }
         options |= {"encoder": encoder, "ready": ready, "questions": questions, "step": step, "progress": progress}
         report = Ingestion(self.engine, self.pair, **options).run(documents, duplicates)
         if step is not None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from suwen.corpora.book_pages import Limits
-from suwen.corpora.books import kind_of, read_book
+from suwen.corpora.books import BOOKS, kind_of, read_book
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document
 from suwen.durable import new_folder, write_json, write_lines
@@ -45,6 +45,8 @@ _REMEMBERED = 100
 _DOCUMENTS, _BOOK, _ABOUT = "documents.jsonl", "book", "job.json"
 #: Of a book's pages that are left out so many are told.
 _TOLD = 100
+#: Characters of a title, as ``POST /documents`` takes it.
+_TITLE = 2000
 #: What reading one may take: less than a command may, since others wait for the server.
 _LIMITS = Limits(memory=3 * 2**30, seconds=120, processes=2)
 #: The beginning of the name of a file that is still being sent.
@@ -258,7 +260,9 @@ class Imports:
                 if job.name:
                     self._read_book(job)
                     job = self._note(self._jobs[job.id])
-                job = self._note(replace(job, documents=sum(1 for _ in self._documents(job))))
+                found = sum(1 for _ in self._documents(job))
+                self._keep(job)
+                job = self._note(replace(job, documents=found))
             job = self._note(replace(job, state="storing"))
             for batch in batches(islice(self._documents(job), job.read, None)):
                 job = self._stored(index, job, batch)
@@ -280,9 +284,12 @@ class Imports:
         if not (folder / _BOOK).is_file():
             return  # it was read before a restart
         write_lines(folder / _DOCUMENTS, self._pages(job, folder / _BOOK))
-        if (books := self._holder.settings.books) is not None:
-            keep_original(folder / _BOOK, job.name, books)
-        (folder / _BOOK).unlink()
+
+    def _keep(self, job: Job) -> None:
+        """Keep the book of an import that is whole; of one that fails nothing stays, and nothing is replaced."""
+        book, books = self.folder / job.id / _BOOK, self._holder.settings.books
+        if books is not None and book.is_file() and kind_of(Path(job.name)) in BOOKS:
+            keep_original(book, job.name, books)
 
     def _pages(self, job: Job, book: Path) -> Iterator[dict[str, Any]]:
         self._jobs[job.id] = replace(self._jobs[job.id], left_out=(), left_out_total=0)
@@ -298,11 +305,12 @@ class Imports:
             self._go_on(job)
             self._jobs[job.id] = replace(self._jobs[job.id], page=page, pages=pages)
 
-        kind = kind_of(Path(job.name)) or ""
+        kind, longest = kind_of(Path(job.name)) or "", self._holder.settings.text_characters
+        how: dict[str, Any] = {"name": job.name, "limits": _LIMITS, "progress": progress, "longest": longest}
         try:
-            for one in read_book(book, book.parent, kind, tell, name=job.name, limits=_LIMITS, progress=progress):
+            for one in read_book(book, book.parent, kind, tell, **how):
                 self._go_on(job)
-                yield {"id": one.id, "title": one.title, "text": one.text, "metadata": dict(one.metadata)}
+                yield {"id": one.id, "title": one.title[:_TITLE], "text": one.text, "metadata": dict(one.metadata)}
         except BadRecord as bad:
             raise Problem("invalid_request", str(bad).replace(str(book), job.name), param="name") from None
 
@@ -310,7 +318,8 @@ class Imports:
         settings = self._holder.settings
         bounds = Bounds(settings.body_bytes, settings.body_elements, settings.depth)
         file = self.folder / job.id / _DOCUMENTS
-        for document in read_documents(file, bounds, settings.text_characters, job.duplicates):
+        longest, book = settings.text_characters, bool(job.name)
+        for document in read_documents(file, bounds, longest, job.duplicates, book=book):
             self._go_on(job)
             yield document
 

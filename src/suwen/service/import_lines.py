@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from suwen.service.problems import Problem, invalid_request
 _CHARACTERS, _DOCUMENTS = 16_000, 256
 
 
-def read_documents(file: Path, bounds: Bounds, longest: int, duplicates: Duplicates) -> Iterator[Document]:
+def read_documents(
+    file: Path, bounds: Bounds, longest: int, duplicates: Duplicates, *, book: bool = False
+) -> Iterator[Document]:
     """The documents of a file, without what is to be left out of those whose id comes twice.
 
     Args:
@@ -26,14 +29,19 @@ def read_documents(file: Path, bounds: Bounds, longest: int, duplicates: Duplica
         bounds: What one line may hold.
         longest: The most characters of one text.
         duplicates: What to do with an id that comes twice.
+        book: Whether the lines were made of a book, whose pages are named then: nobody has seen the lines.
 
     Raises:
         Problem: A line is no document, or an id comes twice and that is an error; its ``param`` names the line.
     """
-    at = 0
+    at, line = 0, b""
+
+    def problem(code: str, message: str) -> Problem:
+        place = str(json.loads(line)["id"]) if book else f"line {at}"
+        return Problem(code, f"{place}: {message.replace('documents.0.', 'its ') if book else message}", param=place)
 
     def lines() -> Iterator[Document]:
-        nonlocal at
+        nonlocal at, line
         with file.open("rb") as stream:
             while line := stream.readline(bounds.bytes + 1):
                 at += 1
@@ -43,10 +51,10 @@ def read_documents(file: Path, bounds: Bounds, longest: int, duplicates: Duplica
     try:
         with SeenIds() as seen:
             yield from seen.once(lines(), duplicates, "Nothing of the import is stored", lambda: None)
-    except IngestError as problem:
-        raise Problem("duplicate_id", f"line {at}: {problem}", param=f"line {at}") from None
-    except Problem as problem:
-        raise Problem(problem.code, f"line {at}: {problem.message}", param=f"line {at}") from None
+    except IngestError as error:
+        raise problem("duplicate_id", str(error)) from None
+    except Problem as error:
+        raise problem(error.code, error.message) from None
 
 
 def _document(line: bytes, bounds: Bounds, longest: int) -> Document:

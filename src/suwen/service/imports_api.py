@@ -32,8 +32,9 @@ _KINDS = ("ndjson", "jsonl", "jsonlines")
 _LINES = (
     '{"id": "note-7", "text": "布洛芬不宜与阿司匹林同服。"}\n{"id": "note-8", "title": "肾结石", "text": "多饮水。"}\n'
 )
-#: What a book is sent as; its name says which it is.
-_BOOKS = ("pdf", "wordprocessingml", "epub", "html", "octet-stream", "ms-word")
+#: What a book is sent as; its name says which it is. Not text/plain: a page of another site may send that unasked.
+_BOOKS = ("pdf", "wordprocessingml", "epub", "html", "octet-stream", "ms-word", "xml", "text/markdown")
+_NAME = "Of a book or text, `heart.pdf`: .pdf, .docx, .html, .epub, .cnxml, .md, .txt."
 _EXAMPLE = {
     "id": "1790000000000-5d1c0f3e",
     "duplicates": "error",
@@ -63,7 +64,7 @@ class ImportProblem(BaseModel):
 
     code: str
     message: str
-    param: str | None = Field(description="The line, `line 7`.")
+    param: str | None = Field(description="The line, `line 7`, or of a book the document, `a.pdf#page=7`.")
 
 
 class LeftOut(BaseModel):
@@ -134,9 +135,7 @@ def _add_post(router: APIRouter) -> None:
     async def post(
         request: Request,
         duplicates: Annotated[Duplicates, Query(description="What to do with an id that comes twice.")] = "error",
-        name: Annotated[
-            str, Query(max_length=200, description="Of a book, `heart.pdf`: .pdf, .docx, .html, .epub.")
-        ] = "",
+        name: Annotated[str, Query(max_length=200, description=_NAME)] = "",
     ) -> Response:
         """Take documents in as a job: a line of JSON for each, as `POST /documents` takes them, or a book's pages.
 
@@ -152,18 +151,20 @@ def _add_post(router: APIRouter) -> None:
 
 
 def _check_kind(kind: str, name: str) -> None:
+    kind = kind.partition(";")[0]
     if any(one in kind for one in _KINDS) and not name:
         return
     if not any(one in kind for one in _BOOKS):
         raise Problem(
             "invalid_request",
             "an import is lines of JSON, sent with the header 'Content-Type: application/x-ndjson', or a book, sent as "
-            "'Content-Type: application/pdf', say, with ?name=heart.pdf",
+            "'Content-Type: application/octet-stream' with ?name=heart.pdf",
         )
-    if kind_of(Path(name)) not in readable_books() or Path(name).name != name or not name.isprintable():
+    readable = (*readable_books(), "text")
+    if kind_of(Path(name)) not in readable or Path(name).name != name or not name.isprintable():
         raise Problem(
             "invalid_request",
-            f"give the book's file name as ?name=, without folders; this server reads {', '.join(readable_books())}",
+            f"give the book's file name as ?name=, without folders; this server reads {', '.join(readable)}",
             param="name",
         )
 

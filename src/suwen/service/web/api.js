@@ -46,8 +46,10 @@ export async function call(path, { method = "GET", body = undefined, signal = un
 async function send(path, method, body, signal, used) {
   const headers = { Accept: "application/json" };
   if (used) headers.Authorization = `Bearer ${used}`;
-  if (body !== undefined) headers["Content-Type"] = "application/json";
-  const options = { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) };
+  // A file goes as it is, and brings its kind.
+  const raw = body instanceof Blob;
+  if (body !== undefined) headers["Content-Type"] = raw ? body.type : "application/json";
+  const options = { method, headers, signal, body: body === undefined || raw ? body : JSON.stringify(body) };
   try {
     return await fetch(path, { ...options, credentials: "same-origin", cache: "no-store" });
   } catch (problem) {

@@ -16,10 +16,13 @@ export function notice(kind, title, text, ...more) {
 const PASSING = new Set(["unreachable", "unreadable", "overloaded", "timeout", "loading", "stopping", "internal",
   "slow_client", "index_locked", "writer_stuck"]);
 
-/** An error of the service in the reader's language, with the service's own words where that is theirs, or below. */
-export function trouble(problem, retry = null) {
-  const title = find(`error.${problem.code}`) || say("error.title");
-  const fix = find(`error.${problem.code}.text`);
+/**
+ * An error of the service in the reader's language, with the service's own words where that is theirs, or below.
+ * `words` names the reader's, where those of the code speak of something else than what was done.
+ */
+export function trouble(problem, retry = null, words = `error.${problem.code}`) {
+  const title = find(words) || say("error.title");
+  const fix = find(`${words}.text`);
   const own = problem.message && languageOf(problem.message) !== language() ? problem.message : null;
   const text = own && fix ? fix : problem.message || fix || "";
   const facts = [problem.code, problem.requestId && say("error.request", { id: problem.requestId })];

@@ -1,6 +1,7 @@
 // The search page: takes the person's question to the service and shows the answer. One search at a time.
 
 import * as adding from "./adding.js";
+import * as files from "./files.js";
 import { fromAddress, keepAddress } from "./address.js";
 import { ApiError, call } from "./api.js";
 import { MOST_FIELDS } from "./facets.js";
@@ -340,6 +341,7 @@ async function start() {
   begin(state.lang);
   picking.begin(addFilter);
   adding.begin(findAdded);
+  files.begin(() => info?.limits?.import_bytes ?? Infinity);
   reading.begin(() => Boolean(info) && !info.read_only && mayWrite(info));
   listen();
   bindKeys();

@@ -190,9 +190,9 @@ def _stored(folder: Path, part: Callable[[int], Arrays], starts: Sequence[int]) 
             ids[offsets[start] : offsets[start : start + _SLICE + 1][-1]] = one["ids"]
         return {"offsets": offsets}
 
-    tokens = Ragged(**kept(folder, join))
+    made = kept(folder, join)
     shutil.rmtree(parts, ignore_errors=True)
-    return tokens
+    return Ragged(made["ids"], made["offsets"])
 
 
 def _key(side: Side, texts: Sequence[str], prompt: str, limit: int) -> str:
