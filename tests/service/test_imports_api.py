@@ -383,7 +383,7 @@ def test_texts_and_modules_become_one_document(served, name, kind, body, title, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [("application/pdf", ""), ("application/pdf", "../a.pdf"), ("text/plain; pdf", "a.txt")]
+    ("kind", "name"), [("application/pdf", ""), ("application/pdf", "../a.pdf"), ("text/plain; pdf", "a.pdf")]
 )
 def test_a_book_needs_a_kind_and_a_plain_name(served, kind, name) -> None:
     client, _ = served()
