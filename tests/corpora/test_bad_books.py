@@ -151,8 +151,9 @@ def test_a_bad_chapter_costs_no_other(tmp_path):
     path.write_bytes(data[:at] + b"\xff\xff\xff" + data[at + 3 :])
     with pytest.raises(BadRecord, match=r"a\.epub: chapter 1: its part OEBPS/two b.xhtml cannot be read"):
         list(read_documents(path))
-    told = []
-    (chapter,) = read_documents(path, on_skip=told.append)
+    told, unread = [], []
+    (chapter,) = read_documents(path, on_skip=told.append, on_unread=unread.append)
+    assert unread == ["a.epub#chapter=1"], "an index keeps what it has of that chapter"
     assert chapter.text == "Four valves." and len(told) == 1 and "a.epub: chapter 1: its part" in told[0]
     parts = {"META-INF/container.xml": CONTAINER, "OEBPS/book.opf": PACKAGE, "OEBPS/two b.xhtml": f"<p>{LINE}</p>"}
     told.clear()

@@ -199,7 +199,8 @@ def _book_items(path: Path, root: Path, kind: str, how: _Reading) -> Iterator[_I
     tell = how.skip
 
     def skip(page: int, why: str) -> None:
-        how.unread(f"{id_of(path, root)}#page={page}" if page else id_of(path, root))
+        part = f"#{'chapter' if kind == 'epub' else 'page'}={page}" if page else ""
+        how.unread(id_of(path, root) + part)
         if tell is not None:
             tell(path, page, why)
 
