@@ -69,12 +69,12 @@ def test_files_are_chosen_and_dropped_and_found(tab, writable, tmp_path):
     (lines := tmp_path / "more.jsonl").write_text('{"id": "more-1", "text": "Turn the patient every two hours."}\n')
     opened(tab, writable)
     choose(tab, book, note)
-    tab.until(TELLS.format(1, "Done: 2 documents added"))
-    tab.until(TELLS.format(2, "Done: 1 documents added"))
+    tab.until(TELLS.format(1, "Done. Documents added: 2"))
+    tab.until(TELLS.format(2, "Done. Documents added: 1"))
     drop(tab, lines)
-    tab.until(TELLS.format(3, "Done: 1 documents added"))
+    tab.until(TELLS.format(3, "Done. Documents added: 1"))
     assert tab.texts("#files b") == ["rules.pdf", "值班.md", "more.jsonl"]
-    assert tab.text("#files-status") == "more.jsonl: Done: 1 documents added, 0 replaced, 0 unchanged"
+    assert tab.text("#files-status") == "more.jsonl: Done. Documents added: 1, replaced: 0, unchanged: 0"
     assert tab.texts("#files button:not([hidden])") == [] and tab.see("location.pathname") == "/"
     tab.press("Escape")
     search(tab, "Ward 8 bisoprolol")

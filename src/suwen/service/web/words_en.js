@@ -147,7 +147,7 @@ export default {
   "files.checking": "Reading…",
   "files.page": "Reading: page {page} of {pages}",
   "files.storing": "Storing: {read} of {documents} documents",
-  "files.done": "Done: {added} documents added, {changed} replaced, {unchanged} unchanged",
+  "files.done": "Done. Documents added: {added}, replaced: {changed}, unchanged: {unchanged}",
   "files.failed": "Not stored",
   "files.cancelled": "Cancelled; {read} documents that were stored stay",
   "files.stopped": "Cancelled; nothing of it was stored",
