@@ -10,7 +10,8 @@ from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.encoders.pair import default_pair_path
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.wording import FILE, _is_code
+from suwen.retrieve.wording import FILE, _is_code, corrections
+from suwen.text.synonyms import Synonyms
 
 TEXTS = {
     "clopidogrel": "放支架后通常需要服用氯吡格雷十二个月，不可自行停药，出现黑便应及时就诊。",
@@ -53,6 +54,58 @@ def test_a_brand_finds_the_generic_and_says_so(index: Index) -> None:
 def test_slips_are_set_right(index: Index, query: str, right: str, document: str) -> None:
     found = index.search(query, 3, tier="static")
     assert right in found.also_searched and found[0].document_id == document
+
+
+@pytest.fixture(scope="module")
+def wide() -> Iterator[Index]:
+    """An index that has the names which the queries below were turned into."""
+    names = "不想活 酮咯酸 骨密度 肝硬化 促红素 胆囊炎 拉肚子 利巴韦林 病毒唑 甲亢 痛风 慢性胃炎 肝功能 降压药 房颤"
+    english = (
+        "color ablation digoxin healing overuse metformin warfarin reaction ureteral sulfate hypoglycemia infection"
+    )
+    with folder_in_memory() as folder, Index.create(folder / "i", pair=default_pair_path()) as opened:
+        texts = {**{name: name for name in names.split()}, "english": english}
+        opened.add([Document(id_, text) for id_, text in texts.items()], encoder=opened.pair.encoder("static"))
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("孩子不想吃饭怎么办", "糖尿病酮症酸中毒", "高密度脂蛋白低", "脑动脉硬化", "胆红素高", "胆囊癌晚期"),
+        *("孕妇肚子疼", "乙肝病毒清除不了", "慢性浅表性胃炎", "肝功不正常", "快速降压方法", "通风的房间"),
+        *("colon cancer", "abortion", "drug overdose", "creatine", "dioxin", "hearing loss", "retraction of skin"),
+        *("urethral cancer", "sulfite allergy", "hyperglycemia", "injections", "patient", "warfarins"),
+    ],
+)
+def test_words_of_others_are_no_slips(wide: Index, query: str) -> None:
+    with wide.engine.snapshot() as snapshot:
+        assert corrections(query, snapshot, Synonyms([])) == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "typed", "right"),
+    [
+        *(("甲抗吃什么", "甲抗", "甲亢"), ("得了痛疯怎么办", "痛疯", "痛风"), ("防颤", "防颤", "房颤")),
+        *(("metformine dose", "metformine", "metformin"), ("warfrin", "warfrin", "warfarin")),
+    ],
+)
+def test_what_was_meant_stands_beside_what_was_typed(wide: Index, query: str, typed: str, right: str) -> None:
+    worded = wide.worded(query)
+    assert worded.text == query and worded.meant == query.replace(typed, right)
+    assert worded.also[typed][0] == right == worded.told[0]
+
+
+def test_a_slip_in_traditional_characters_is_set_right(wide: Index) -> None:
+    assert wide.worded("得了痛瘋怎麼辦").meant == "得了痛风怎麼辦"
+
+
+def test_a_name_inside_of_other_words_is_not_read_as_another(index: Index) -> None:
+    for query in ("可定期复查", "办法能治", "晚上感觉冷"):
+        assert index.worded(query).meant == query
+    worded = index.worded("吃可定，可定期复查")
+    assert worded.meant == "吃瑞舒伐他汀，可定期复查"
+    assert "瑞舒伐他汀" in worded.told, "what the encoder reads is told, whether the index has it or not"
 
 
 def test_a_slip_between_two_drugs_is_left_alone(index: Index) -> None:

@@ -48,6 +48,37 @@ def test_an_ambiguous_abbreviation_waits_for_the_rest_of_the_query(query: str, m
     assert [meant in mention.names for mention in found] == ([True] if meant else [])
 
 
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        *(
+            ("办法能治", "法能"),
+            ("可威胁生命", "可威"),
+            ("特耐药", "特耐"),
+            ("感觉麻木", "上感"),
+            ("晚上感觉冷", "上感"),
+        ),
+        *(("可定期复查", "可定"), ("属于中风险", "中风"), ("减少尿酸", "少尿"), ("全身强直", "强直")),
+        *(("过多饮酒", "多饮"), ("更多尿酸", "多尿"), ("打针眼睛", "针眼"), ("输血透析", "血透")),
+    ],
+)
+def test_a_name_by_chance_where_two_words_meet_is_none(query: str, name: str) -> None:
+    assert name not in [mention.text for mention in shipped().mentions(query)]
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        *(("我父亲波立维停了行吗", "波立维"), ("每天吃拜新同会不会脚肿", "拜新同"), ("老人络活喜能不能停", "络活喜")),
+        *(("昨天心梗了怎么办", "心梗"), ("甲亢病人能吃海带吗", "甲亢"), ("得了痛风病怎么吃", "痛风")),
+        *(("糖尿病人吃什么", "糖尿病"), ("他汀和可定一起吃", "可定"), ("孩子上感三天", "上感"), ("打血透的人", "血透")),
+        ("会不会中风", "中风"),
+    ],
+)
+def test_names_stand_in_running_text(query: str, name: str) -> None:
+    assert name in [mention.text for mention in shipped().mentions(query)]
+
+
 def test_the_longest_name_wins_and_words_are_whole() -> None:
     own = Synonyms.parse("# names\n心衰, heart failure\n右心衰, right heart failure\nTIA, 小中风\n")
     assert [mention.text for mention in own.mentions("右心衰和TIA")] == ["右心衰", "TIA"]

@@ -66,6 +66,26 @@ def words(text: str) -> list[str]:
     return cut + _latin("".join(between))
 
 
+def pieces(folded: str) -> list[str]:
+    """Cut folded text into words by dictionary alone, nothing left out; what no word covers, into characters.
+
+    >>> pieces("办法能治"), pieces("布洛分")
+    (['办法', '能', '治'], ['布', '洛', '分'])
+    """
+    cut: list[str] = _jieba().cut(folded, hmm=False)
+    return cut
+
+
+def is_word(folded: str) -> bool:
+    """Whether the dictionary has a Chinese word.
+
+    >>> is_word("通风"), is_word("痛疯")
+    (True, False)
+    """
+    known: bool = _jieba().has_word(folded)
+    return known
+
+
 def bigrams(text: str) -> list[str]:
     """Cut ``text`` into overlapping pairs of Chinese characters and whole Latin words.
 

@@ -1,24 +1,31 @@
 """Names of the same thing: which a text mentions, and what else they are called. Knows no index and no encoder.
 
 A list has one group a line, its names separated by commas, the usual one first. A name that means several things has in
-brackets what else a text must hold for it to mean this: ``AF[抗凝 stroke]``. A wrong expansion harms more than none.
+brackets what else a text must hold for it to mean this, and what it must not: ``AF[抗凝 anticoagul* -amniotic]``. Such
+words are whole ones; a star stands for any rest of one. A wrong expansion harms more than none.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
 from suwen.errors import SuwenError
 from suwen.text.fold import fold
+from suwen.text.segment import is_word, pieces
 
 _SHIPPED = Path(__file__).with_name("synonyms.txt")
 #: The comment under the drugs of the list that comes with the package.
 _BELOW_DRUGS = "# Diseases,"
+#: Names no longer than this occur by chance where two words meet.
+_SHORT = 2
 _COMMA = re.compile(r"[,，](?![^\[]*\])")
+_HAN = re.compile("[\u3400-\u9fff]")
 _NAME = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]+)\])?")
 
 
@@ -37,7 +44,25 @@ class Mention(NamedTuple):
 
 class _Sense(NamedTuple):
     group: int
-    context: tuple[str, ...]
+    #: Any of these must be there, if there are any, and none of those.
+    context: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, group: int, words: Sequence[str]) -> _Sense:
+        """As a list has it in brackets."""
+        context = [fold(word.replace("_", " ")) for word in words]
+        return cls(
+            group,
+            tuple(word for word in context if not word.startswith("-")),
+            tuple(word[1:] for word in context if word.startswith("-")),
+        )
+
+    def fits(self, reading: _Reading, start: int, end: int) -> bool:
+        """Whether the rest of a text, beside the name itself, speaks of this and of nothing else."""
+        if any(reading.has(word, start, end) for word in self.others):
+            return False
+        return not self.context or any(reading.has(word, start, end) for word in self.context)
 
 
 class Synonyms:
@@ -51,9 +76,9 @@ class Synonyms:
         names = [name for group in groups for name, _ in group]
         folded = dict(zip(names, fold("\n".join(names)).split("\n"), strict=bool(names)))
         for number, group in enumerate(groups):
-            anywhere = _Sense(number, ())
+            anywhere = _Sense(number)
             for name, context in group:
-                sense = _Sense(number, tuple(map(fold, context))) if context else anywhere
+                sense = _Sense.of(number, context) if context else anywhere
                 self._senses.setdefault(folded[name], []).append(sense)
         # How long the names are that begin with two characters, the longest first.
         lengths: dict[str, set[int]] = {}
@@ -94,39 +119,96 @@ class Synonyms:
             for place in range(len(folded))
             if folded[place : place + size] in self._lengths
         }
+        reading = _Reading(folded)
         for place in sorted(starts):
-            name = self._at(folded, place) if place >= end else None
+            name = self._at(reading, place) if place >= end else None
             if name is None:
                 continue
             end = place + len(name)
-            if (group := _decided(self._senses[name], folded[:place] + "\n" + folded[end:])) is not None:
+            if (group := _decided(self._senses[name], reading, place, end)) is not None:
                 others = tuple(other for other in self.groups[group] if self._folded[other] != name)
                 if others:
                     found.append(Mention(place, end, text[place:end], others))
         return found
 
-    def _at(self, folded: str, place: int) -> str | None:
+    def _at(self, reading: _Reading, place: int) -> str | None:
+        folded = reading.text
         for size in self._starts:
             for length in self._lengths.get(folded[place : place + size], ()):
                 name = folded[place : place + length]
-                if name in self._senses and len(name) == length and _stands_alone(folded, place, place + length):
+                if name in self._senses and len(name) == length and reading.stands_alone(place, place + length):
                     return name
         return None
 
 
-def _decided(senses: Sequence[_Sense], rest: str) -> int | None:
+def _decided(senses: Sequence[_Sense], reading: _Reading, start: int, end: int) -> int | None:
     """Which group a name means beside the rest of a text, if that decides it."""
-    fitting = {sense.group for sense in senses if not sense.context or any(word in rest for word in sense.context)}
+    fitting = {sense.group for sense in senses if sense.fits(reading, start, end)}
     return fitting.pop() if len(fitting) == 1 else None
 
 
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether a Latin name is no part of a longer word."""
-    return not (_joined(text[start - 1 : start], text[start]) or _joined(text[end - 1], text[end : end + 1]))
+class _Reading:
+    """A folded text, and where the words of its Chinese begin and end; cut when that is first asked."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def _borders(self) -> list[int]:
+        return [0, *accumulate(map(len, pieces(self.text)))]
+
+    def stands_alone(self, start: int, end: int) -> bool:
+        """Whether a name is no part of a longer word, nor of two words side by side (办法|能, 属于|中|风险)."""
+        text = self.text
+        if _joined(text[start - 1 : start], text[start]) or _joined(text[end - 1], text[end : end + 1]):
+            return False
+        if not (_han(text[start - 1 : start] + text[start]) or _han(text[end - 1] + text[end : end + 1])):
+            return True
+        borders = self._borders
+        before, after = bisect_right(borders, start) - 1, bisect_left(borders, end)
+        first, last = borders[before], borders[after]
+        if first == start and last == end:
+            return True
+        name = text[start:end]
+        if after == before + 1:  # inside of one word: 糖尿病人
+            return (first == start or last == end) and is_word(name)
+        # Two readings: with the name as a word, and without. The name's must be the one of fewer words; a long name's,
+        # which chance does not make, of no more.
+        with_name = len(pieces(text[first:start])) + 1 + len(pieces(text[end:last]))
+        return with_name < after - before + (len(name) > _SHORT)
+
+    def has(self, word: str, start: int, end: int) -> bool:
+        """Whether a word, a star in place of its beginning or end, stands in the text outside of a stretch."""
+        bare = word.strip("*")
+        place = self.text.find(bare)
+        while place >= 0:
+            after = place + len(bare)
+            if (after <= start or place >= end) and self._is_word_at(place, after, word):
+                return True
+            place = self.text.find(bare, place + 1)
+        return False
+
+    def _is_word_at(self, start: int, end: int, word: str) -> bool:
+        left, right = word.startswith("*"), word.endswith("*")
+        # One character is a word inside of any: 恶心.
+        if not (left or right) and (end - start > 1 or not _HAN.match(self.text, start)):
+            return self.stands_alone(start, end)
+        return (left or self._is_border(start)) and (right or self._is_border(end))
+
+    def _is_border(self, place: int) -> bool:
+        """Whether a word begins or ends here; the text's own ends are borders."""
+        two = self.text[place - 1 : place + 1] if place else ""
+        if not _han(two):
+            return not (len(two) == 2 and _joined(*two))
+        return self._borders[bisect_left(self._borders, place)] == place
+
+
+def _han(two: str) -> bool:
+    return len(two) == 2 and all(map(_HAN.match, two))
 
 
 def _joined(left: str, right: str) -> bool:
-    return bool(left and right) and all(one.isalnum() and not "\u3400" <= one <= "\u9fff" for one in (left, right))
+    return bool(left and right) and all(one.isalnum() and not _HAN.match(one) for one in (left, right))
 
 
 def _group(line: str, where: str) -> list[tuple[str, tuple[str, ...]]]:
