@@ -7,8 +7,8 @@ The index is the bundled sample with the passages beside the questions; its docu
 encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier; queries by `static`
 where that made the documents, else by `l6`. Told are nDCG@10, how often the first hit and one of the first three helps,
 by kind of question; the shares of real questions kept and of off-topic ones turned away, also of those that helped to
-set the confidence; how bare names do, and off-topic queries of everyday words; and how often hits of a confidence helped.
-`last` is for the end of a piece of work.
+set the confidence; how bare names do, and off-topic queries of everyday words; and how often hits of a confidence
+helped. `last` is for the end of a piece of work.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_lines(name: str) -> list[dict[str, Any]]:
 
 
 def names_found(index: Index, how: Mapping[str, Any]) -> str:
-    """Of queries that are a name and no more: how often the first hit holds it, one of three, and counts as an answer."""
+    """Of queries that are a bare name: how often the first hit holds it, one of three, and it counts as answered."""
     rows, missed = [], []
     for line in read_lines("names.jsonl"):
         found, held = index.search(line["text"], 10, **how), [fold(name) for name in line["held"]]
