@@ -7,7 +7,8 @@ The index is the bundled sample with the passages beside the questions; its docu
 encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier; queries by `static`
 where that made the documents, else by `l6`. Told are nDCG@10, how often the first hit and one of the first three helps,
 by kind of question; the shares of real questions kept and of off-topic ones turned away, also of those that helped to
-set the confidence; and how often hits of a confidence helped. `last` is for the end of a piece of work.
+set the confidence; how bare names do, and off-topic queries of everyday words; and how often hits of a confidence
+helped. `last` is for the end of a piece of work.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import argparse
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +31,7 @@ from suwen.corpora.sample_collection import sample_path
 from suwen.retrieve.results import Results
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
+from suwen.text.fold import fold
 
 QUESTIONS = Path(__file__).parents[1] / "tests" / "data" / "questions"
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.001)
@@ -42,6 +46,26 @@ def build(index: Index, documents: str) -> None:
     else:
         index.add([*read_documents(sample_path()), *beside], encoder=index.pair.encoder(documents))
     index.calibrate()
+
+
+def read_lines(name: str) -> list[dict[str, Any]]:
+    """One of the files beside the questions."""
+    return [json.loads(line) for line in (QUESTIONS / name).read_text(encoding="utf-8").splitlines()]
+
+
+def names_found(index: Index, how: Mapping[str, Any]) -> str:
+    """Of queries that are a bare name: how often the first hit holds it, one of three, and it counts as answered."""
+    rows, missed = [], []
+    for line in read_lines("names.jsonl"):
+        found, held = index.search(line["text"], 10, **how), [fold(name) for name in line["held"]]
+        holds = [any(name in fold(f"{hit.title} {hit.text}") for name in held) for hit in found]
+        rows.append((holds[:1] == [True], any(holds[:3]), found.relevant))
+        if not all(rows[-1]):
+            place = holds.index(True) + 1 if any(holds) else "beyond 10"
+            missed.append(f"{line['text']} ({place}{'' if found.relevant else ', turned away'})")
+    first, three, kept = np.mean(rows, axis=0)
+    told = f"of {len(rows)} names the first hit holds {first:.3f}, one of three {three:.3f}; kept {kept:.3f}"
+    return f"{told}\nnot so: " + "; ".join(missed)
 
 
 def reliability(found: dict[str, Results], qrels: dict[str, dict[str, float]], off: list[Results]) -> list[list[float]]:
@@ -84,17 +108,17 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw the reliability of the confidence")
     options = parser.parse_args()
     tier = options.tier or ("static" if options.documents == "static" else "l6")
-    lines = [json.loads(line) for line in (QUESTIONS / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
-    asked = [line for line in lines if line["metadata"]["part"] == options.part]
-    off = [json.loads(line) for line in (QUESTIONS / "off_topic.jsonl").read_text(encoding="utf-8").splitlines()]
-    seen = (QUESTIONS / "off_topic_development.jsonl").read_text(encoding="utf-8").splitlines()
+    asked = [line for line in read_lines("queries.jsonl") if line["metadata"]["part"] == options.part]
+    off = read_lines("off_topic.jsonl")
     qrels = {id_: dict(grades) for id_, grades in Collection.open(QUESTIONS).qrels().items()}
     with tempfile.TemporaryDirectory() as scratch, Index.create(Path(scratch) / "index") as index:
         build(index, options.documents)
         how = {"tier": tier, "mode": options.mode}
         found = {line["_id"]: index.search(line["text"], 10, **how) for line in asked}
         away = [index.search(line["text"], 3, **how) for line in off if line["part"] == options.part]
-        before = [index.search(json.loads(line)["text"], 3, **how).relevant for line in seen]
+        before = [index.search(line["text"], 3, **how).relevant for line in read_lines("off_topic_development.jsonl")]
+        everyday = [index.search(line["text"], 3, **how) for line in read_lines("everyday.jsonl")]
+        names = names_found(index, how)
     run = {id_: {hit.document_id: -float(place) for place, hit in enumerate(one)} for id_, one in found.items()}
     ndcg = evaluate(run, {id_: qrels[id_] for id_ in run}, ["ndcg@10"])["ndcg@10"]
     kinds = defaultdict(list)
@@ -111,6 +135,9 @@ def main() -> None:
     print(f"{np.mean([not one.relevant for one in away]):.3f} of {len(away)} off-topic ones, and")
     print(f"{1 - np.mean(before):.3f} of the {len(before)} that helped to set the confidence")
     print("let in: " + "; ".join(one.query for one in away if one.relevant))
+    print(f"{np.mean([not one.relevant for one in everyday]):.3f} of {len(everyday)} of everyday words turned away")
+    print("let in: " + "; ".join(one.query for one in everyday if one.relevant))
+    print(names)
     rows = reliability(found, qrels, away)
     print("\n| first hits | mean confidence | helped |\n|---|---|---|")
     for count, sure, helped in rows:

@@ -268,3 +268,19 @@ def test_a_row_with_a_rare_name_is_among_the_first_three() -> None:
     legs = {"dense": dense, "lexical": lexical}
     assert 9 not in fuse_hybrid(legs, 3).rows
     assert 9 in fuse_hybrid({**legs, "lexical": lexical._replace(rare=(9,))}, 3).rows
+
+
+def test_those_that_hold_most_of_the_rare_names_come_first_of_the_lifted() -> None:
+    dense = ranking({row: 0.9 - row / 100 for row in range(1, 9)})
+    lexical = ranking({10: 41.0, 9: 40.0, 2: 39.0, 3: 38.5, 4: 38.0})._replace(most=200.0, rare=(10, 9))
+    fused = fuse_hybrid({"dense": dense, "lexical": lexical}, 5).rows.tolist()
+    assert fused.index(10) < fused.index(9) and 9 in fused[:4], "they tied, and lay by row"
+
+
+def test_what_holds_a_bare_name_comes_first_as_typed_before_otherwise() -> None:
+    dense = ranking({row: 0.9 - row / 100 for row in range(1, 9)})
+    lexical = ranking({10: 41.0, 9: 40.0, 2: 39.0, 3: 38.5, 4: 38.0})._replace(most=200.0)
+    plain = fuse_hybrid({"dense": dense, "lexical": lexical}, 10)
+    fused = fuse_hybrid({"dense": dense, "lexical": lexical._replace(exact={4: 1, 9: 2})}, 10)
+    assert fused.rows[:2].tolist() == [9, 4]
+    np.testing.assert_array_equal(fused.scores, plain.scores)

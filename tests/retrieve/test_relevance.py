@@ -18,7 +18,9 @@ from suwen.index.engine import Ranking
 from suwen.retrieve.relevance import ANSWERS, MIXED, Null, judge, off_topic
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
+from suwen.text.fold import fold
 
+QUESTIONS = Path(__file__).parents[1] / "data" / "questions"
 #: Not among the questions an index is calibrated with.
 OFF_TOPIC = (
     "周末去杭州怎么坐高铁",
@@ -65,7 +67,7 @@ def test_nonsense_and_other_subjects_are_not(sample: Index) -> None:
 
 
 def test_dense_search_alone_keeps_real_questions_and_turns_others_away(sample: Index) -> None:
-    off = Path(__file__).parents[1] / "data" / "questions" / "off_topic_development.jsonl"
+    off = QUESTIONS / "off_topic_development.jsonl"
     others = [json.loads(line)["text"] for line in off.read_text(encoding="utf-8").splitlines()]
     real = [query.text for query in Collection.open(sample_path()).queries()]
     assert np.mean([sample.search(text, mode="dense").relevant for text in real]) >= 0.95
@@ -114,6 +116,30 @@ def test_confidence_rises_with_the_value_and_never_contradicts(sample: Index) ->
             found = sample.search(query, 5, mode=mode)  # type: ignore[arg-type]
             best = max((hit.confidence for hit in found), default=0.0)
             assert found.relevant == (best >= ANSWERS), (query, mode)
+
+
+def test_a_bare_names_own_passage_comes_first_and_is_an_answer(sample: Index) -> None:
+    names = [json.loads(line) for line in (QUESTIONS / "names.jsonl").read_text(encoding="utf-8").splitlines()]
+    for tier in ("l6", "static"):
+        wrong = []
+        for line in names:
+            found, held = sample.search(line["text"], 1, tier=tier), [fold(name) for name in line["held"]]
+            content = fold(f"{found[0].title} {found[0].text}")
+            if not (found.relevant and found[0].confidence >= 0.75 and any(name in content for name in held)):
+                wrong.append((line["text"], found[0].confidence))
+        assert len(wrong) <= 2, wrong
+    everyday = [json.loads(line)["text"] for line in (QUESTIONS / "everyday.jsonl").read_text("utf-8").splitlines()]
+    assert np.mean([not sample.search(text).relevant for text in everyday]) >= 0.9
+
+
+def test_a_passing_mention_in_a_hit_below_the_first_decides_nothing() -> None:
+    null = Null(dense=(0.3, 0.05), lexical=(0.4, 0.2), hybrid=(0.3, 0.1), rows=100)
+    words = Ranking(np.array([1, 2]), np.array([9.0, 8.0], np.float32), most=200.0)
+    low = judge({"lexical": words}, null, rows=[1, 2])
+    assert low[0] is False
+    assert judge({"lexical": words._replace(exact={2: 2})}, null, rows=[1, 2]) == low
+    first = judge({"lexical": words._replace(exact={1: 2})}, null, rows=[1, 2])
+    assert first[0] is True and first[2][0] >= 0.75 and first[2][1] == low[2][1]
 
 
 def test_judging_nothing_is_negative() -> None:

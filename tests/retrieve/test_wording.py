@@ -9,8 +9,9 @@ import pytest
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.encoders.pair import default_pair_path
+from suwen.retrieve.naming import is_code
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.wording import FILE, _is_code, corrections
+from suwen.retrieve.wording import FILE, corrections
 from suwen.text.synonyms import Synonyms
 
 TEXTS = {
@@ -166,13 +167,30 @@ def test_only_what_differs_in_nothing_that_matters_is_folded() -> None:
     ],
 )
 def test_codes_have_letters_and_digits_or_are_latin_among_chinese(term: str, chinese: bool, code: bool) -> None:
-    assert _is_code(term, chinese) is code
+    assert is_code(term, chinese) is code
+
+
+def rare(index: Index, query: str) -> list[str]:
+    return [name.typed for name in index.worded(query).names if name.few]
+
+
+@pytest.mark.parametrize(
+    ("query", "bare"),
+    [
+        *(("波立维", True), ("波立维是什么", True), ("HLA-B*1502", True), ("J18.901", True), ("0.87 ng/mL", True)),
+        *(("HAS-BLED", True), ("birefringent", True), ("克立硼罗", True), ("利奈唑胺 拓益", True)),
+        *(("波立维要吃多久饭后", False), ("cat food", False), ("高铁票", False), ("红烧肉", False), ("bread", True)),
+        *(("depression in the 1930s economy", False), ("how to paint", False), ("血压计怎么换电池", False)),
+    ],
+)
+def test_a_bare_name_is_a_name_and_no_more(index: Index, query: str, bare: bool) -> None:
+    assert index.worded(query).bare is bare
 
 
 def test_rare_names_are_those_that_few_passages_have(index: Index) -> None:
     static = index.pair.encoder("static")
     index.add([Document(f"r{number}", f"{number}床用过利奈唑胺，与本次无关。") for number in range(3)], encoder=static)
-    assert index.worded("患者用利奈唑胺要注意什么").rare == ("利奈唑胺",)
-    assert index.worded("LX-20931是怎么回事").rare == ("lx-20931",)
+    assert rare(index, "患者用利奈唑胺要注意什么") == ["利奈唑胺"]
+    assert rare(index, "LX-20931是怎么回事") == ["lx-20931"]
     index.add([Document("r3", "利奈唑胺")], encoder=static)
-    assert index.worded("患者用利奈唑胺要注意什么").rare == ()
+    assert rare(index, "患者用利奈唑胺要注意什么") == []

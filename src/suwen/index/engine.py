@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -82,8 +83,10 @@ class Ranking(NamedTuple):
     scores: Vectors
     #: What a passage would score that had all of the query, where the engine knows it: of BM25, never of vectors.
     most: float | None = None
-    #: Of the rows those that hold a rare name of the query, where somebody looked for them: no engine does.
+    #: Of the rows those that hold a rare name of the query, the best first, where somebody looked: no engine does.
     rare: tuple[int, ...] = ()
+    #: And those that hold all of a query that is a rare name and no more: 2 as it was typed, 1 by another name.
+    exact: Mapping[int, int] = MappingProxyType({})
 
 
 #: What else a query's wording is called: a stretch of the query as typed, and the names to search for beside it.

@@ -45,6 +45,8 @@ MOVED, FEW, NEARNESS, STEP = 40, 8, 0.3, 0.015
 #: the most its query could score; or less often, where the two are that much of the most apart.
 STANDS_OUT, LEAST_SHARE, LESS_OUT = 1.25, 0.1, 1.1
 _FIRST = 3
+#: How far passages that rise to the same place are kept apart.
+_STEP_UP = 1e-6
 # tantivy's sums of terms differ in the last bits from one segment to another: equal passages must stay equal.
 _DIGITS = 5
 
@@ -152,7 +154,7 @@ def score_fusion(
         best = scores[first]
         # The scores stay with the places: what they mean was measured without this.
         scores[first[by_nearness(best, vectors(every[first]))]] = best
-    return _best(every, _lifted(every, scores, legs), k)
+    return _best(every, _exact_first(every, _lifted(every, scores, legs), legs), k)
 
 
 def by_nearness(scores: Values, vectors: Vectors) -> Rows:
@@ -192,10 +194,26 @@ def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
     if not lifted and not lexical.rare:
         return scores
     third = np.partition(scores, -_FIRST)[-_FIRST]
-    for row in dict.fromkeys((*lifted, *lexical.rare)):
-        place = rows.searchsorted(row)
-        if scores[place] < third:
-            scores[place] = third + 1e-6
+    # Those that hold most of the rare names first, then those that have the best words.
+    rising = [
+        place for row in dict.fromkeys((*lexical.rare, *lifted)) if scores[place := rows.searchsorted(row)] < third
+    ]
+    for step, place in enumerate(reversed(rising), start=1):
+        scores[place] = third + _STEP_UP * step
+    return scores
+
+
+def _exact_first(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
+    """Scores in which what holds all of a query that is a rare name and no more comes first, as typed before otherwise.
+
+    The scores stay with the places: what they mean was measured without this.
+    """
+    exact = legs["lexical"].exact if "lexical" in legs else {}
+    if not exact or len(legs) < 2:
+        return scores
+    order = (-scores).argsort(kind="stable")
+    held = np.array([exact.get(row, 0) for row in rows[order].tolist()])
+    scores[order[(-held).argsort(kind="stable")]] = scores[order]
     return scores
 
 

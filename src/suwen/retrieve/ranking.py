@@ -90,10 +90,10 @@ def search_legs(
         return {"dense": freshness.dense(snapshot, vector, depth, where)}
     words = depth if mode == "lexical" else words_read(depth, weights, fusion)
     lexical = snapshot.lexical(asked.text, words, where, asked.also)
+    if any(name.few for name in asked.names):
+        lexical = _holding(snapshot, lexical, asked)
     if mode == "lexical":
         return {"lexical": lexical}
-    if asked.rare:
-        lexical = lexical._replace(rare=_holding(snapshot, lexical, asked.rare))
     beside = np.sort(lexical.rows) if fusion == "scores" else None
     return {"dense": freshness.dense(snapshot, vector, depth, where, beside), "lexical": lexical}
 
@@ -102,11 +102,16 @@ def search_legs(
 _LOOKED_THROUGH = 8
 
 
-def _holding(snapshot: Snapshot, found: Ranking, names: Sequence[str]) -> tuple[int, ...]:
-    """Of the best by their words, the rows of passages that hold one of these names."""
+def _holding(snapshot: Snapshot, found: Ranking, asked: Wording) -> Ranking:
+    """With what passages, of the best by their words, hold rare names as typed, and which hold a whole bare name."""
     items = snapshot.fetch(found.rows[:_LOOKED_THROUGH].tolist())
-    texts = (fold(item.passage.content) for item in items)
-    return tuple(item.row for item, text in zip(items, texts, strict=True) if any(name in text for name in names))
+    texts = {item.row: fold(item.passage.content) for item in items}
+    held = {row: [name.held_by(text) for name in asked.names] for row, text in texts.items()}
+    few = [place for place, name in enumerate(asked.names) if name.few]
+    counts = {row: sum(grades[place] == 2 for place in few) for row, grades in held.items()}
+    rare = sorted((row for row, count in counts.items() if count), key=lambda row: -counts[row])
+    exact = {row: min(grades) for row, grades in held.items() if asked.bare and min(grades)}
+    return found._replace(rare=tuple(rare), exact=exact)
 
 
 def ranked(

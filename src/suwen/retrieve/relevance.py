@@ -38,6 +38,9 @@ CURVES: Mapping[Curve, Mapping[str, tuple[float, float]]] = {
 #: The least confidence of a first hit that counts as an answer. Below a half: what a question costs that is turned away
 #: though it has an answer is more than what a page of poor hits costs.
 ANSWERS = 0.4
+#: What is left of the doubt about a hit that holds all of a query that is a rare name and no more. Such a query is one
+#: word or two, of which a vector says little; the name is what was asked for.
+DOUBT = 0.25
 #: The least deviation that counts, for an index where the off-topic questions hardly differ.
 _LEAST = {"dense": 0.01, "lexical": 0.05, "hybrid": 0.01}
 #: Where nearly all hits of a page stand: what is further down is looked up only where one is not among these.
@@ -174,6 +177,10 @@ def judge(
     sure = [null.confidence(mode, value) for value in _looked_up(there, worth, rows)]
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights, sure
+    exact = legs["lexical"].exact if "lexical" in legs else {}
+    if len(there) and int(there[0]) in exact:  # where it is not the first, the first would say otherwise
+        sure = [1 - DOUBT * (1 - value) if row in exact else value for row, value in zip(rows, sure, strict=True)]
+        return True, heights, sure
     return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights, sure
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suwen.index.engine import Engine, Snapshot
+from suwen.retrieve.naming import Name, names_of, pairs
 from suwen.text.fold import fold
 from suwen.text.homophones import sound_alike
 from suwen.text.question import subject
@@ -41,11 +42,6 @@ _SUBSTANCES = ("ase", "ate", "ide", "ite", "ose")
 #: Names and phrases of Chinese that a slip is looked up among are no longer than this.
 _LONGEST_NAME = 8
 _HAN_RUN = re.compile("[\u4e00-\u9fff]+")
-#: A name that no more passages have than this is rare: so many are kept among the first hits.
-_FEW = 3
-#: Digits alone that are no more than these are a count, an age, a year; with letters they are a code or a value.
-_NUMBER = 5
-_CODE = re.compile("[a-z0-9]")
 _LATIN = re.compile(r"(?<![a-z0-9])[a-z]+(?![a-z0-9])")
 
 
@@ -59,8 +55,10 @@ class Wording(NamedTuple):
     meant: str
     #: Names in the text, and what is searched for beside each.
     also: Mapping[str, Sequence[str]]
-    #: Drugs, diseases, codes, genes and values in the text, folded, that a few passages have and no more.
-    rare: tuple[str, ...] = ()
+    #: Drugs, diseases, codes, genes and values in the text.
+    names: tuple[Name, ...] = ()
+    #: Whether the text is names and no more, but for what only makes it a question.
+    bare: bool = False
     #: Usual names that the encoder reads, whether the index has them or not.
     read: tuple[str, ...] = ()
 
@@ -86,14 +84,15 @@ class Wordings:
         right = _set_right(text, wrong)
         also: dict[str, tuple[str, ...]] = {typed: (meant,) for typed, meant in wrong.items()}
         meant, mentions, read = right, _mentions(right, own), []
+        count = cache(lambda name: min(snapshot.vocabulary(pairs(name))))
         for mention in sorted(mentions, key=lambda one: -one.start):
-            if there := tuple(name for name in mention.names if _is_there(name, snapshot)):
+            if there := tuple(name for name in mention.names if count(name)):
                 _stand_by(also, wrong, mention.text, there)
             usual = next((name for name in mention.names if _same_script(name, mention.text)), None)
-            if usual and not _is_there(mention.text, snapshot) and fold(usual) in _usual_names():
+            if usual and not count(mention.text) and fold(usual) in _usual_names():
                 meant = meant[: mention.start] + usual + meant[mention.end :]
                 read.append(usual)
-        return Wording(text, meant, also, _rare(right, mentions, snapshot), tuple(reversed(read)))
+        return Wording(text, meant, also, *names_of(right, mentions, count), tuple(reversed(read)))
 
     def _own_list(self) -> Synonyms:
         version = self._engine.blob_version(FILE)
@@ -137,29 +136,8 @@ def _mentions(text: str, own: Synonyms) -> list[Mention]:
     return first + rest
 
 
-def _rare(text: str, mentions: Sequence[Mention], snapshot: Snapshot) -> tuple[str, ...]:
-    """Of the names, codes and values in a text those that a few passages have."""
-    codes = [term for term in bigrams(text) if _is_code(term, not text.isascii())] if _CODE.search(fold(text)) else []
-    names = dict.fromkeys((*codes, *(fold(mention.text) for mention in mentions)))
-    return tuple(name for name in names if 0 < min(snapshot.vocabulary(_pairs(name))) <= _FEW)
-
-
-def _is_code(term: str, chinese: bool) -> bool:
-    """Whether a term names one thing by letters and digits, or by Latin letters in a Chinese text."""
-    if not term.isascii() or len(term) < 2:
-        return False
-    letters, digits = any(map(str.isalpha, term)), any(map(str.isdigit, term))
-    return letters if chinese else digits and (letters or len(term) >= _NUMBER)
-
-
 def _is_there(name: str, snapshot: Snapshot) -> bool:
-    return all(snapshot.vocabulary(_pairs(name)))
-
-
-@lru_cache(maxsize=4096)
-def _pairs(name: str) -> tuple[str, ...]:
-    """A name's terms: the lists have so many names and no more."""
-    return tuple(bigrams(name)) or ("\0",)
+    return all(snapshot.vocabulary(pairs(name)))
 
 
 def _same_script(one: str, other: str) -> bool:

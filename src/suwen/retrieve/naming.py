@@ -1,0 +1,130 @@
+"""Names in a query: drugs, diseases, codes, values, coined words; whether it is names and no more. Ranks nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from suwen.text.fold import fold
+from suwen.text.question import subject
+from suwen.text.segment import bigrams, medical_words, words
+from suwen.text.synonyms import Mention
+
+#: A name that no more passages have than this is rare: so many are kept among the first hits.
+FEW = 3
+#: Digits alone that are no more than these are a count, an age, a year; with letters they are a code or a value.
+_NUMBER = 5
+#: A Latin word in small letters that no list knows is as often as not an everyday one, the more so the shorter it is.
+_SHORTEST = 5
+_CODE = re.compile("[a-z0-9]")
+#: What is written as one: HLA-B*1502, J18.901, CHA2DS2-VASc, 6.7mmol/L.
+_WRITTEN_AS_ONE = re.compile(r"[a-z0-9]+(?:[-*/.+:][a-z0-9]+)*")
+_VALUE = re.compile(r"(?<![a-z0-9.])\d+(?:\.\d+)? ?[a-zμ]{1,5}/[a-zμ]{1,5}(?![a-z0-9])")
+_HAN_RUN = re.compile("[\u4e00-\u9fff]{3,8}")
+
+
+class Name(NamedTuple):
+    """A name in a query."""
+
+    #: As it was typed, folded.
+    typed: str
+    #: What else it is called, folded, where no more than :data:`FEW` passages have any of these names.
+    others: tuple[str, ...] = ()
+    #: Whether no more than so many have it as typed, or, where none does, by another name.
+    few: bool = False
+
+    def held_by(self, text: str) -> int:
+        """How well a folded text holds it: 2 as typed, 1 by another name, 0 not at all."""
+        if holds(text, self.typed):
+            return 2
+        return int(any(holds(text, name) for name in self.others))
+
+
+def holds(text: str, name: str) -> bool:
+    """Whether a folded text has a folded name, not as a part of a longer Latin word or number.
+
+    >>> holds("initial tia", "tia"), holds("initial", "tia"), holds("statins", "statin"), holds("5ng/ml", "5 ng/ml")
+    (True, False, True, True)
+    """
+    if (place := text.find(name)) < 0:
+        return " " in name and name[0].isdigit() and holds(text, name.replace(" ", ""))
+    while place >= 0:
+        end = place + len(name)
+        end += text[end : end + 1] == "s" and name[-1].isalpha()
+        if not _joined(text[place - 1 : place], name[0]) and not _joined(name[-1], text[end : end + 1]):
+            return True
+        place = text.find(name, place + 1)
+    return False
+
+
+def _joined(left: str, right: str) -> bool:
+    return left.isascii() and right.isascii() and left.isalnum() and right.isalnum()
+
+
+def names_of(text: str, mentions: Sequence[Mention], count: Callable[[str], int]) -> tuple[tuple[Name, ...], bool]:
+    """The names in a query, and whether it is these and no more, but for what only makes it a question.
+
+    Args:
+        text: The query.
+        mentions: What the lists of names know in it.
+        count: In how many passages a name may stand.
+    """
+    folded = fold(text).strip()
+    known = {fold(mention.text): tuple(map(fold, mention.names)) for mention in mentions}
+    known |= dict.fromkeys((*_codes(folded), *_VALUE.findall(folded)), ()) if _CODE.search(folded) else {}
+    rest = subject(text) if known else folded
+    # A code first: of one that is written as one, a part may be a name or a question word as well.
+    for name in sorted(known, key=lambda name: -len(name)):
+        rest = rest.replace(name, " ")
+    words_left = re.findall(r"\w+", rest)
+    terms = [word for word in words_left if word in _medical()]
+    if not known and folded not in terms and _is_term(folded, text):
+        terms, words_left = [folded], [folded]
+    known |= dict.fromkeys((term for term in terms if term not in known), ())
+    found = tuple(_counted(name, others, count) for name, others in known.items())
+    return found, bool(found) and len(terms) == len(words_left)
+
+
+def _counted(name: str, others: tuple[str, ...], count: Callable[[str], int]) -> Name:
+    here, together = count(name), sum(map(count, others))
+    near = others if here + together <= FEW else ()
+    return Name(name, near, 0 < (here or together) <= FEW)
+
+
+def _codes(folded: str) -> list[str]:
+    chinese = not folded.isascii()
+    written = [*_WRITTEN_AS_ONE.findall(folded), *bigrams(folded)]
+    return [term for term in dict.fromkeys(written) if is_code(term, chinese)]
+
+
+def is_code(term: str, chinese: bool) -> bool:
+    """Whether a term names one thing by letters and digits, or by Latin letters in a Chinese text."""
+    if not term.isascii() or len(term) < 2:
+        return False
+    letters, digits = any(map(str.isalpha, term)), any(map(str.isdigit, term))
+    return letters if chinese else digits and (letters or len(term) >= _NUMBER)
+
+
+def _is_term(folded: str, text: str) -> bool:
+    """Whether a whole query that no list knows is one term: a Latin word, or Chinese that no dictionary knows as words.
+
+    >>> [_is_term(text, text) for text in ("birefringent", "cat food", "克立硼罗", "高铁票", "红烧肉")]
+    [True, False, True, False, False]
+    """
+    if _WRITTEN_AS_ONE.fullmatch(folded):
+        return len(folded) >= _SHORTEST or sum(map(str.isupper, text)) > 1
+    asks = subject(text) != folded
+    return not asks and bool(_HAN_RUN.fullmatch(folded)) and 2 * max(map(len, words(folded))) <= len(folded)
+
+
+@cache
+def _medical() -> frozenset[str]:
+    return frozenset(medical_words())
+
+
+@lru_cache(maxsize=4096)
+def pairs(name: str) -> tuple[str, ...]:
+    """A name's terms: the lists have so many names and no more."""
+    return tuple(bigrams(name)) or ("\0",)
