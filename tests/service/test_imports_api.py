@@ -322,7 +322,8 @@ def test_a_long_file_without_pages_is_cut_into_parts(served, tmp_path: Path) -> 
     job = ended(client, client.post("/imports?name=w.html", **sent).json()["id"])
     assert (job["state"], job["documents"], job["error"]) == ("done", 3, None)
     second = client.get("/documents/w.html%23part=2").json()
-    assert second["metadata"] == {"path": "w.html", "part": 2} and second["passages"][0]["text"].startswith("2: pill")
+    assert second["metadata"] == {"path": "w.html", "book": "w", "part": 2}
+    assert second["passages"][0]["text"].startswith("2: pill")
     assert client.get("/documents/w.html").json()["metadata"]["part"] == 1
 
 
@@ -378,7 +379,9 @@ def test_texts_and_modules_become_one_document(served, name, kind, body, title, 
     job = ended(client, taken.json()["id"])
     assert (job["state"], job["documents"], job["error"]) == ("done", 1, None)
     stored = client.get(f"/documents/{name}").json()
-    assert (stored["title"], stored["metadata"]) == (title, {"path": name})
+    # A text is a text; a module is a book, as elsewhere.
+    book = {"book": title} if name.endswith(".cnxml") else {}
+    assert (stored["title"], stored["metadata"]) == (title, {"path": name, **book})
     assert stored["passages"][0]["text"].startswith(text)
 
 
