@@ -40,7 +40,7 @@ def queries(source: str, most: int, rng: random.Random) -> list[str]:
     """At most so many distinct queries of a file, drawn at random."""
     path, _, field = source.rpartition(":")
     read = Path(path).read_bytes()
-    lines = (gzip.decompress(read) if path.endswith(".gz") else read).decode("utf-8").splitlines()
+    lines = (gzip.decompress(read) if path.endswith(".gz") else read).decode("utf-8").strip().split("\n")
     found = sorted({text for line in lines if len(text := json.loads(line)[field].strip()) <= LONGEST})
     return sorted(rng.sample(found, min(most, len(found))))
 

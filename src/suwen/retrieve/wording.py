@@ -35,7 +35,7 @@ _REAL_WORDS = Path(__file__).with_name("real_words_en.txt")
 #: What words of one stem may differ in.
 _ENDING = re.compile(
     "(?:[acdilsy]|a[ln]|able|ally|ance|ant|e[ds]|ence|ent|er|ers|i[acs]|ias|ical|ics|ied|ies|ing|ings|ion|ions|ist|ity"
-    "|ive|ly|ment|ness|or|ors|ous|u[ms])?"
+    "|ive|ly|ment|ness|or|ors|ous|sis|tic|u[ms])?"
 )
 #: Of two names that differ in one of these endings each is a substance.
 _SUBSTANCES = ("ase", "ate", "ide", "ite", "ose")

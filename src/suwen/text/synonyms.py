@@ -171,7 +171,7 @@ class _Reading:
             return True
         name = text[start:end]
         if after == before + 1:  # inside of one word: 糖尿病人
-            return (first == start or last == end) and is_word(name)
+            return (first == start or last == end) and (len(name) > _SHORT or is_word(name))
         # Two readings: with the name as a word, and without. The name's must be the one of fewer words; a long name's,
         # which chance does not make, of no more.
         with_name = len(pieces(text[first:start])) + 1 + len(pieces(text[end:last]))
