@@ -71,7 +71,10 @@ class Wordings:
             text = re.sub(re.escape(typed), right, text, flags=re.IGNORECASE)
         also: dict[str, tuple[str, ...]] = {right: (right,) for right in wrong.values()}
         meant, mentions = text, _mentions(text, own)
-        count = cache(lambda name: min(snapshot.vocabulary(pairs(name))))
+
+        def count(name: str) -> int:
+            return min(snapshot.vocabulary(pairs(name)))
+
         for mention in mentions:
             there = tuple(name for name in mention.names if count(name))
             if there:
