@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from suwen.hyde.fusion import fuse
 from suwen.index.engine import Snapshot
 from suwen.index.filters import Where
 from suwen.retrieve.facets import look_over
-from suwen.retrieve.folding import is_question
+from suwen.retrieve.folding import is_question, says_less
 from suwen.retrieve.fuse import WEIGHTS, Fusion, fuse_hybrid
 from suwen.retrieve.highlight import Marker
 from suwen.retrieve.ranking import (
@@ -131,8 +132,10 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
         from suwen.retrieve.precise import HITS
 
         offset, k = 0, max(HITS, asked.offset + asked.k)
-    question = both and is_question(text)
-    page = cut_page(snapshot, order, offset, k, asked.per_document, fold=asked.fold, question=question)
+    less = says_less(text) if both and (not worded.bare or is_question(text)) else None
+    # Of scores by other weights or by ranks nobody knows which are of answers.
+    least = null.least("hybrid") if weights is usual and asked.fusion == "scores" else -math.inf
+    page = cut_page(snapshot, order, offset, k, asked.per_document, fold=asked.fold, less=less, least=least)
     rows = [one.place.row for one in page]
     # How sure a hit is does not depend on how it was weighted.
     known = fused(STEPS[0]) if asked.mode == "hybrid" and weights is usual and asked.fusion == "scores" else None

@@ -22,6 +22,9 @@ _CODE = re.compile("[a-z0-9]")
 #: What is written as one: HLA-B*1502, J18.901, CHA2DS2-VASc, 6.7mmol/L.
 _WRITTEN_AS_ONE = re.compile(r"[a-z0-9]+(?:[-*/.+:][a-z0-9]+)*")
 _VALUE = re.compile(r"(?<![a-z0-9.])\d+(?:\.\d+)? ?[a-zμ]{1,5}/[a-zμ]{1,5}(?![a-z0-9])")
+_WORD = re.compile(r"\w+")
+#: A query of more characters is no bare name.
+_LONGEST = 60
 _HAN_RUN = re.compile("[\u4e00-\u9fff]{3,8}")
 
 
@@ -30,9 +33,9 @@ class Name(NamedTuple):
 
     #: As it was typed, folded.
     typed: str
-    #: What else it is called, folded, where no more than :data:`FEW` passages have any of these names.
+    #: What else it is called, folded, where the query is a bare name and at most :data:`FEW` passages have any name.
     others: tuple[str, ...] = ()
-    #: Whether no more than so many have it as typed, or, where none does, by another name.
+    #: Whether no more than so many have it as typed, or, where none does and the query is a bare name, by another.
     few: bool = False
 
     def held_by(self, text: str) -> int:
@@ -72,24 +75,32 @@ def names_of(text: str, mentions: Sequence[Mention], count: Callable[[str], int]
         count: In how many passages a name may stand.
     """
     folded = fold(text).strip()
-    known = {fold(mention.text): tuple(map(fold, mention.names)) for mention in mentions}
-    known |= dict.fromkeys((*_codes(folded), *_VALUE.findall(folded)), ()) if _CODE.search(folded) else {}
-    rest = subject(text) if known else folded
-    # A code first: of one that is written as one, a part may be a name or a question word as well.
-    for name in sorted(known, key=lambda name: -len(name)):
-        rest = rest.replace(name, " ")
-    words_left = re.findall(r"\w+", rest)
-    terms = [word for word in words_left if word in _medical()]
-    if not known and folded not in terms and _is_term(folded, text):
-        terms, words_left = [folded], [folded]
-    known |= dict.fromkeys((term for term in terms if term not in known), ())
-    found = tuple(_counted(name, others, count) for name, others in known.items())
-    return found, bool(found) and len(terms) == len(words_left)
+    known = {fold(mention.text): mention.names for mention in mentions}
+    if _CODE.search(folded):
+        known |= dict.fromkeys((*_codes(folded), *_VALUE.findall(folded)), ())
+    bare = len(folded) <= _LONGEST and _is_bare(folded, text, known)
+    return tuple(_counted(name, others if bare else (), count) for name, others in known.items()), bare
 
 
-def _counted(name: str, others: tuple[str, ...], count: Callable[[str], int]) -> Name:
+def _is_bare(folded: str, text: str, known: dict[str, Sequence[str]]) -> bool:
+    """Whether a query is names and no more; those that only show then are added to what is known."""
+    if not known and _is_term(folded, text):
+        known[folded] = ()
+        return True
+    rest = subject(text)
+    # What is written as one comes first: a part of it may be a name too, or look like a question.
+    for name in sorted(known, key=len, reverse=True):
+        rest = rest.replace(name, " ") if name in rest else rest
+    left = _WORD.findall(rest)
+    if not _medical().issuperset(left):
+        return False
+    known |= dict.fromkeys((word for word in left if word not in known), ())
+    return bool(known)
+
+
+def _counted(name: str, others: Sequence[str], count: Callable[[str], int]) -> Name:
     here, together = count(name), sum(map(count, others))
-    near = others if here + together <= FEW else ()
+    near = tuple(map(fold, others)) if here + together <= FEW else ()
     return Name(name, near, 0 < (here or together) <= FEW)
 
 
@@ -115,8 +126,9 @@ def _is_term(folded: str, text: str) -> bool:
     """
     if _WRITTEN_AS_ONE.fullmatch(folded):
         return len(folded) >= _SHORTEST or sum(map(str.isupper, text)) > 1
-    asks = subject(text) != folded
-    return not asks and bool(_HAN_RUN.fullmatch(folded)) and 2 * max(map(len, words(folded))) <= len(folded)
+    if not _HAN_RUN.fullmatch(folded) or folded in _medical() or subject(text) != folded:
+        return False
+    return 2 * max(map(len, words(folded))) <= len(folded)
 
 
 @cache

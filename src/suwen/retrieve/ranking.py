@@ -12,10 +12,11 @@ from suwen.choices import Mode as Mode
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking, Snapshot, StoredPassage
 from suwen.index.filters import Where
-from suwen.retrieve.folding import Content, first_of_each, is_name
+from suwen.retrieve.folding import Content, first_of_each
 from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import CONSTANT, DEPTH, WEIGHTS, Fusion, values, words_read
 from suwen.retrieve.highlight import Marker
+from suwen.retrieve.naming import holds
 from suwen.retrieve.results import Explanation, Hit, Leg
 from suwen.retrieve.wording import Wording
 from suwen.text.clean import clean
@@ -106,12 +107,11 @@ def _holding(snapshot: Snapshot, found: Ranking, asked: Wording) -> Ranking:
     """With what passages, of the best by their words, hold rare names as typed, and which hold a whole bare name."""
     items = snapshot.fetch(found.rows[:_LOOKED_THROUGH].tolist())
     texts = {item.row: fold(item.passage.content) for item in items}
-    held = {row: [name.held_by(text) for name in asked.names] for row, text in texts.items()}
-    few = [place for place, name in enumerate(asked.names) if name.few]
-    counts = {row: sum(grades[place] == 2 for place in few) for row, grades in held.items()}
+    few = [name for name in asked.names if name.few]
+    counts = {row: sum(holds(text, name.typed) for name in few) for row, text in texts.items()}
     rare = sorted((row for row, count in counts.items() if count), key=lambda row: -counts[row])
-    exact = {row: min(grades) for row, grades in held.items() if asked.bare and min(grades)}
-    return found._replace(rare=tuple(rare), exact=exact)
+    grades = {row: min(name.held_by(text) for name in asked.names) for row, text in texts.items()} if asked.bare else {}
+    return found._replace(rare=tuple(rare), exact={row: grade for row, grade in grades.items() if grade})
 
 
 def ranked(
@@ -146,6 +146,8 @@ def ranked(
 
 #: Rows looked at together for what is the same: a page is cut from such pieces, so that it does not depend on its size.
 _PIECE = 20
+#: A piece is so many times as large at the most, where it has few but names: answers lie below whole code lists.
+_LARGER = 4
 
 
 class Placed(NamedTuple):
@@ -164,16 +166,50 @@ def cut_page(
     per_document: bool,
     *,
     fold: bool = False,
-    question: bool = False,
+    less: Callable[[StoredPassage], bool] | None = None,
+    least: float = -np.inf,
 ) -> list[Placed]:
-    """The passages from ``offset`` on; with ``per_document``, offsets count documents; with ``fold``, one of each."""
+    """The passages from ``offset`` on.
+
+    Args:
+        snapshot: The moment.
+        ranked: Its rows, best first.
+        offset: How many to leave out; with ``per_document``, documents.
+        k: How many.
+        per_document: One passage of each document.
+        fold: One of those that say the same.
+        less: Which say less than the query asks for: they stand below those of the piece that answer it.
+        least: The score from which on one that says enough is an answer.
+    """
     kept: dict[str, Placed] = {}
-    piece = _PIECE if fold or question else offset + k
+    piece = _PIECE if fold or less else offset + k
     while len(kept) < offset + k and (part := list(islice(ranked, piece))):
-        for placed in _arranged(_fetched(snapshot, part), fold, question):
+        found = _fetched(snapshot, part)
+        if less:
+            found = _answers_first(snapshot, found, ranked, less, least)
+        for placed in _folded(found) if fold else found:
             passage = placed.item.passage
             kept.setdefault(passage.document_id if per_document else passage.id, placed)
     return list(kept.values())[offset : offset + k]
+
+
+def _answers_first(
+    snapshot: Snapshot,
+    found: list[Placed],
+    ranked: Iterator[Ranked],
+    less: Callable[[StoredPassage], bool],
+    least: float,
+) -> list[Placed]:
+    """What answers a query before what says less than it asks for, from as many rows more as it takes to have some."""
+    names = {one.place.row for one in found if less(one.item)}
+    before = -1
+    # Where further rows are names too, it is a list of names that is searched.
+    while 2 * len(names) > len(found) and len(found) < _LARGER * _PIECE and len(found) - len(names) > before:
+        before = len(found) - len(names)
+        more = _fetched(snapshot, list(islice(ranked, _PIECE)))
+        names.update(one.place.row for one in more if less(one.item))
+        found = found + more
+    return sorted(found, key=lambda one: one.place.row in names or one.place.score < least) if names else found
 
 
 def _fetched(snapshot: Snapshot, part: list[Ranked]) -> list[Placed]:
@@ -182,17 +218,13 @@ def _fetched(snapshot: Snapshot, part: list[Ranked]) -> list[Placed]:
     return [Placed(item, places[item.row]) for item in snapshot.fetch(list(places))]
 
 
-def _arranged(found: list[Placed], fold: bool, question: bool) -> list[Placed]:
-    """One of each, and under a question the bare names last."""
-    if fold:
-        contents = {Content(one.item, one.place.score): one for one in found}
-        found = [
-            contents[first]._replace(same=tuple(other.item.passage.id for other in others))
-            if others
-            else contents[first]
-            for first, *others in first_of_each(list(contents))
-        ]
-    return sorted(found, key=lambda one: is_name(one.item)) if question else found
+def _folded(found: list[Placed]) -> list[Placed]:
+    """One of each."""
+    contents = {Content(one.item, one.place.score): one for one in found}
+    return [
+        contents[first]._replace(same=tuple(other.item.passage.id for other in others)) if others else contents[first]
+        for first, *others in first_of_each(list(contents))
+    ]
 
 
 def as_hit(

@@ -87,6 +87,12 @@ class Null:
         slope, half = CURVES[self.curve][mode]
         return 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, slope * (self.height(mode, value) - half)))))
 
+    def least(self, mode: str) -> float:
+        """The value from which on a first hit counts as an answer."""
+        slope, half = CURVES[self.curve][mode]
+        median, deviation = getattr(self, mode)
+        return float(median + (half + math.log(ANSWERS / (1 - ANSWERS)) / slope) * max(deviation, _LEAST[mode]))
+
     def to_json(self) -> str:
         """As the index remembers it."""
         return json.dumps({**asdict(self), "values": _VALUES})

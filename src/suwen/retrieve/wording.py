@@ -84,7 +84,10 @@ class Wordings:
         right = _set_right(text, wrong)
         also: dict[str, tuple[str, ...]] = {typed: (meant,) for typed, meant in wrong.items()}
         meant, mentions, read = right, _mentions(right, own), []
-        count = cache(lambda name: min(snapshot.vocabulary(pairs(name))))
+
+        def count(name: str) -> int:
+            return min(snapshot.vocabulary(pairs(name)))
+
         for mention in sorted(mentions, key=lambda one: -one.start):
             if there := tuple(name for name in mention.names if count(name)):
                 _stand_by(also, wrong, mention.text, there)
