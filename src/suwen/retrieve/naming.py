@@ -16,8 +16,8 @@ from suwen.text.synonyms import Mention
 FEW = 3
 #: Digits alone that are no more than these are a count, an age, a year; with letters they are a code or a value.
 _NUMBER = 5
-#: A Latin word in small letters that no list knows is as often as not an everyday one, the more so the shorter it is.
-_SHORTEST = 5
+#: A shorter Latin word in small letters that no list knows is as often as not an everyday one: bread, chocolate.
+_SHORTEST = 10
 _CODE = re.compile("[a-z0-9]")
 #: What is written as one: HLA-B*1502, J18.901, CHA2DS2-VASc, 6.7mmol/L.
 _WRITTEN_AS_ONE = re.compile(r"[a-z0-9]+(?:[-*/.+:][a-z0-9]+)*")
@@ -75,9 +75,10 @@ def names_of(text: str, mentions: Sequence[Mention], count: Callable[[str], int]
         count: In how many passages a name may stand.
     """
     folded = fold(text).strip()
-    known = {fold(mention.text): mention.names for mention in mentions}
+    known: dict[str, Sequence[str]] = {}
     if _CODE.search(folded):
         known |= dict.fromkeys((*_codes(folded), *_VALUE.findall(folded)), ())
+    known |= {fold(mention.text): mention.names for mention in mentions}
     bare = len(folded) <= _LONGEST and _is_bare(folded, text, known)
     return tuple(_counted(name, others if bare else (), count) for name, others in known.items()), bare
 
