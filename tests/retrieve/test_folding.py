@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from suwen.corpora.passages import Passage
+from suwen.corpora.records import Passage
 from suwen.index.engine import StoredPassage
 from suwen.retrieve.folding import Content, first_of_each
 
-PILLS = "阿莫西林成人每次服两片，每日三次，连服七天，饭后服用，青霉素过敏者停用并及时就医，服药期间多饮水并注意观察有无皮疹。"
+PILLS = (
+    "阿莫西林成人每次服两片，每日三次，连服七天，饭后服用，青霉"
+    "素过敏者停用并及时就医，服药期间多饮水并注意观察有无皮疹。"
+)
 FEVER = (
     "成人布洛芬用于退热和缓解轻至中度疼痛，每次200毫克，每4至6小时一次，24小时不超过4次，饭后服用可减轻胃部不适，"
     "胃溃疡患者应在医生指导下使用。"
@@ -26,24 +29,34 @@ STOMACH = (
 CONTRAST = (
     "该患者对造影剂有过敏史，行增强检查前须告知医生，并备好抢救药品，检查后应留观半小时，多饮水以促进排泄，注意尿量。"
 )
-INJECTION = "中老年2型糖尿病患者可每周皮下注射玛仕度肽一次，从小剂量开始逐渐加量，恶心和腹泻多在数周内减轻，有胰腺炎病史者慎用。"
+INJECTION = (
+    "中老年2型糖尿病患者可每周皮下注射玛仕度肽一次，从小剂量开"
+    "始逐渐加量，恶心和腹泻多在数周内减轻，有胰腺炎病史者慎用。"
+)
 ADVICE = (
-    "Adults may take ibuprofen 200 mg every 4 to 6 hours for fever or mild to moderate pain, with food to reduce stomach "
+    "Adults may take ibuprofen 200 mg every 4 to 6 hours for fe"
+    "ver or mild to moderate pain, with food to reduce stomach "
     "upset; patients with a peptic ulcer should use it only under medical supervision, before meals."
 )
 TABLETS = (
-    "Take two tablets once daily with food for high blood pressure; do not stop suddenly, and call your doctor if you feel "
+    "Take two tablets once daily with food for high blood pressu"
+    "re; do not stop suddenly, and call your doctor if you feel "
     "dizzy or your ankles swell during the first weeks of treatment."
 )
 STAGE = (
-    "Patients with stage III disease may receive adjuvant savolitinib once recovery from surgery is complete, with liver "
+    "Patients with stage III disease may receive adjuvant savol"
+    "itinib once recovery from surgery is complete, with liver "
     "tests every month and imaging of the chest every quarter during the first year."
 )
 VISIT = (
-    "The patient denies chest pain on exertion and reports stable breathing over the past month; blood pressure is well "
+    "The patient denies chest pain on exertion and reports sta"
+    "ble breathing over the past month; blood pressure is well "
     "controlled on current treatment and weight remains steady at each clinic visit."
 )
-DRIP = "Infuse heparin 5 mU per minute through the left femoral vein; target ratio <1.5 and recheck after 6 h, no; rash seen."
+DRIP = (
+    "Infuse heparin 5 mU per minute through the left femoral ve"
+    "in; target ratio <1.5 and recheck after 6 h, no; rash seen."
+)
 
 #: A text, what is replaced in it, and by what.
 APART = [
@@ -111,7 +124,7 @@ ONE = [
     *((TABLETS, TABLETS + " Last updated: 5 March 2021."), (TABLETS, TABLETS + " Thank you for your question.")),
     *((STAGE, STAGE.replace("the chest", "chest")), (STAGE, STAGE.replace("with liver", "also with liver"))),
     *(
-        (VISIT, VISIT.replace(" ", "  ")),
+        (VISIT, VISIT.replace(" and ", "\nand ")),
         (VISIT, VISIT.replace("; ", " – ")),
         (VISIT, VISIT + "\n© 2023 www.example.org"),
     ),
@@ -120,7 +133,7 @@ ONE = [
 
 
 def content(text: str, score: float = 0.5) -> Content:
-    passage = Passage("p#0", "p", "", text, 0, len(text))
+    passage = Passage("p", 0, text, 0, len(text))
     return Content(StoredPassage(0, passage, {}, "encoder"), score)
 
 
