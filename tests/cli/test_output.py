@@ -46,6 +46,29 @@ def test_what_is_left_fits_a_terminal_of_80_columns() -> None:
     assert output.pace("indexing", 3, 4, 10, 0.5) == "indexing: 3 of 10, 4 passages"
 
 
+def test_documents_passed_over_unchanged_foretell_no_time() -> None:
+    text = output.pace("indexing", 8_259, 500, 14_488, 10.0, unchanged=8_000)
+    assert text == "indexing: 8,259 of 14,488, 50 passages a second, about 4 minutes left"
+
+
+def test_a_resumed_run_counts_from_its_own_first_passage(capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[float, int]] = []
+
+    def pace(what: str, documents: int, passages: int, total: int, seconds: float, unchanged: int = 0) -> str:
+        told.append((seconds, unchanged))
+        return what
+
+    kept, output.pace = output.pace, pace
+    try:
+        with output.counting("indexing", 10) as report:
+            report(3, 0)
+            report(7, 0)
+            report(8, 4)
+    finally:
+        output.pace = kept
+    assert [unchanged for _, unchanged in told] == [3, 7, 7]
+
+
 def test_what_is_shown_is_shown_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
     output.show({}, "st:pick: 3 tasks, [bold] :pill:", json=False)
     output.say(":pill:")

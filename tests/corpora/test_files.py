@@ -117,6 +117,9 @@ def test_missing_files_folders_and_unknown_encodings(tmp_path):
     (tmp_path / "names.txt").write_text("x", encoding="utf-8")
     with pytest.raises(CorpusError, match=r"nmaes\.txt: there is no such file .* did you mean .*/names\.txt\?"):
         read_text(tmp_path / "nmaes.txt")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "gone.txt")
+    with pytest.raises(CorpusError, match=r"link\.txt: the link leads to .*gone\.txt, and there is nothing"):
+        read_text(tmp_path / "link.txt")
     with pytest.raises(CorpusError, match="cannot be read"):
         read_text(tmp_path)
     with pytest.raises(CorpusError, match="no encoding 'klingon'"), open_text(tmp_path / "x", "klingon"):

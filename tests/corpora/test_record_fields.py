@@ -18,6 +18,16 @@ def test_fields_are_guessed(id_field, text_field, title_field):
     assert to_document(record, "f:1") == Document("7", "头痛", "题", {})
 
 
+def test_questions_are_titles_of_their_answers():
+    assert to_document({"问题": "头痛怎么办", "答案": "休息", "编号": 1}, "f:1") == Document(
+        "1", "休息", "头痛怎么办", {}
+    )
+    assert to_document({"标题": "头痛", "摘要": "综述", "编号": 1}, "f:1") == Document("1", "综述", "头痛", {})
+    assert to_document({"正文": "全文", "摘要": "综述", "编号": 1}, "f:1") == Document(
+        "1", "全文", "", {"摘要": "综述"}
+    )
+
+
 def test_named_fields_win_over_guesses():
     record = {"id": "1", "text": "a", "title": "t", "key": "k", "said": "b", "head": "h"}
     document = to_document(record, "f:1", Fields("key", "said", "head"))

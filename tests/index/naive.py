@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,7 +38,7 @@ from suwen.index.engine import (
     Waiting,
     check_documents,
 )
-from suwen.index.filters import Where, read_where, unknown_field, wrong_kind
+from suwen.index.filters import Where, no_number, read_where, unknown_field, wrong_kind
 from suwen.text.question import QUESTION_WEIGHT, subject
 from suwen.text.segment import bigrams, words
 
@@ -119,10 +120,14 @@ class NaiveSnapshot(Snapshot):
         read_where(where)
         assert isinstance(where, Mapping)
         every = [encoded.document.metadata for encoded, _ in self._documents.values()]
-        for name, bounds in fields_of(where):
+        for name, bounds, equals in fields_of(where):
             values = [one for metadata in every for one in _values(metadata.get(name))]
             if not values:
                 raise unknown_field(name, self.fields())
+            asked = [one for one in equals if isinstance(one, str) and one.lower() not in ("true", "false")]
+            refused = [one for one in asked if _meant(one) is None]
+            if refused and not any(isinstance(one, str) for one in values):
+                raise no_number(name, refused[0], values[0])
             for bound in bounds:
                 if not any(_one_kind(bound, one) for one in values):
                     raise wrong_kind(name, bound if (number := spelt(str(bound))) is None else number, values[0])
@@ -389,14 +394,16 @@ def admits(where: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
     return all(any(all(_compares(one, *bound) for bound in bounds) for one in there) for there, bounds in ranged)
 
 
-def fields_of(where: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The fields a filter names, with the bounds on each."""
+def fields_of(where: Mapping[str, Any]) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """The fields a filter names, with the bounds on each and what each is to equal, or not."""
     for name, wanted in _entries(where):
         for inner in wanted if name == "$or" else [wanted] if name == "$not" else []:
             yield from fields_of(inner)
         if not name.startswith("$"):
-            operators = wanted.items() if isinstance(wanted, Mapping) else []
-            yield name, [bound for operator, bound in operators if operator in ("gt", "gte", "lt", "lte")]
+            operators = wanted.items() if isinstance(wanted, Mapping) else [("eq", wanted)]
+            given = [value for operator, value in operators if operator in ("eq", "ne")]
+            equals = [one for value in given for one in (value if isinstance(value, list) else [value])]
+            yield name, [bound for operator, bound in operators if operator in ("gt", "gte", "lt", "lte")], equals
 
 
 def _entries(where: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -426,7 +433,9 @@ def _operates(there: list[Any], operator: str, wanted: Any) -> bool:
 def _equals(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, str):
         truth = {"true": 1, "false": 0}.get(wanted.lower())
-        return bool(value == wanted if isinstance(value, str) else value in (spelt(wanted), truth))
+        narrow = unicodedata.normalize("NFKC", wanted)
+        spelled = value == wanted or (spelt(narrow) is not None and value == narrow)
+        return bool(spelled if isinstance(value, str) else value in (_meant(wanted), truth))
     if not isinstance(value, str) or not math.isfinite(wanted):
         return bool(value == wanted and math.isfinite(wanted))
     named = isinstance(wanted, bool) and value in (str(wanted), str(wanted).lower(), str(wanted).upper())
@@ -438,8 +447,17 @@ def _one_kind(bound: Any, value: Any) -> bool:
     return isinstance(value, str) if text else not isinstance(value, str) or spelt(value) is not None
 
 
+def _meant(text: str) -> float | None:
+    """The number a text asks for where values are numbers, however it is written."""
+    try:
+        return number if math.isfinite(number := float(text)) else None
+    except ValueError:
+        return None
+
+
 def spelt(text: str) -> float | None:
     """The number a text is, when it is written as people write numbers."""
+    text = unicodedata.normalize("NFKC", text)
     whole, point, part = text.removeprefix("-").partition(".")
     if not (whole.isascii() and whole.isdigit()) or (whole[0] == "0" and whole != "0"):
         return None

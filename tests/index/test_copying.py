@@ -14,6 +14,7 @@ from suwen.index.copying import copy_index
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import Engine, IndexProblem
 from suwen.index.opening import open_engine
+from suwen.retrieve.wording import FILE
 
 
 @pytest.fixture
@@ -72,3 +73,13 @@ def test_a_copy_that_was_cut_off_goes_on(source: Path, tmp_path: Path, monkeypat
     assert told[0] == 20
     with pytest.raises(IndexProblem, match="no unfinished copy"):
         copy_index(source, tmp_path / "copy")
+
+
+def test_a_copy_knows_the_names_of_its_index(source: Path, tmp_path: Path) -> None:
+    engine = open_engine(source, write=True)
+    engine.put_blob(FILE, "氯吡格雷, 小白片\n".encode())
+    engine.close()
+    copy_index(source, tmp_path / "copy")
+    copied = open_engine(tmp_path / "copy")
+    assert copied.get_blob(FILE) == "氯吡格雷, 小白片\n".encode()
+    copied.close()

@@ -115,10 +115,11 @@ def about(seconds: float) -> str:
     return plural(round(seconds / 60), "minute") if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def pace(what: str, documents: int, passages: int, total: int, seconds: float) -> str:
+def pace(what: str, documents: int, passages: int, total: int, seconds: float, unchanged: int = 0) -> str:
     """How far indexing is: how much is done, of how much where that is known, how fast it goes, and what is left.
 
-    With an end it fits a terminal of 80 columns, up to a million documents: what is left stands last.
+    With an end it fits a terminal of 80 columns, up to a million documents: what is left stands last. Documents that
+    were passed over unchanged before the first passage was encoded took no time, and foretell none.
     """
     if total:
         made = f"{passages / seconds:,.0f} passages a second" if seconds >= 1 else plural(passages, "passage")
@@ -126,7 +127,8 @@ def pace(what: str, documents: int, passages: int, total: int, seconds: float) -
     else:
         rate = f" ({passages / seconds:,.0f} a second)" if seconds >= 1 else ""
         text = f"{what}: {plural(documents, 'document')}, {plural(passages, 'passage')} encoded{rate}"
-    left = seconds * (total - documents) / documents if documents and total > documents else 0
+    worked = documents - unchanged
+    left = seconds * (total - documents) / worked if worked > 0 and total > documents else 0
     return text + (f", about {about(left)} left" if left and seconds >= 5 else "")
 
 
@@ -159,9 +161,14 @@ def counting(what: str, total: int = 0) -> Iterator[Callable[[int, int], None]]:
     columns = [SpinnerColumn(), TextColumn("{task.description}"), *(beside if err.console.width >= _WIDE else [])]
     with Progress(*columns, console=err.console, transient=True, disable=not err.is_terminal) as progress:
         task, tell, began = progress.add_task(what, total=total or None), now_and_then(), time.monotonic()
+        unchanged = 0
 
         def report(documents: int, passages: int) -> None:
-            text = pace(what, documents, passages, total, time.monotonic() - began)
+            nonlocal began, unchanged
+            if not passages:
+                # What an earlier run has done: its documents come first, and are read in no time.
+                began, unchanged = time.monotonic(), documents
+            text = pace(what, documents, passages, total, time.monotonic() - began, unchanged)
             progress.update(task, description=text, completed=documents)
             tell(text)
 

@@ -11,6 +11,8 @@ from suwen.cli.output import aside, now_and_then, plural, say, so_far
 #: So many are named to people; a program gets all.
 _NAMED = 5
 _TEXT_INSIDE = {".doc", ".ppt", ".pptx", ".xls", ".xlsx", ".rtf"}
+#: What is read as records, and left out where a folder is read as texts alone.
+_TABLES = {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
 
 
 class _Pages:
@@ -59,7 +61,11 @@ class SourceNotes(_Pages):
         kinds = ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common())
         remedy = "; PDF needs pip install 'suwen[files]'" if ".pdf" in endings else ""
         remedy += "; to have them searched, save their text as .txt or .md" if _TEXT_INSIDE & set(endings) else ""
-        say(f"left out {plural(len(new), 'file')} that cannot be read here ({kinds}): {_names(new)}{remedy}")
+        if tables := sorted(_TABLES & set(endings)):
+            remedy += f"; {' and '.join(tables)} files hold records: give them by themselves, or without --format text"
+        say(
+            f"left out {plural(len(new), 'file')} that {'are not read as text' if tables else 'cannot be read'} here ({kinds}): {_names(new)}{remedy}"
+        )
 
     def encoding(self, path: Path, name: str) -> None:
         """A file that is read as something else than UTF-8."""

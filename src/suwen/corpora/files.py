@@ -98,6 +98,8 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 def not_there(missing: Path) -> str:
     """What to say of a path where nothing is: the nearest name beside it, if there is one."""
+    if missing.is_symlink():
+        return f"{missing}: the link leads to {missing.readlink()}, and there is nothing: mend the link or remove it"
     there = [path.name for path in missing.parent.iterdir()] if missing.parent.is_dir() else []
     close = difflib.get_close_matches(missing.name, there, n=1)
     way_out = f"did you mean {missing.with_name(close[0])}?" if close else "check the path"

@@ -13,8 +13,8 @@ from suwen.corpora.records import Document, Qrel, Query, Scalar
 from suwen.text.clean import clean
 
 _ID = ("_id", "id", "doc_id", "docid", "pid", "编号")
-_TEXT = ("text", "content", "document", "body", "passage", "contents", "正文", "内容")
-_TITLE = ("title", "name", "标题")
+_TEXT = ("text", "content", "document", "body", "passage", "contents", "正文", "内容", "答案", "摘要")
+_TITLE = ("title", "name", "标题", "问题")
 _QUERY_ID = ("_id", "id", "qid", "q_id", "query_id", "query-id")
 _QUERY_TEXT = ("text", "query", "question", "content")
 _QREL_QUERY = ("query-id", "query_id", "qid", "q_id", "query")

@@ -13,6 +13,8 @@ from suwen.index.address import Address
 from suwen.index.engine import EncodedDocument, Engine, IndexProblem, Progress, all_ids
 from suwen.index.opening import create_engine, index_exists, open_engine
 
+#: What the index knows other names by, which is nobody else's: of all it keeps beside documents, this alone is copied.
+SYNONYMS = "synonyms.txt"
 #: Documents copied in one step.
 _BATCH = 64
 #: What the copy remembers of itself while it is unfinished: where it comes from, and the last document it has.
@@ -48,6 +50,8 @@ def copy_index(source: Address, target: Address, progress: Progress | None = Non
                 f"{old.address} has {wanted.documents} documents and {wanted.passages} passages, the copy "
                 f"{found.documents} and {found.passages}: it was changed meanwhile. Empty {new.address} and copy again"
             )
+        if (names := old.get_blob(SYNONYMS)) is not None:
+            new.put_blob(SYNONYMS, names)
         new.remember(**{**old.settings(), _FROM: "", _LAST: ""})
         return found.documents, found.passages
 

@@ -7,6 +7,8 @@ admits the same documents:
   range, which one value must lie in. ``ne`` is *not* ``eq``: no value equals, and a document without the field passes.
 * Numbers are compared as numbers (7 equals 7.0, true equals 1), and text that spells one counts as that number, on
   either side: a CSV source has its numbers as text. Between two texts only the spelling counts: 250.0 is not 250.00.
+* A text that is asked for may spell a number of a field in any way (1e3, full-width digits, 1,000); where a field holds
+  numbers alone, a text that spells none is refused.
 * A bound holds for its own kind. Where no value of a field is of that kind the filter is refused.
 * An empty list, null, NaN and infinity are no values: the field is missing. A field that no document has is an error.
 """
@@ -20,6 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from suwen.corpora.records import Scalar
 from suwen.errors import SuwenError
+from suwen.text.fold import fold
 
 #: Text, several texts of which all must hold, or a mapping: ``{"topic": "用药"}`` equality, ``{"lang": ["zh", "en"]}``
 #: any of, ``{"year": {"gte": 2020, "ne": 2022}}`` operators, ``{"topic": None}`` missing, and filters of filters under
@@ -37,6 +40,8 @@ DEEPEST = 16
 
 # No leading zeros, no sign of plus, no exponent: 007 and 1E5 are codes.
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?")
+# What is asked for is held against values that are numbers: there no code can be meant.
+_ASKED = re.compile(r"[+-]?([0-9]{1,40}|[0-9]{1,3}(?:,[0-9]{3})+)(\.[0-9]{0,40})?(e[+-]?[0-9]{1,3})?")
 
 
 class FilterError(SuwenError):
@@ -151,8 +156,9 @@ def equal(field: str, values: Iterable[Any]) -> AnyOf:
             raise FilterError(f"filter on {field!r}: {value!r} is not text, a number or a truth value")
         if isinstance(value, str):
             texts.append(_written(value))
-            numbers += [int(value.lower() == "true")] if value.lower() in ("true", "false") else []
-            numbers += [number] if (number := number_of(value)) is not None else []
+            # Where numbers are kept as text, full-width digits are those digits.
+            texts += [folded] if number_of(folded := fold(value)) is not None else []
+            numbers += [number] if (number := _asked(value)) is not None else []
         elif math.isfinite(value):
             numbers.append(value)
             spelled.append(value)
@@ -168,7 +174,7 @@ def bounded(field: str, name: Bound, bound: Any) -> Within:
     """The condition that a field has a value on one side of a bound."""
     if not isinstance(bound, str | int | float) or bound != bound:
         raise FilterError(f"filter on {field!r}: the bound {bound!r} is neither a number nor text")
-    number = number_of(bound) if isinstance(bound, str) else bound
+    number = number_of(fold(bound)) if isinstance(bound, str) else bound
     return Within(_field(field), ((name, _written(bound) if isinstance(bound, str) and number is None else number),))  # type: ignore[arg-type]
 
 
@@ -176,6 +182,31 @@ def number_of(text: str) -> float | None:
     """The number that a text spells; None where it is none, or might be a code."""
     found = _NUMBER.fullmatch(text)
     return None if found is None else float(text) if found[2] else int(text)
+
+
+def _asked(text: str) -> float | None:
+    """The number that a text asks for, however it is spelled; a truth value is one."""
+    folded = fold(text).strip()
+    if folded in ("true", "false"):
+        return int(folded == "true")
+    if (found := _ASKED.fullmatch(folded)) is None:
+        return None
+    plain = folded.replace(",", "")
+    number = float(plain) if found[2] or found[3] else int(plain)
+    return number if math.isfinite(number) else None
+
+
+def no_numbers(found: AnyOf) -> list[str]:
+    """The texts of a condition that no number equals: an engine refuses them where a field holds numbers alone."""
+    return [text for text in found.texts if _asked(text) is None]
+
+
+def no_number(field: str, text: str, example: object) -> FilterError:
+    """The error for a text that a field which holds numbers alone cannot have."""
+    return FilterError(
+        f"filter on {field!r}: {text!r} is no number, and the field holds numbers alone, such as {example!r}: "
+        f"write one like it, or several as {field}=1|2 (a list in a mapping)"
+    )
 
 
 def unknown_field(field: str, fields: Sequence[str]) -> UnknownField:

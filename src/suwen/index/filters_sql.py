@@ -21,6 +21,8 @@ from suwen.index.filters import (
     Not,
     Within,
     conditions,
+    no_number,
+    no_numbers,
     number_of,
     unknown_field,
     wrong_kind,
@@ -55,11 +57,15 @@ def compile_filter(found: Filter, after: int = 0) -> Compiled:
 
 
 def check_fields(connection: sqlite3.Connection, found: Filter, fields: Callable[[], Sequence[str]]) -> None:
-    """Refuse a filter on a field that no document has, or with a bound of a kind that no value is of."""
+    """Refuse a filter on a field that no document has, or with what no value of it can be."""
     for one in conditions(found):
         example = connection.execute("SELECT value FROM attributes WHERE key = ? LIMIT 1", (one.field,)).fetchone()
         if example is None:
             raise unknown_field(one.field, fields())
+        texts = no_numbers(one) if isinstance(one, AnyOf) and not isinstance(example[0], str) else []
+        held = f"SELECT 1 FROM attributes WHERE key = ? AND {_TEXTS} LIMIT 1"
+        if texts and not connection.execute(held, (one.field,)).fetchone():
+            raise no_number(one.field, texts[0], example[0])
         for _, bound in one.bounds if isinstance(one, Within) else ():
             kinds = (
                 (_TEXTS,) if isinstance(bound, str) else (_NUMBERS, f"{_MAY_SPELL} AND number_of(value) IS NOT NULL")

@@ -12,6 +12,8 @@ from suwen.index.filters import (
     Where,
     Within,
     conditions,
+    no_number,
+    no_numbers,
     read_where,
     unknown_field,
     wrong_kind,
@@ -32,12 +34,15 @@ def admitted(connection: Connection, where: Where) -> Rows:
 
 
 def _check_fields(connection: Connection, found: Filter) -> None:
-    """Refuse a filter on a field that no document has, or with a bound of a kind that no value is of."""
+    """Refuse a filter on a field that no document has, or with what no value of it can be."""
     query = "SELECT text, number FROM attributes WHERE key = %s"
     for one in conditions(found):
         example = None if "\0" in one.field else connection.execute(f"{query} LIMIT 1", (one.field,)).fetchone()
         if example is None:
             raise unknown_field(one.field, fields(connection))
+        texts = no_numbers(one) if isinstance(one, AnyOf) and example[0] is None else []
+        if texts and not connection.execute(f"{query} AND text IS NOT NULL LIMIT 1".encode(), (one.field,)).fetchone():
+            raise no_number(one.field, texts[0], float(example[1]))
         for _, bound in one.bounds if isinstance(one, Within) else ():
             kind = "text IS NOT NULL" if isinstance(bound, str) else "coalesce(number, spelled) IS NOT NULL"
             if connection.execute(f"{query} AND {kind} LIMIT 1".encode(), (one.field,)).fetchone() is None:
