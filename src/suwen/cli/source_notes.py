@@ -63,9 +63,8 @@ class SourceNotes(_Pages):
         remedy += "; to have them searched, save their text as .txt or .md" if _TEXT_INSIDE & set(endings) else ""
         if tables := sorted(_TABLES & set(endings)):
             remedy += f"; {' and '.join(tables)} files hold records: give them by themselves, or without --format text"
-        say(
-            f"left out {plural(len(new), 'file')} that {'are not read as text' if tables else 'cannot be read'} here ({kinds}): {_names(new)}{remedy}"
-        )
+        why = "are not read as text" if tables else "cannot be read"
+        say(f"left out {plural(len(new), 'file')} that {why} here ({kinds}): {_names(new)}{remedy}")
 
     def encoding(self, path: Path, name: str) -> None:
         """A file that is read as something else than UTF-8."""

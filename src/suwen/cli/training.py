@@ -62,9 +62,12 @@ def train(
     """
     _require_extra()
     from suwen.training.recipe.recipe_file import load_recipe
+
+    # The runner, and transformers with it, is for a recipe that is there.
+    loaded = load_recipe(recipe, sets or [], variant)
+    _quiet_bars()
     from suwen.training.recipe_runner import train as run
 
-    loaded = load_recipe(recipe, sets or [], variant)
     rank, size = (int(os.environ.get(name, least)) for name, least in (("RANK", "0"), ("WORLD_SIZE", "1")))
     first = rank == 0 or size == 1  # of several processes, only the first prints
     if estimate:
@@ -115,6 +118,7 @@ def sweep(
     Example: `suwen sweep care-ablations --table 4 --seeds 3 --workers 4`
     """
     _require_extra()
+    _quiet_bars()
     from suwen.training.recipe.recipe_file import load_recipe
     from suwen.training.sweep import Job, Outcome, jobs_of, paper_table, table_of
     from suwen.training.sweep import sweep as run
@@ -152,7 +156,10 @@ def _require_extra() -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise SuwenError(f"training needs {', '.join(missing)}; pip install 'suwen[train]'")
-    # Its bars of a millisecond each would tear our own.
+
+
+def _quiet_bars() -> None:
+    """The bars of transformers, of a millisecond each, would tear our own."""
     logging: Any = importlib.import_module("transformers.utils.logging")
     logging.disable_progress_bar()
 
