@@ -10,6 +10,10 @@ FILES, public ones that they name; BASE is Qwen2.5-Coder-1.5B-Instruct, a folder
 m3e-small, MINILM that of all-minilm-l6-v2. Steps that are done are kept: start it again to go on. What a step says
 is in OUT/log/STEP.txt, its seconds are in OUT/steps.jsonl. A step that fails ends those that need it; the others go on.
 `--list` prints the commands, and runs nothing.
+
+BMRetriever's ablations may be of a smaller base, Qwen2.5-Coder-0.5B-Instruct: `bmretriever … --base SMALL --only sweep`
+with `--set bmretriever-mini:dimension=768` and the widths that it has, `--set
+'bmretriever-mini:stages.pretrain.dimensions=[896, 768, 512, 256]'`, and the same of `finetune`.
 """
 
 from __future__ import annotations

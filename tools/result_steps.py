@@ -55,9 +55,12 @@ class Wanted:
 
     def train(self, recipe: str, *more: str) -> list[str]:
         """A training; what is finished of it is kept."""
+        return [*SUWEN, "train", recipe, "--resume", "--out", str(self.out / "runs"), *more, *self.changed(recipe)]
+
+    def changed(self, recipe: str) -> list[str]:
+        """The keys of a recipe that were given by hand."""
         own = [one.removeprefix(f"{recipe}:") for one in self.sets if one.startswith(f"{recipe}:")]
-        extra = [word for one in own for word in ("--set", one)]
-        return [*SUWEN, "train", recipe, "--resume", "--out", str(self.out / "runs"), *more, *extra]
+        return [word for one in own for word in ("--set", one)]
 
     def bench(self, *systems: str) -> list[str]:
         """Measures on the smaller development collections."""
@@ -328,6 +331,7 @@ def bmretriever(wanted: Wanted) -> Iterator[Step]:
         yield Step(f"compare-{rival}", told, ["measured", "rivals"])
     short = str(out / "short" / "bmretriever-short.toml")
     small = [word for one in (*SMALL, f"data.measure={short}") for word in ("--set", one)]
+    small += wanted.changed("bmretriever-mini")
     for table in ("figure-3", "5", "figure-4"):
         swept = [*SUWEN, "sweep", "bmretriever-mini", "--table", table, "--workers", "3", "--out", str(out / "runs")]
         # 3: of Figure 3 there is no row without general data, for there are no such rows.
