@@ -86,6 +86,8 @@ def test_a_system_goes_by_its_name_or_by_what_was_asked_for(results):
 def test_what_cannot_be_compared_is_explained(results):
     with pytest.raises(CompareError, match="No results of system 'nobody'; name one of: bm25:words, pair:"):
         compare(results, "nobody", BM25)
+    with pytest.raises(CompareError, match="no results there; name the folder"):
+        resolve([], "nobody")
     with pytest.raises(CompareError, match="itself"):
         compare(results, BM25, BM25)
     with pytest.raises(MetricError, match="Unknown metric"):

@@ -180,6 +180,8 @@ def resolve(results: Sequence[Result], system: str) -> str:
         CompareError: No system is called that, or several are.
     """
     names = system_names(results)
+    if not names:
+        raise CompareError("There are no results there; name the folder that `suwen bench run --out FOLDER` wrote to")
     if system in names or any(fnmatchcase(name, system) for name in names):
         return system
     asked = system_names(result for result in results if result.about.get("spec") == system)
