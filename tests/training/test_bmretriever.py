@@ -154,7 +154,7 @@ def test_odd_rows_and_cut_texts_are_counted_in_the_report(data: Path, tmp_path: 
     write_training_rows(data / "rows" / "odd.jsonl.gz", rows)
     sets = ["stages.finetune.rows={sources: [odd]}", 'stages.finetune.prompts={query: "{instruction}：", document: ""}']
     folder = _trained(data, tmp_path, *sets)
-    told = json.loads((folder / "finetune" / "metrics.json").read_text(encoding="utf-8"))["rows"]
+    told = json.loads((folder / "finetune" / "metrics.json").read_text(encoding="utf-8"))["odd_rows"]
     assert told == {
         "rows": 3,
         "without_an_instruction": 3,

@@ -109,7 +109,7 @@ class RunContext:
             if folder.finished:
                 return folder.metrics
             metrics = {"skipped": 1.0} if self._ended_before(stage) else {**stage.run(self, folder), **folder.looks}
-            folder.finish({**metrics, "rows": folder.rows} if folder.rows else metrics)
+            folder.finish({**metrics, "odd_rows": folder.rows} if folder.rows else metrics)
         return metrics
 
     def _ended_before(self, stage: Stage) -> bool:

@@ -93,11 +93,13 @@ class TrainingReport:
             shown = ", ".join(
                 f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
                 for key, value in stage.metrics.items()
-                if key not in ("notes", "rows")
+                if key not in ("notes", "odd_rows")
             )
             lines.append(f"| {stage.name} | {stage.kind} | {stage.seconds:.1f}{note} | {shown} |")
         lines += ["", f"In all {sum(stage.seconds for stage in self.stages):.0f} seconds."]
-        if odd := [f"- {one.name}: {_counted(one.metrics['rows'])}" for one in self.stages if "rows" in one.metrics]:
+        if odd := [
+            f"- {one.name}: {_counted(one.metrics['odd_rows'])}" for one in self.stages if "odd_rows" in one.metrics
+        ]:
             lines += [
                 "",
                 "Odd rows, which were trained on as they are, and texts of which the beginning alone was read:",
