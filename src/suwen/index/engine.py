@@ -3,8 +3,7 @@
 Everything outside ``index/`` knows engines by these types alone; :mod:`suwen.index.opening` makes them, and the suite
 in ``tests/index/contract`` holds every one of them to this page. Where what is still to come has its place:
 
-* Several vectors of a passage are those of the questions it answers: see :class:`Question`. Rows number passages, not
-  vectors, so a passage stays one hit of a :class:`Ranking`, by its best vector.
+* Several vectors of a passage are those of the questions it answers (:class:`Question`): one hit, by its best vector.
 * Page and position: fields of :class:`~suwen.corpora.records.Passage`, which engines store and give back whole.
 """
 
@@ -85,7 +84,7 @@ class Ranking(NamedTuple):
     most: float | None = None
     #: Of the rows those that hold a rare name of the query, the best first, where somebody looked: no engine does.
     rare: tuple[int, ...] = ()
-    #: And those that hold all of a query that is a rare name and no more: 2 as it was typed, 1 by another name.
+    #: Of a query that is a rare name and no more, the rows that hold it: 2 as it was typed, 1 by another name.
     exact: Mapping[int, int] = MappingProxyType({})
 
 

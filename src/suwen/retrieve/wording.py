@@ -14,6 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from suwen.index.copying import SYNONYMS
 from suwen.index.engine import Engine, Snapshot
 from suwen.retrieve.naming import Name, names_of, pairs
 from suwen.text.fold import fold
@@ -23,7 +24,7 @@ from suwen.text.segment import bigrams, is_word, medical_words, pieces
 from suwen.text.synonyms import Mention, Synonyms, shipped
 
 #: The index's own list, kept beside its data; read again when it has changed.
-FILE = "synonyms.txt"
+FILE = SYNONYMS
 #: A query longer than this many characters is a pasted text, which says all it has to say.
 _LONGEST = 300
 #: Latin words shorter than this are abbreviations as often as not, and never set right.
