@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from suwen.text.fold import fold
-from suwen.text.synonyms import BadSynonyms, Synonyms, shipped
+from suwen.text.synonyms import BadSynonyms, Synonyms, kind_of, shipped, shipped_drugs
 
 
 def test_the_shipped_list_is_large_and_no_name_means_two_things() -> None:
@@ -95,3 +95,27 @@ def test_two_senses_that_both_fit_are_left_open() -> None:
 def test_a_bad_line_is_named(line: str) -> None:
     with pytest.raises(BadSynonyms, match=r"mine\.txt, line 2"):
         Synonyms.parse(f"a, b\n{line}", "mine.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(
+            ("波立维", "drug"),
+            ("门冬胰岛素30", "drug"),
+            ("心梗", "disease"),
+            ("热射病", "disease"),
+            ("COPD", "disease"),
+        ),
+        *(("MI 胸痛 troponin", "disease"), ("头晕", ""), ("剖宫产", ""), ("金葡菌", ""), ("铁蛋白", ""), ("溶栓", "")),
+    ],
+)
+def test_of_each_name_is_known_whether_it_is_a_drug_a_disease_or_neither(name: str, kind: str) -> None:
+    assert kind_of(shipped().mentions(name)[0]) == kind
+
+
+def test_the_drugs_of_the_list_are_those_above_its_diseases() -> None:
+    drugs = shipped_drugs()
+    assert 700 < len(drugs) < 800
+    kinds = {kind_of(mention) for group in drugs.groups for name in group[:1] for mention in drugs.mentions(name)}
+    assert kinds == {"drug"}

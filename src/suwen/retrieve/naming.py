@@ -10,7 +10,7 @@ from typing import NamedTuple
 from suwen.text.fold import fold
 from suwen.text.question import subject
 from suwen.text.segment import bigrams, medical_words, words
-from suwen.text.synonyms import Mention
+from suwen.text.synonyms import Mention, kind_of, shipped
 
 #: A name that no more passages have than this is rare: so many are kept among the first hits.
 FEW = 3
@@ -26,6 +26,8 @@ _WORD = re.compile(r"\w+")
 #: A query of more characters is no bare name.
 _LONGEST = 60
 _HAN_RUN = re.compile("[\u4e00-\u9fff]{3,8}")
+#: Where the first clause of a text ends: it says what the text is about, or nothing (您好).
+_CLAUSE = re.compile(r"[,，。;；:：!！?？\n]|\.\s")
 
 
 class Name(NamedTuple):
@@ -130,6 +132,41 @@ def _is_term(folded: str, text: str) -> bool:
     if not _HAN_RUN.fullmatch(folded) or folded in _medical() or subject(text) != folded:
         return False
     return 2 * max(map(len, words(folded))) <= len(folded)
+
+
+def about_others(asked: Sequence[Mention]) -> Callable[[str, str], bool] | None:
+    """Which passages, by title and text, are about other drugs or diseases than a query names, if it names any.
+
+    Such a one has none of these in it by any name, and another of the kind in its title or first clause. Names of which
+    one is a part of the other (缺血性卒中, 卒中) are of one thing as far as this goes.
+    """
+    named: dict[str, set[str]] = {}
+    for mention in asked:
+        if kind := kind_of(mention):
+            named.setdefault(kind, set()).update(_names(mention))
+    if not named:
+        return None
+    every = sorted(set().union(*named.values()), key=len)
+
+    def about(title: str, text: str) -> bool:
+        folded = fold(f"{title}\n{text}")
+        if any(holds(folded, name) for name in every):
+            return False
+        ends = _CLAUSE.search(text)
+        begins = _kinds_of(f"{title}\n{text[: ends.start()] if ends else text}")
+        others = [name for kind, names in begins if kind in named for name in names]
+        return bool(others) and not any(holds(other, name) or holds(name, other) for other in others for name in every)
+
+    return about
+
+
+@lru_cache(maxsize=4096)  # the same passages are found again and again
+def _kinds_of(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((kind_of(mention), _names(mention)) for mention in shipped().mentions(text))
+
+
+def _names(mention: Mention) -> tuple[str, ...]:
+    return tuple(map(fold, (mention.text, *mention.names)))
 
 
 @cache

@@ -62,6 +62,8 @@ class Wording(NamedTuple):
     bare: bool = False
     #: Usual names that the encoder reads, whether the index has them or not.
     read: tuple[str, ...] = ()
+    #: What the lists of names know in the text, misspelt words set right.
+    mentions: tuple[Mention, ...] = ()
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ class Wordings:
             if usual and not count(mention.text) and fold(usual) in _usual_names():
                 meant = meant[: mention.start] + usual + meant[mention.end :]
                 read.append(usual)
-        return Wording(text, meant, also, *names_of(right, mentions, count), tuple(reversed(read)))
+        return Wording(text, meant, also, *names_of(right, mentions, count), tuple(reversed(read)), tuple(mentions))
 
     def _own_list(self) -> Synonyms:
         version = self._engine.blob_version(FILE)

@@ -20,8 +20,8 @@ from suwen.text.fold import fold
 from suwen.text.segment import is_word, pieces
 
 _SHIPPED = Path(__file__).with_name("synonyms.txt")
-#: The comment under the drugs of the list that comes with the package.
-_BELOW_DRUGS = "# Diseases,"
+#: What the groups below a comment of the list that comes with the package are; those above all are drugs.
+_HEADINGS = {"# Diseases,": "disease", "# Findings,": ""}
 #: Names no longer than this occur by chance where two words meet.
 _SHORT = 2
 _COMMA = re.compile(r"[,，](?![^\[]*\])")
@@ -237,5 +237,26 @@ def shipped() -> Synonyms:
 @cache
 def shipped_drugs() -> Synonyms:
     """Of the list that comes with the package, the drugs."""
-    text, _, _ = _SHIPPED.read_text(encoding="utf-8").partition(_BELOW_DRUGS)
+    text, _, _ = _SHIPPED.read_text(encoding="utf-8").partition(next(iter(_HEADINGS)))
     return Synonyms.parse(text, _SHIPPED.name)
+
+
+def kind_of(mention: Mention) -> str:
+    """Whether what is mentioned is a "drug", a "disease" or, of the list that comes with the package, neither: "".
+
+    >>> [kind_of(mention) for mention in shipped().mentions("心梗后波立维引起头晕")]
+    ['disease', 'drug', '']
+    """
+    kinds = _kinds()
+    return next((kinds[name] for name in map(fold, (mention.text, *mention.names)) if name in kinds), "")
+
+
+@cache
+def _kinds() -> dict[str, str]:
+    kinds, kind, groups = {}, "drug", iter(shipped().groups)
+    for line in _SHIPPED.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            kind = next((after for heading, after in _HEADINGS.items() if line.startswith(heading)), kind)
+        elif line.strip():
+            kinds.update(dict.fromkeys(fold("\n".join(next(groups))).split("\n"), kind))
+    return kinds
