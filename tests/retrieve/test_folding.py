@@ -113,6 +113,8 @@ ONE = [
     *((FEVER, FEVER.replace("200毫克", "200 毫克")), (FEVER, FEVER.replace("200", "２００").replace("24", "２４"))),
     *((FEVER, FEVER.replace("胃部不适", "胃部的不适")), (FEVER, FEVER.replace("胃溃疡患者", "此外，胃溃疡患者"))),
     *((FEVER, FEVER.replace("用于", "用于\n")), (LUNG, LUNG.replace("CT", " CT ")), (LUNG, LUNG.replace("CT", "ct"))),
+    *((STOMACH, STOMACH.replace("建议", "建议你")), (CONTRAST + "您应多饮水。", CONTRAST + "你应多饮水。")),
+    (FEVER, FEVER.replace("胃溃疡患者", "对于胃溃疡患者")),
     *((LUNG, LUNG.replace("建议", "请您建议")), (KIDNEY, KIDNEY.replace("IV", "ＩＶ")), (KIDNEY, "“" + KIDNEY + "”")),
     *(
         (STOMACH, STOMACH.replace("，", "、")),

@@ -57,7 +57,7 @@ _AROUND = re.compile(rf"([。.!;,\n()]\s*)(?:{'|'.join(_BOILERPLATE)})(?=\s*(?:$
 #: for the sake of hepatitis A.
 _FILLING = (
     *("您好", "你好", "病情分析", "问题分析", "意见建议", "指导意见"),
-    *("的", "请", "您", "此外", "另外", "其实", "当然"),
+    *("的", "请", "您", "你", "对于", "此外", "另外", "其实", "当然"),
 )
 _LATIN_FILLING = re.compile(
     r"[tpknamfio](?<!\w.)(?:he|lease|indly|ote that|lso|oreover|urthermore|dditionally|n addition|f course)\b"
