@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from suwen.choices import Mode
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
@@ -32,19 +33,17 @@ from suwen.index.engine import (
 )
 from suwen.index.filters import Where
 from suwen.index.opening import create_engine, index_exists, open_engine
-from suwen.retrieve.answering import Asked, answer
 from suwen.retrieve.calibration import Calibration
 from suwen.retrieve.freshness import Freshness, kept_tier
 from suwen.retrieve.fuse import Fusion
-from suwen.retrieve.ranking import Mode
 from suwen.retrieve.relevance import query_length
-from suwen.retrieve.results import Results
 from suwen.retrieve.wording import Wording, Wordings
 
 if TYPE_CHECKING:
     from suwen.encoders.reranker import Reranker
     from suwen.retrieve.ingest import Duplicates, IngestProgress, IngestReport, OneStep, ReadyVectors
     from suwen.retrieve.questions import QuestionFile
+    from suwen.retrieve.results import Results
     from suwen.retrieve.rewriting import Rewritten
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
@@ -292,6 +291,10 @@ class Index(AbstractContextManager["Index"]):
             precise: Have the first 20 hits read again by a reranker, see :mod:`suwen.retrieve.precise`.
             budget_ms: The milliseconds that this may take; what was not read by then stays behind what was.
         """
+        if tier is not None and mode != "lexical":
+            self.pair.need_tier(tier)  # before what a search takes is loaded
+        from suwen.retrieve.answering import Asked, answer
+
         return answer(
             self,
             Asked(
