@@ -91,6 +91,12 @@ def test_a_recipe_that_is_not_there_is_told_before_any_stage_is_loaded(command: 
     assert modules & (HEAVY | {"numpy", "rich", "yaml", "suwen.training.stages"}) == set()
 
 
+def test_a_suite_that_is_not_there_is_told_before_what_runs_it_is_loaded() -> None:
+    modules = asked("bench", "run", "cmrib", "-s", "bm25:words")
+    assert "suwen.bench.suite_tasks" in modules
+    assert modules & (HEAVY | {"rich", "suwen.bench.suite_runner"}) == set()
+
+
 def test_a_tier_that_is_not_there_is_told_before_what_a_search_takes_is_loaded(tmp_path: Path) -> None:
     Index.create(tmp_path / "index").close()
     modules = asked("search", str(tmp_path / "index"), "头痛", "--tier", "l5")
