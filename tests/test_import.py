@@ -101,7 +101,7 @@ def test_a_tier_that_is_not_there_is_told_before_what_a_search_takes_is_loaded(t
     Index.create(tmp_path / "index").close()
     modules = asked("search", str(tmp_path / "index"), "头痛", "--tier", "l5")
     assert "suwen.retrieve.retriever" in modules
-    assert modules & (HEAVY | {"onnxruntime", "rich", "suwen.retrieve.answering"}) == set()
+    assert modules & (HEAVY | {"onnxruntime", "rich", "suwen.retrieve.answering", "suwen.retrieve.wording"}) == set()
 
 
 @pytest.mark.parametrize("command", [["export", "{model}", "{out}"], ["import", "{model}", "{out}"]])

@@ -37,7 +37,6 @@ from suwen.retrieve.calibration import Calibration
 from suwen.retrieve.freshness import Freshness, kept_tier
 from suwen.retrieve.fuse import Fusion
 from suwen.retrieve.relevance import query_length
-from suwen.retrieve.wording import Wording, Wordings
 
 if TYPE_CHECKING:
     from suwen.encoders.reranker import Reranker
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from suwen.retrieve.questions import QuestionFile
     from suwen.retrieve.results import Results
     from suwen.retrieve.rewriting import Rewritten
+    from suwen.retrieve.wording import Wording, Wordings
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
@@ -61,7 +61,6 @@ class Index(AbstractContextManager["Index"]):
             raise SpaceMismatch(engine.space, pair.space.id, needed_name=needed_name, got_name=pair.name)
         self.engine, self.pair = engine, pair
         self.freshness = Freshness(engine, pair)
-        self.wordings = Wordings(engine)
         self.calibration = Calibration(engine, pair, self.freshness)
 
     @classmethod
@@ -309,6 +308,13 @@ class Index(AbstractContextManager["Index"]):
         from suwen.encoders.reranker import Reranker
 
         return Reranker.find(self.pair.path)
+
+    @cached_property
+    def wordings(self) -> Wordings:
+        """Other names and spellings of what queries mention; loaded for the first of them."""
+        from suwen.retrieve.wording import Wordings
+
+        return Wordings(self.engine)
 
     def worded(self, text: str) -> Wording:
         """A query with its other names and its spelling set right."""
