@@ -49,6 +49,10 @@ def main() -> None:
         ]
         commands = {
             **{verb: verb.split() for verb in verbs},
+            "train care-tny": ["train", "care-tny"],
+            "search --tier l5": ["search", index, "头痛吃什么药", "--tier", "l5"],
+            "bench run cmrib": ["bench", "run", "cmrib", "-s", "bm25:words"],
+            "bench run, without data": ["bench", "run", "cmirb", "-s", "bm25:words", "--data", folder],
             "search, hybrid": ["search", index, "头痛吃什么药"],
             "search, lexical": ["search", index, "头痛吃什么药", "--mode", "lexical"],
         }

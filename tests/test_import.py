@@ -28,8 +28,8 @@ BASE = {"numpy", "faiss", "onnxruntime", "tokenizers", "tantivy", "rjieba", "rap
 
 
 def loaded(code: str, *arguments: str) -> set[str]:
-    """The top-level modules a fresh interpreter has after running some code."""
-    tell = "\nimport json, sys\nsys.stdout.write('\\n' + json.dumps([name.partition('.')[0] for name in sys.modules]))"
+    """The modules a fresh interpreter has after running some code."""
+    tell = "\nimport json, sys\nsys.stdout.write('\\n' + json.dumps([*sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code + tell, *arguments], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -51,7 +51,7 @@ def test_the_command_line_loads_no_training_library() -> None:
 
 
 def asked(*arguments: str) -> set[str]:
-    """The top-level modules after a command of the entry point."""
+    """The modules after a command of the entry point."""
     code = (
         "import sys\nfrom suwen.cli.main import run\nsys.argv = ['suwen', *sys.argv[1:]]\n"
         "try:\n    run()\nexcept SystemExit:\n    pass"
@@ -82,6 +82,26 @@ def test_the_help_of_a_verb_loads_what_shows_it(verb: str) -> None:
 def test_a_wrong_option_is_told_before_anything_heavy_is_loaded(verb: str) -> None:
     # typer itself loads pydantic for the first argument it looks at.
     assert asked(*verb.split(), "--no-such-option") & (HEAVY | BASE) <= {"typer", "rich", "pydantic"}
+
+
+@pytest.mark.parametrize("command", [["train", "care-tny"], ["sweep", "care-ablation", "--table", "4"]])
+def test_a_recipe_that_is_not_there_is_told_before_any_stage_is_loaded(command: list[str]) -> None:
+    modules = asked(*command)
+    assert "suwen.training.recipe.recipe_names" in modules
+    assert modules & (HEAVY | {"numpy", "rich", "yaml", "suwen.training.stages"}) == set()
+
+
+def test_a_suite_that_is_not_there_is_told_before_what_runs_it_is_loaded() -> None:
+    modules = asked("bench", "run", "cmrib", "-s", "bm25:words")
+    assert "suwen.bench.suite_tasks" in modules
+    assert modules & (HEAVY | {"rich", "suwen.bench.suite_runner"}) == set()
+
+
+def test_a_tier_that_is_not_there_is_told_before_what_a_search_takes_is_loaded(tmp_path: Path) -> None:
+    Index.create(tmp_path / "index").close()
+    modules = asked("search", str(tmp_path / "index"), "头痛", "--tier", "l5")
+    assert "suwen.retrieve.retriever" in modules
+    assert modules & (HEAVY | {"onnxruntime", "rich", "suwen.retrieve.answering", "suwen.retrieve.wording"}) == set()
 
 
 @pytest.mark.parametrize("command", [["export", "{model}", "{out}"], ["import", "{model}", "{out}"]])

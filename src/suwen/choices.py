@@ -9,6 +9,8 @@ from typing import Literal
 
 #: How an index is searched: by meaning, by words, or by both.
 Mode = Literal["hybrid", "dense", "lexical"]
+#: The deepest hit that can be asked for: ``offset + k``.
+DEEPEST = 10_000
 #: Passage size and overlap in tokens of the pair's query tokenizer.
 SIZE, OVERLAP = 200, 40
 #: What to do with an id that comes twice.

@@ -173,9 +173,9 @@ def test_a_pinned_task_needs_nothing_and_one_without_a_hub_copy_a_path():
 
 
 def test_an_unknown_task_or_suite_names_the_choices(tmp_path):
-    with pytest.raises(SuiteError, match=r"no task 'SciFac'; choose one of: .*SciFact"):
+    with pytest.raises(SuiteError, match=r"no task 'SciFac'. Did you mean 'SciFact'\? Choose one of: .*SciFact"):
         load_suite("cardioembed").task("SciFac")
-    with pytest.raises(SuiteError, match=r"No suite 'cmedtab'.*cmedteb, cmirb"):
+    with pytest.raises(SuiteError, match=r"No suite 'cmedtab'.*Did you mean 'cmedteb'\?.*cmedteb, cmirb"):
         load_suite("cmedtab")
     with pytest.raises(SuiteError, match="one of: bmretriever"):
         load_suite(tmp_path)

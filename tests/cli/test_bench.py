@@ -93,6 +93,8 @@ def test_data_by_folder_or_by_task(collection: Path, tmp_path: Path):
     by_task = json.loads(run("run", "cmirb", *options, "--data", named).stdout)
     assert root["systems"][0]["results"] == by_task["systems"][0]["results"]
     assert by_task["systems"][0]["reused"] == ["MedExamRetrieval"]
+    none = run("run", "cmirb", "--task", "MedExamRetrieval", "--data", named)
+    assert isinstance(none.exception, SuwenError) and "(`-s bm25:words`)" in str(none.exception)
     both = run("run", "cmirb", *options, "--data", tmp_path, "--data", named)
     assert isinstance(both.exception, SuwenError) and "not both" in str(both.exception)
 
@@ -101,6 +103,7 @@ def test_data_by_folder_or_by_task(collection: Path, tmp_path: Path):
     ("words", "said"),
     [
         (("run", "nosuite", "-s", "bm25:words"), "No suite 'nosuite'"),
+        (("run", "cmirb"), "10 of 10 tasks of cmirb have no data here. Fetch them"),
         (("run", "cmirb", "-s", "bm26:words"), "is not a system"),
         (("run", "cmirb", "-s", "bm25:words", "--task", "Nope"), "no task 'Nope'"),
         (("suites", "nosuite"), "No suite 'nosuite'"),

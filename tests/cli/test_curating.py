@@ -193,10 +193,12 @@ def test_questions_to_index_by(curate: Run, collection: Path, tmp_path: Path, se
 
 
 def test_rewrites(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:
-    line = ("rewrites", collection, "made.jsonl", "-m", "m", "--candidates", 2, "--tier", "static", "--json")
+    texts = (collection / "corpus.jsonl").read_text(encoding="utf-8")
+    (tmp_path / "texts.jsonl").write_text('{"_id": "empty", "text": ""}\n' + texts, encoding="utf-8")
+    line = ("rewrites", "texts.jsonl", "made.jsonl", "-m", "m", "--candidates", 2, "--tier", "static", "--json")
     assert said(curate(*line, "--dry-run"))["total"]["calls"] == 6 + 12 and server.total == 0
     told = said(curate(*line))["funnel"]
-    assert (told["documents"], told["rewrites"], told["kept"]) == (6, 6, 18)
+    assert (told["documents"], told["unreadable"], told["rewrites"], told["kept"]) == (6, 1, 6, 18)
     rows = list(read_training_rows(tmp_path / "made.jsonl"))
     assert all(row.query.removesuffix("要怎么吃才好？") in row.pos[0] for row in rows)
     stopped = curate(*line, "--seed", 1, "--calls", 2)

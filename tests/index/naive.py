@@ -38,7 +38,7 @@ from suwen.index.engine import (
     Waiting,
     check_documents,
 )
-from suwen.index.filters import Where, no_number, read_where, unknown_field, wrong_kind
+from suwen.index.filters import Where, no_number, read_where, unknown_field, unlike_stored, wrong_kind
 from suwen.text.question import QUESTION_WEIGHT, subject
 from suwen.text.segment import bigrams, words
 
@@ -128,6 +128,9 @@ class NaiveSnapshot(Snapshot):
             refused = [one for one in asked if _meant(one) is None]
             if refused and not any(isinstance(one, str) for one in values):
                 raise no_number(name, refused[0], values[0])
+            odd = [one for one in equals if isinstance(one, str) and spelt(one) is None and one not in refused]
+            if odd and all_numbers(values) and any(isinstance(one, str) for one in values):
+                raise unlike_stored(name, odd[0], values[0])
             for bound in bounds:
                 if not any(_one_kind(bound, one) for one in values):
                     raise wrong_kind(name, bound if (number := spelt(str(bound))) is None else number, values[0])
@@ -444,7 +447,12 @@ def _equals(value: Any, wanted: Any) -> bool:
 
 def _one_kind(bound: Any, value: Any) -> bool:
     text = isinstance(bound, str) and spelt(bound) is None
-    return isinstance(value, str) if text else not isinstance(value, str) or spelt(value) is not None
+    return all_numbers([value]) is not text
+
+
+def all_numbers(values: list[Any]) -> bool:
+    """Whether each value is a number, or a text that is written as one."""
+    return all(not isinstance(one, str) or spelt(one) is not None for one in values)
 
 
 def _meant(text: str) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,15 @@ def test_passages_are_about_as_many_as_there_will_be(index: Index, monkeypatch: 
     assert seen.documents == 200 and passages > 200
     assert 0.7 * passages <= seen.passages <= 1.4 * passages
     assert set(seen.seconds) == set(index.pair.tiers) and min(seen.seconds.values()) > 0
+
+
+def test_what_else_the_machine_does_takes_no_time(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    walls, works = iter([0.0, 640.0]), iter([0.0, 0.64])
+    clock = SimpleNamespace(perf_counter=lambda: next(walls), process_time=lambda: next(works))
+    monkeypatch.setattr(module, "_FEW", 1)
+    monkeypatch.setattr(module, "time", clock)
+    seen = foresee(index.engine, index.pair, some(200), ["static"])
+    assert seen.seconds["static"] == pytest.approx(seen.passages * (module._STORING + 0.64 / module._PROBED))
 
 
 def test_what_is_there_already_takes_no_time(index: Index) -> None:

@@ -119,9 +119,9 @@ def run_suite(
     suite = suite if isinstance(suite, Suite) else load_suite(suite)
     chosen = [suite.task(name) for name in tasks] if tasks else list(suite.tasks)
     made = parse_systems(systems)
-    if not made:
-        raise SystemProblem("no system to run: name at least one, such as bm25:words")
     _ask_for_data(suite, chosen, data, revision, tell)
+    if not made:
+        raise SystemProblem("no system to run: name at least one, such as bm25:words (`-s bm25:words`)")
     vectors = VectorCache(cache or Path(out) / "vectors", shard_size=shard_size)
     job = _Job(suite, Path(out), vectors, depth, again, progress)
     loader = _Loader(lambda task: load_data(job.suite, task, data, revision=revision, offline=offline, lenient=lenient))

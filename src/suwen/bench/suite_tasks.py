@@ -6,6 +6,7 @@ a first version of it. Instructions are given as the papers' models take them, s
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from pathlib import Path
@@ -194,7 +195,9 @@ class Suite(_Frozen):
         """The task of that name, or a SuiteError that lists the names there are."""
         tasks = {task.name: task for task in self.tasks}
         if name not in tasks:
-            raise SuiteError(f"Suite {self.name} has no task {name!r}; choose one of: {', '.join(tasks)}.")
+            close = difflib.get_close_matches(name, tasks, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise SuiteError(f"Suite {self.name} has no task {name!r}.{meant} Choose one of: {', '.join(tasks)}.")
         return tasks[name]
 
 
@@ -209,9 +212,12 @@ def load_suite(name_or_path: str | Path) -> Suite:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
+        there = [*suites(), *(str(file) for file in path.parent.glob("*.toml"))]
+        close = difflib.get_close_matches(str(path), there, n=1)
         raise SuiteError(
-            f"No suite {str(name_or_path)!r} ({problem.strerror}). Give the path of a suite file, or one of:"
-            f" {', '.join(suites())}."
+            f"No suite {str(name_or_path)!r} ({problem.strerror})."
+            + (f" Did you mean {close[0]!r}?" if close else "")
+            + f" Give the path of a suite file, or one of: {', '.join(suites())}."
         ) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise SuiteError(f"{path}: not a TOML file in UTF-8 ({problem}). Correct that line.") from problem

@@ -62,7 +62,9 @@ def adapt(
 
     Example: `suwen adapt books/ --out cardiology -m small --base base.gguf --minutes 60 --calls 5000`
     """
-    from suwen.cli.training import shown_steps
+    from suwen.cli.training import found_recipe, shown_steps
+
+    found_recipe(recipe)  # it is read when the books are, which takes hours
     from suwen.training.adapting import Adaptation, OutOfTime
     from suwen.training.adapting import adapt as run
     from suwen.training.adapting_page import write_page

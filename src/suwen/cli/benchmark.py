@@ -49,7 +49,9 @@ bench_app = typer.Typer(
 @bench_app.command(epilog=f"Systems:\n\n{_SYSTEMS}\n\nA label names one: `mine=st:models/mine`.")
 def run(
     suite: SuiteName,
-    system: Annotated[list[str], typer.Option("--system", "-s", metavar="SYSTEM", help="What to measure; repeat.")],
+    system: Annotated[
+        list[str] | None, typer.Option("--system", "-s", metavar="SYSTEM", help="What to measure; repeat.")
+    ] = None,
     to: Annotated[Path, typer.Option("--out", help="The folder of results.")] = Path("results"),
     data: DataOption = None,
     task: Tasks = None,
@@ -67,12 +69,15 @@ def run(
 
     Example: `suwen bench run cmirb --data data -s pair:default#all -s bm25:bigrams -s hybrid:pair:default`
     """
+    from suwen.bench.suite_tasks import load_suite
+
+    loaded = load_suite(suite)  # what runs it is loaded for a suite that is there
     from suwen.bench.suite_runner import run_suite
 
     with measuring("loading") as progress:
         done = run_suite(
-            suite,
-            system,
+            loaded,
+            system or [],
             out=to,
             data=_places(data),
             tasks=task,

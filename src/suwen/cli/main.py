@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import Annotated
 
@@ -47,6 +48,8 @@ def run() -> None:
     if sys.argv[1:] == ["--version"]:  # before typer, which loads pydantic for the first option it meets
         sys.stdout.write(f"suwen {__version__}\n")
         return
+    # pydantic would look for plugins in the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         if not _helped(sys.argv[1:]):
             app()

@@ -33,6 +33,15 @@ class Speaker:
         """Whether somebody is watching."""
         return self.console.is_terminal
 
+    def write(self, line: str) -> None:
+        """A plain line: by the console where there is one, under whose bars it would tear, else without rich."""
+        if "console" in vars(self):
+            self.console.print(line, soft_wrap=True)
+        else:
+            stream = sys.stderr if self._stderr else sys.stdout
+            stream.write(f"{line}\n")
+            stream.flush()
+
     def print(self, *things: Any, **how: Any) -> None:
         """As rich prints."""
         self.console.print(*things, **how)
@@ -82,7 +91,7 @@ def print_table(title: str, headings: Sequence[str], *sections: Iterable[Sequenc
 
 def say(text: str) -> None:
     """A line for people, on standard error; square brackets in it are not markup."""
-    err.print(text, soft_wrap=True)
+    err.write(text)
 
 
 def plural(count: int, noun: str) -> str:

@@ -223,7 +223,8 @@ def rewrites(
     from suwen.hyde.writing import Writer
     from suwen.llm.asker import Step
 
-    texts = passages(source, size)
+    left: Counter[str] = Counter()
+    texts = passages(source, size, lambda _: left.update(unreadable=1))
     drawn = list(texts) if count is None else draw(texts, count, seed)
     with asking(session, "requests") as asker:
         writer = Writer(asker.llm, session.model, session.language, domain)
@@ -237,7 +238,7 @@ def rewrites(
             settings["held_out"] = HeldOut.read(held_out) if held_out else None
             counts = write_rewrites(drawn, to, writer, encoder.encode_queries, encoder.encode_documents, **settings)
             counts += writer.counts
-    show_outcome(asker, counts, json, out=to)
+    show_outcome(asker, counts + left, json, out=to)
 
 
 @with_options

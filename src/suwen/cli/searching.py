@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from suwen.choices import Mode
+from suwen.choices import DEEPEST, Mode
 from suwen.cli.options import IndexFolder, Json, PairFolder, QueryTier
 from suwen.cli.output import NEGATIVE, err, measuring, out, plural, print_json, show
 from suwen.errors import SuwenError
@@ -37,14 +37,14 @@ Filters = Annotated[
 def search(
     index: IndexFolder,
     query: Annotated[str, typer.Argument(help="The question, in Chinese or English.")],
-    k: Annotated[int, typer.Option("-k", help="How many hits.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 10,
     mode: Annotated[Mode, typer.Option("--mode", help="Meaning, words, or both.")] = "hybrid",
     tier: QueryTier = None,
     instruction: Annotated[
         str | None, typer.Option("--instruction", help="What is asked for, where the pair's prompt takes one.")
     ] = None,
     where: Filters = None,
-    offset: Annotated[int, typer.Option("--offset", help="Hits to leave out, for the next page.")] = 0,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Hits to leave out, for the next page.")] = 0,
     sort: Annotated[
         str | None, typer.Option("--sort", help="Put the best hits in the order of a field; -field: largest first.")
     ] = None,
@@ -57,8 +57,10 @@ def search(
     synonyms: Annotated[
         bool, typer.Option("--synonyms/--as-typed", help="Search for other names too, and set the spelling right.")
     ] = True,
-    dense_weight: Annotated[float | None, typer.Option("--dense-weight", help="Weight of meaning in hybrid.")] = None,
-    lexical_weight: Annotated[float | None, typer.Option("--lexical-weight", help="Weight of words.")] = None,
+    dense_weight: Annotated[
+        float | None, typer.Option("--dense-weight", min=0, help="Weight of meaning in hybrid.")
+    ] = None,
+    lexical_weight: Annotated[float | None, typer.Option("--lexical-weight", min=0, help="Weight of words.")] = None,
     hyde: Annotated[
         bool, typer.Option("--hyde", help="Search with what the model of [hyde] in suwen.toml writes for the query.")
     ] = False,
@@ -79,6 +81,8 @@ def search(
 
     Example: `suwen search my-index 肾结石怎么判断酸性还是碱性 -k 5 --where department=泌尿外科`
     """
+    if k + offset > DEEPEST:
+        raise SuwenError(f"-k {k} and --offset {offset} are more than {DEEPEST} together: ask for fewer, or filter")
     # Before numpy is loaded: one query gains nothing from more threads, and starting them costs it CPU time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Nearly all that one search makes stays until it ends: looked through less often for what does not.
@@ -112,11 +116,13 @@ def _search(
 
 
 def _weights(dense: float | None, lexical: float | None) -> dict[str, float] | None:
+    if dense is None and lexical is None:
+        return None
+    if dense == lexical == 0:
+        raise SuwenError("--dense-weight 0 and --lexical-weight 0 leave nothing to rank by: give one a weight above 0")
     from suwen.retrieve.fuse import WEIGHTS
 
     asked = {"dense": dense, "lexical": lexical}
-    if dense is None and lexical is None:
-        return None
     return {**WEIGHTS, **{leg: weight for leg, weight in asked.items() if weight is not None}}
 
 

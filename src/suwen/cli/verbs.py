@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -131,6 +133,17 @@ VERBS = {
 }
 
 
+#: What pydantic says of an option's value, and what a user is told.
+_PLAINLY = (
+    (r"Value error, ", ""),
+    (r"Input should be a valid integer.*", "it is not a whole number"),
+    (r"Input should be a valid number.*", "it is not a number"),
+    (r"Input should be greater than or equal to (.*)", r"it must be at least \1"),
+    (r"Input should be less than or equal to (.*)", r"it must be at most \1"),
+    (r"Input should be", "it must be"),
+)
+
+
 class Verbs(TyperGroup):
     """Loads a verb's module when the verb is called: all of them take a second and more."""
 
@@ -145,6 +158,14 @@ class Verbs(TyperGroup):
         verb = VERBS.get(cmd_name)
         return self.commands.get(cmd_name) if self._listing or verb is None else verb.load(cmd_name)
 
+    def invoke(self, ctx: Any) -> Any:
+        """The verb, with plain words for a wrong value of one of its options."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as problem:
+            problem.message = plainly(problem.message)
+            raise
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The help, in colour; wrong arguments get plain lines, without the time that rich takes to load."""
         self._listing, self.rich_markup_mode = True, "markdown"
@@ -152,6 +173,20 @@ class Verbs(TyperGroup):
             super().format_help(ctx, formatter)
         finally:
             self._listing, self.rich_markup_mode = False, None
+
+
+def plainly(message: str) -> str:
+    """What is wrong with an option's value, in plain words; a word that is not among those it takes has a nearest one.
+
+    >>> plainly("Value error, 'hybird' is not one of 'hybrid', 'dense'.")
+    "'hybird' is not one of 'hybrid', 'dense'. Did you mean 'hybrid'?"
+    """
+    for said, plain in _PLAINLY:
+        message = re.sub(f"^{said}", plain, message)
+    if (found := re.fullmatch(r"'(.*)' is not one of (.*)\.", message)) is not None:
+        close = difflib.get_close_matches(found[1], re.findall(r"'(.*?)'", found[2]), n=1)
+        message += f" Did you mean '{close[0]}'?" if close else ""
+    return message
 
 
 def show_help(group: Any, arguments: Sequence[str]) -> bool:

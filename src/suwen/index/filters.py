@@ -8,8 +8,10 @@ admits the same documents:
 * Numbers are compared as numbers (7 equals 7.0, true equals 1), and text that spells one counts as that number, on
   either side: a CSV source has its numbers as text. Between two texts only the spelling counts: 250.0 is not 250.00.
 * A text that is asked for may spell a number of a field in any way (1e3, full-width digits, 1,000); where a field holds
-  numbers alone, a text that spells none is refused.
-* A bound holds for its own kind. Where no value of a field is of that kind the filter is refused.
+  numbers alone, a text that spells none is refused. Where they are kept as text, and no other text is, one that spells
+  a number in another way than they do is refused: it would equal none.
+* A bound holds for its own kind, and texts that all spell numbers are numbers. Where no value of a field is of the
+  bound's kind the filter is refused.
 * An empty list, null, NaN and infinity are no values: the field is missing. A field that no document has is an error.
 """
 
@@ -201,6 +203,26 @@ def no_numbers(found: AnyOf) -> list[str]:
     return [text for text in found.texts if _asked(text) is None]
 
 
+def otherwise_spelled(found: AnyOf) -> list[str]:
+    """The texts of a condition that are numbers spelled as no stored text spells one: none of those equals them."""
+    # A truth value brings its words and the number that texts may spell.
+    asked = [(text, _asked(text)) for text in found.texts if number_of(fold(text)) is None]
+    return [text for text, number in asked if number is not None and number not in found.spelled]
+
+
+def unlike_stored(field: str, text: str, example: object) -> FilterError:
+    """The error for a number asked for in another spelling than that of a field's numbers, which are kept as text."""
+    return FilterError(
+        f"filter on {field!r}: the field's numbers are kept as text, such as {example!r}, "
+        f"and none is spelled {text!r}: write {_plainly(text)}"
+    )
+
+
+def _plainly(text: str) -> str:
+    number = _asked(text)
+    return "a number" if number is None else f"{number:.0f}" if number == int(number) else repr(number)
+
+
 def no_number(field: str, text: str, example: object) -> FilterError:
     """The error for a text that a field which holds numbers alone cannot have."""
     return FilterError(
@@ -217,11 +239,11 @@ def unknown_field(field: str, fields: Sequence[str]) -> UnknownField:
 
 def wrong_kind(field: str, bound: Scalar, example: object) -> FilterError:
     """The error for a bound of a kind that no value of the field is of."""
-    kinds = ("text", "a number") if isinstance(bound, str) else ("a number", "text")
-    return FilterError(
-        f"filter on {field!r}: the bound {bound!r} is {kinds[0]}, and the values of the field are not, such as "
-        f"{example!r}: give a bound that is {kinds[1]} like them"
-    )
+    if isinstance(bound, str):
+        said = f"the bound {bound!r} is text, and the values of the field are numbers, such as {example!r}"
+        return FilterError(f"filter on {field!r}: {said}: write {_plainly(bound)} like them")
+    said = f"the bound {bound!r} is a number, and the values of the field are not, such as {example!r}"
+    return FilterError(f"filter on {field!r}: {said}: give a bound that is text like them")
 
 
 def _read_mapping(where: Mapping[str, Any], depth: int) -> Filter:

@@ -24,7 +24,9 @@ from suwen.index.filters import (
     no_number,
     no_numbers,
     number_of,
+    otherwise_spelled,
     unknown_field,
+    unlike_stored,
     wrong_kind,
 )
 
@@ -32,6 +34,9 @@ OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _OF_FIELD = "SELECT document FROM attributes WHERE key = ?"
 #: SQLite sorts every number before every text; those texts that spell a number begin with a sign before the colon.
 _NUMBERS, _TEXTS, _MAY_SPELL = "value < ''", "value >= ''", "value >= '' AND value < ':'"
+#: Values that are numbers or spell one, and texts that spell none; those that are found at once come first.
+_NUMERIC = _NUMBERS, f"{_MAY_SPELL} AND number_of(value) IS NOT NULL"
+_WORDS = "value >= ':'", f"{_MAY_SPELL} AND number_of(value) IS NULL"
 
 #: A condition, and its parameters: those of the database that it is meant for.
 Compiled = tuple[str, list[Any]]
@@ -58,20 +63,23 @@ def compile_filter(found: Filter, after: int = 0) -> Compiled:
 
 def check_fields(connection: sqlite3.Connection, found: Filter, fields: Callable[[], Sequence[str]]) -> None:
     """Refuse a filter on a field that no document has, or with what no value of it can be."""
+
+    def held(field: str, *kinds: str) -> bool:
+        queries = (f"SELECT 1 FROM attributes WHERE key = ? AND {kind} LIMIT 1" for kind in kinds)
+        return any(connection.execute(query, (field,)).fetchone() for query in queries)
+
     for one in conditions(found):
         example = connection.execute("SELECT value FROM attributes WHERE key = ? LIMIT 1", (one.field,)).fetchone()
         if example is None:
             raise unknown_field(one.field, fields())
-        texts = no_numbers(one) if isinstance(one, AnyOf) and not isinstance(example[0], str) else []
-        held = f"SELECT 1 FROM attributes WHERE key = ? AND {_TEXTS} LIMIT 1"
-        if texts and not connection.execute(held, (one.field,)).fetchone():
+        if isinstance(one, AnyOf) and (isinstance(example[0], str) or held(one.field, _TEXTS)):
+            odd = otherwise_spelled(one)
+            if odd and not held(one.field, *_WORDS):
+                raise unlike_stored(one.field, odd[0], example[0])
+        elif isinstance(one, AnyOf) and (texts := no_numbers(one)):
             raise no_number(one.field, texts[0], example[0])
         for _, bound in one.bounds if isinstance(one, Within) else ():
-            kinds = (
-                (_TEXTS,) if isinstance(bound, str) else (_NUMBERS, f"{_MAY_SPELL} AND number_of(value) IS NOT NULL")
-            )
-            queries = (f"SELECT 1 FROM attributes WHERE key = ? AND {kind} LIMIT 1" for kind in kinds)
-            if not any(connection.execute(query, (one.field,)).fetchone() for query in queries):
+            if not held(one.field, *(_WORDS if isinstance(bound, str) else _NUMERIC)):
                 raise wrong_kind(one.field, bound, example[0])
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from suwen.choices import DEEPEST as DEEPEST
 from suwen.choices import Mode as Mode
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking, Snapshot, StoredPassage
@@ -22,8 +23,6 @@ from suwen.retrieve.wording import Wording
 from suwen.text.clean import clean
 from suwen.text.fold import fold
 
-#: The deepest position that can be asked for: ``offset + k``.
-DEEPEST = 10_000
 #: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
 LONGEST_QUERY = 8192
 #: How far down each leg is read: half of a step is given out before the next is taken, since the fusion of two legs

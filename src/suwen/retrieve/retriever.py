@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from suwen.choices import Mode
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Encoder
@@ -32,20 +33,18 @@ from suwen.index.engine import (
 )
 from suwen.index.filters import Where
 from suwen.index.opening import create_engine, index_exists, open_engine
-from suwen.retrieve.answering import Asked, answer
 from suwen.retrieve.calibration import Calibration
 from suwen.retrieve.freshness import Freshness, kept_tier
 from suwen.retrieve.fuse import Fusion
-from suwen.retrieve.ranking import Mode
 from suwen.retrieve.relevance import query_length
-from suwen.retrieve.results import Results
-from suwen.retrieve.wording import Wording, Wordings
 
 if TYPE_CHECKING:
     from suwen.encoders.reranker import Reranker
     from suwen.retrieve.ingest import Duplicates, IngestProgress, IngestReport, OneStep, ReadyVectors
     from suwen.retrieve.questions import QuestionFile
+    from suwen.retrieve.results import Results
     from suwen.retrieve.rewriting import Rewritten
+    from suwen.retrieve.wording import Wording, Wordings
 
 #: Passages encoded twice for the sake of comparable scores: a quarter of what a server takes its time for.
 _COMPARED = 256
@@ -62,7 +61,6 @@ class Index(AbstractContextManager["Index"]):
             raise SpaceMismatch(engine.space, pair.space.id, needed_name=needed_name, got_name=pair.name)
         self.engine, self.pair = engine, pair
         self.freshness = Freshness(engine, pair)
-        self.wordings = Wordings(engine)
         self.calibration = Calibration(engine, pair, self.freshness)
 
     @classmethod
@@ -292,6 +290,10 @@ class Index(AbstractContextManager["Index"]):
             precise: Have the first 20 hits read again by a reranker, see :mod:`suwen.retrieve.precise`.
             budget_ms: The milliseconds that this may take; what was not read by then stays behind what was.
         """
+        if tier is not None and mode != "lexical":
+            self.pair.need_tier(tier)  # before what a search takes is loaded
+        from suwen.retrieve.answering import Asked, answer
+
         return answer(
             self,
             Asked(
@@ -306,6 +308,13 @@ class Index(AbstractContextManager["Index"]):
         from suwen.encoders.reranker import Reranker
 
         return Reranker.find(self.pair.path)
+
+    @cached_property
+    def wordings(self) -> Wordings:
+        """Other names and spellings of what queries mention; loaded for the first of them."""
+        from suwen.retrieve.wording import Wordings
+
+        return Wordings(self.engine)
 
     def worded(self, text: str) -> Wording:
         """A query with its other names and its spelling set right."""

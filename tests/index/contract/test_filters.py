@@ -139,7 +139,8 @@ def test_what_a_filter_admitted_before_a_write_is_right_after_it(engine: Engine,
         ({"v": [None]}, "neither|not text"),
         ({"w": {"gte": 7}}, "the bound 7 is a number, and the values of the field are not, such as 'x'"),
         ({"w": {"gte": "7"}}, r"the bound 7(\.0)? is a number"),
-        ({"odd\"key'--": {"lt": "a"}}, "the bound 'a' is text"),
+        ({"odd\"key'--": {"lt": "a"}}, "the bound 'a' is text, and the values of the field are numbers"),
+        ({"odd\"key'--": {"lt": "1e3"}}, "the bound '1e3' is text, .*: write 1000 like them"),
         (
             {"odd\"key'--": "2020,2021"},
             r"'2020,2021' is no number, and the field holds numbers alone, such as 1(\.0)?: ",
@@ -163,6 +164,32 @@ def test_filters_that_are_refused(engine: Engine, where: Any, message: str) -> N
         with engine.snapshot() as view, pytest.raises(FilterError, match=message):
             getattr(view, search)(query, 3, where)
     assert engine.stats().documents == len(METADATA)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"year": {"gt": "abc"}}, "the bound 'abc' is text, .* such as '2020': write a number like them"),
+        ({"year": {"gt": "1e3"}}, "the bound '1e3' is text, .*: write 1000 like them"),
+        ({"year": "2.02e3"}, "kept as text, such as '2020', and none is spelled '2.02e3': write 2020"),
+        ({"year": {"ne": ["2020", "+2021"]}}, r"none is spelled '\+2021': write 2021"),
+        ({"year": "true"}, "none is spelled 'true': write 1"),
+        ({"both": "2e1"}, "none is spelled '2e1': write 20"),
+        ({"both": {"lt": "a"}}, "the bound 'a' is text"),
+    ],
+)
+def test_numbers_kept_as_text_are_numbers(make: Making, where: Any, message: str) -> None:
+    """What a CSV has: nothing is compared with them letter by letter, and no other spelling finds nothing unsaid."""
+    engine = make(documents=0)
+    held: dict[str, dict[str, Any]] = {"a": {"year": "2020", "both": 20}, "b": {"year": "2021", "both": ["7", 3]}}
+    engine.add([encoded(id_, ["文字"], unit(RNG, 1, 16), metadata) for id_, metadata in held.items()])
+    with pytest.raises(FilterError, match=message):
+        matching(engine, where)
+    assert matching(engine, {"year": "abc"}) == set(), "a text it may well hold one day"
+    assert matching(engine, {"year": {"gt": "2020"}}) == {"b"} and matching(engine, {"year": True}) == set()
+    # One text that spells none, and they are compared as texts are.
+    engine.add([encoded("c", ["文字"], unit(RNG, 1, 16), {"year": "2020年", "both": "-"})])
+    matching(engine, where)
 
 
 def test_an_index_without_metadata_says_so(make: Making) -> None:

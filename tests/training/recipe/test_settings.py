@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import suwen.training.stages  # noqa: F401 - all of them are looked at
 from suwen.training.recipe import key_groups, recipe_model
 from suwen.training.recipe.key_groups import KeyGroup, Mine, Prompts, Rows, Training
 from suwen.training.recipe.recipe_model import Recipe, Student

@@ -14,8 +14,10 @@ from suwen.index.filters import (
     conditions,
     no_number,
     no_numbers,
+    otherwise_spelled,
     read_where,
     unknown_field,
+    unlike_stored,
     wrong_kind,
 )
 from suwen.index.filters_sql import OPERATORS, Compiled, combined
@@ -23,6 +25,9 @@ from suwen.index.filters_sql import OPERATORS, Compiled, combined
 _OF_FIELD = "SELECT document FROM attributes WHERE key = %s"
 #: A long text is found by its beginning, which is what the index holds.
 _SAME_TEXT = "left(text, 100) = ANY(%s) AND text = ANY(%s)"
+
+#: Text that spells no number.
+_WORDS = "text IS NOT NULL AND spelled IS NULL"
 
 
 def admitted(connection: Connection, where: Where) -> Rows:
@@ -36,17 +41,24 @@ def admitted(connection: Connection, where: Where) -> Rows:
 def _check_fields(connection: Connection, found: Filter) -> None:
     """Refuse a filter on a field that no document has, or with what no value of it can be."""
     query = "SELECT text, number FROM attributes WHERE key = %s"
+
+    def held(field: str, kind: str) -> bool:
+        return connection.execute(f"{query} AND {kind} LIMIT 1".encode(), (field,)).fetchone() is not None
+
     for one in conditions(found):
-        example = None if "\0" in one.field else connection.execute(f"{query} LIMIT 1", (one.field,)).fetchone()
-        if example is None:
+        row = None if "\0" in one.field else connection.execute(f"{query} LIMIT 1", (one.field,)).fetchone()
+        if row is None:
             raise unknown_field(one.field, fields(connection))
-        texts = no_numbers(one) if isinstance(one, AnyOf) and example[0] is None else []
-        if texts and not connection.execute(f"{query} AND text IS NOT NULL LIMIT 1".encode(), (one.field,)).fetchone():
-            raise no_number(one.field, texts[0], float(example[1]))
+        example = row[0] if row[0] is not None else float(row[1])
+        if isinstance(one, AnyOf) and (isinstance(example, str) or held(one.field, "text IS NOT NULL")):
+            odd = otherwise_spelled(one)
+            if odd and not held(one.field, _WORDS):
+                raise unlike_stored(one.field, odd[0], example)
+        elif isinstance(one, AnyOf) and (texts := no_numbers(one)):
+            raise no_number(one.field, texts[0], example)
         for _, bound in one.bounds if isinstance(one, Within) else ():
-            kind = "text IS NOT NULL" if isinstance(bound, str) else "coalesce(number, spelled) IS NOT NULL"
-            if connection.execute(f"{query} AND {kind} LIMIT 1".encode(), (one.field,)).fetchone() is None:
-                raise wrong_kind(one.field, bound, example[0] if example[0] is not None else float(example[1]))
+            if not held(one.field, _WORDS if isinstance(bound, str) else "coalesce(number, spelled) IS NOT NULL"):
+                raise wrong_kind(one.field, bound, example)
 
 
 def _simple(found: AnyOf | Within) -> Compiled:

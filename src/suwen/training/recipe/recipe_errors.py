@@ -1,4 +1,7 @@
-"""Says what is wrong with a recipe: the key, the reason, the nearest valid key, the fix."""
+"""Says what is wrong with a recipe: the key, the reason, the nearest valid key, the fix.
+
+Stages are loaded where keys of theirs are explained, and not for a recipe that is not there.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from suwen.errors import SuwenError
-from suwen.training.recipe.key_groups import KeyGroup
-from suwen.training.recipe.recipe_model import Recipe
-from suwen.training.recipe.stage_base import STAGES
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    from suwen.training.recipe.key_groups import KeyGroup
 
 
 class RecipeError(SuwenError):
@@ -40,6 +43,8 @@ def explain(error: ValidationError, raw: Mapping[str, Any]) -> str:
 
 
 def _line(problem: Any, raw: Mapping[str, Any]) -> str:
+    from suwen.training.recipe.stage_base import STAGES
+
     place = tuple(problem["loc"])
     key = _key(place, raw)
     kind, context = problem["type"], problem.get("ctx", {})
@@ -76,6 +81,9 @@ def _key(place: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
 
 def _class_at(place: tuple[int | str, ...], raw: Mapping[str, Any]) -> type[KeyGroup] | None:
     """The group of keys that stands at a place; None where there is none."""
+    from suwen.training.recipe.recipe_model import Recipe
+    from suwen.training.recipe.stage_base import STAGES
+
     here: type[KeyGroup] | None = Recipe
     if (stage := _stage_at(place, raw)) is not None:
         here, place = STAGES.get(stage.get("stage", "")), place[2:]
@@ -88,6 +96,8 @@ def _class_at(place: tuple[int | str, ...], raw: Mapping[str, Any]) -> type[KeyG
 
 
 def _group(annotation: Any) -> type[KeyGroup] | None:
+    from suwen.training.recipe.key_groups import KeyGroup
+
     if isinstance(annotation, type) and issubclass(annotation, KeyGroup):
         return annotation
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, dict, list, tuple, typing.Annotated):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import importlib
-import importlib.resources
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+import suwen.training.stages  # noqa: F401 - which registers them, so that a recipe can be read
 from suwen.training.recipe.recipe_checks import check
 from suwen.training.recipe.recipe_errors import RecipeError, explain, nearest
 from suwen.training.recipe.recipe_model import Data, Recipe
+from suwen.training.recipe.recipe_names import find_recipe
 from suwen.training.recipe.stage_base import STAGES, Stage
 
 #: Where the data are, when the recipe and ``--set data.root=`` say nothing.
@@ -64,42 +64,6 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
         _put_copy(raw, one)
     _expand(raw, path.parent)
     return _validated(raw, path)
-
-
-def find_recipe(name: Path | str) -> Path:
-    """The file itself, or the recipe of that name that comes with the package.
-
-    Raises:
-        RecipeError: There is neither.
-    """
-    path = Path(name)
-    if path.exists():
-        return path
-    known = _packaged()
-    if path.suffix or len(path.parts) > 1:
-        raise RecipeError(f"{path}: there is no such recipe{_near(path, known)}")
-    if str(name) not in known:
-        raise RecipeError(f"there is no recipe '{name}', nor a file of that name{nearest(str(name), known)}")
-    return known[str(name)]
-
-
-def _packaged() -> dict[str, Path]:
-    """The recipes that come with the package, by name."""
-    package = Path(str(importlib.resources.files("suwen")))
-    # In the wheel they lie inside the package; in a checkout they are a folder of their own.
-    folders = (package / "recipes", package.parent.parent / "recipes")
-    found = [sorted(folder.glob("*.yaml")) for folder in folders]
-    return {file.stem: file for file in found[0] or found[1]}
-
-
-def _near(missing: Path, known: Mapping[str, Path]) -> str:
-    """What may have been meant by a path that is not there: a file beside it, or a recipe of the package."""
-    beside = {file.stem: file.name for ending in ("*.yaml", "*.yml") for file in missing.parent.glob(ending)}
-    if close := difflib.get_close_matches(missing.stem, beside, n=1):
-        return f"; did you mean '{missing.with_name(beside[close[0]])}'?"
-    if missing.stem in known:
-        return f"; did you mean the package's own? Then leave folder and ending out: '{missing.stem}'"
-    return f"; there are: {', '.join(beside.values())}" if beside else "; check the path"
 
 
 def _variants_alone(path: Path) -> str:
