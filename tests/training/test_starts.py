@@ -51,6 +51,10 @@ def recipe_of(tmp: Path, students: dict[str, dict[str, Any]], sets: Sequence[str
         # Its table is taken before that table's own student is through.
         later = {"name": "more-tokens", "start": "align-tokens", "training": TRAINING | {"steps": 3}}
         aligned += [stage | later for stage in aligned if stage["student"] == "tokens"]
+    if "based" in students:
+        merged = {"stage": "merge", "name": "merge-based", "student": "based", "of": {"learnt-based": 0.75}, "base": 0.25}
+        learnt = next(stage for stage in aligned if stage["student"] == "based")
+        aligned += [learnt | {"name": "learnt-based", "training": TRAINING | {"steps": 3}}, merged]
     file = tmp / "starts.yaml"
     raw |= {"name": "starts", "students": students, "stages": [*kept, *aligned], "variants": {}}
     file.write_text(yaml.safe_dump(raw, allow_unicode=True), encoding="utf-8")
@@ -112,6 +116,17 @@ def test_a_student_is_projected_into_the_space_where_it_is_asked_to(run: tuple[R
     assert torch.equal(*(model[0].model.embeddings.word_embeddings.weight for model in (based, source)))
     found, taught = cosines(run, "based")
     assert found.shape == taught.shape
+
+
+def test_a_mean_holds_a_part_of_what_the_student_began_as(run: tuple[Recipe, Path]) -> None:
+    _, folder = run
+    began, learnt, mean = (
+        load_model(folder / name / "model", device="cpu")[0].state_dict()
+        for name in ("align-based", "learnt-based", "merge-based")
+    )
+    assert any(not torch.equal(began[name], learnt[name]) for name in began)
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, 0.75 * learnt[name] + 0.25 * began[name])
 
 
 def test_a_table_that_is_not_trained_stays_a_static_students_while_the_rest_learns(run: tuple[Recipe, Path]) -> None:

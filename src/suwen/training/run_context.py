@@ -279,7 +279,10 @@ class RunContext:
             pretrained = with_pooling(self._pretrained(shape), shape.pooling)
             if not shape.projection or pretrained.get_embedding_dimension() == self.recipe.dimension:
                 return pretrained
-            return with_projection(pretrained, self.recipe.dimension)
+            # The same in every stage of a run: a mean may take a part of what a student began as.
+            with torch.random.fork_rng():
+                torch.manual_seed(self.seed)
+                return with_projection(pretrained, self.recipe.dimension)
         if shape.pruned_from is not None:
             source = self.model_of(self._source_stage(shape.pruned_from, name))
             return prune_layers(load_model(source, device=self.device)[0], shape.layers)
