@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.side import ModelError, Side
@@ -25,6 +27,21 @@ def test_a_gguf_file_and_its_folder_give_one_encoder(base, gguf, models):
     texts = [*models.TEXTS, "", "长" * 300]
     one, other = (load_base(source, device="cpu", max_length=32) for source in (base, gguf))
     assert np.allclose(one.encode(texts), other.encode(texts), atol=1e-5)
+
+
+def test_a_text_is_no_turn_of_a_conversation(base: Path, models, tmp_path: Path) -> None:
+    """A base that was taught to chat has a template for conversations, which is no part of an encoder."""
+    shutil.copytree(base, chatting := tmp_path / "chatting")
+    said = "{% for one in messages %}<|{{ one.role }}|>{{ one.content }}{% endfor %}"
+    (chatting / "chat_template.jinja").write_text(said, encoding="utf-8")
+    plain, model = (load_base(source, device="cpu", max_length=32) for source in (base, chatting))
+    assert model.tokenizer.chat_template == said
+    wanted = plain.encode(models.TEXTS)
+    assert np.allclose(model.encode(models.TEXTS), wanted, atol=1e-6)
+    # So does what is saved, where sentence-transformers opens it.
+    model.save(str(tmp_path / "saved"))
+    opened = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert np.allclose(opened.encode(models.TEXTS), wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("form", ["folder", "gguf"])

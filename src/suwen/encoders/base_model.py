@@ -141,7 +141,16 @@ def open_transformer(folder: Path, dtype: Any, max_length: int | None, *, trust_
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(f"{folder} cannot be loaded by transformers ({error}): name a decoder's folder") from error
     _refuse_missing(transformer.model, _stored_names(folder), folder)
+    _take_texts_alone(transformer)
     return transformer
+
+
+def _take_texts_alone(transformer: Any) -> None:
+    """Have a text read as it is: where there is a template for conversations, it would become a turn of one."""
+    ways = {name: way for name, way in transformer.modality_config.items() if name != "message"}
+    if "text" in ways:
+        transformer.modality_config = ways
+        transformer.input_formatter.supported_modalities = list(ways)
 
 
 def _stored_names(folder: Path) -> set[str]:
