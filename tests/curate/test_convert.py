@@ -132,6 +132,71 @@ OTHER_FORMS = {
         ),
         ("A man eats.", ["A human eats."], ["Nobody eats."]),
     ),
+    ("healthcaremagic", "turns.json"): (
+        json.dumps(
+            [
+                {
+                    "description": "Ear",
+                    "dialogue_turns": [
+                        {"speaker": "Patient", "utterance": "My ear rings."},
+                        {"speaker": "Doctor", "utterance": "See a specialist."},
+                    ],
+                }
+            ]
+        ),
+        ("My ear rings.", ["See a specialist."], []),
+    ),
+    ("stackexchange", "titlebody_upvoted_downvoted_answer.jsonl"): (
+        lines({"texts": ["Why do cells die?", "Apoptosis.", "They do not."], "tags": ["cell"]}),
+        ("Why do cells die?", ["Apoptosis."], ["They do not."]),
+    ),
+    ("stackexchange", "small_stackexchanges.jsonl"): (
+        lines({"text": ["Why do cells die?", "Apoptosis."], "tags": []}),
+        ("Why do cells die?", ["Apoptosis."], []),
+    ),
+    ("msmarco", "train_v1.1.jsonl"): (
+        lines(
+            {
+                "query": "gout",
+                "answers": ["x"],
+                "passages": [
+                    {"is_selected": 0, "url": "u", "passage_text": "A goat."},
+                    {"is_selected": 1, "url": "u", "passage_text": "An arthritis."},
+                ],
+            }
+        ),
+        ("gout", ["An arthritis."], ["A goat."]),
+    ),
+    ("msmarco", "tevatron.jsonl"): (
+        lines(
+            {
+                "query_id": "1",
+                "query": "gout",
+                "positive_passages": [{"docid": "3", "title": "-", "text": "An arthritis."}],
+                "negative_passages": [{"docid": "4", "title": "", "text": "A goat."}],
+            }
+        ),
+        ("gout", ["An arthritis."], ["A goat."]),
+    ),
+    ("nq", "NQ-train_pairs.jsonl"): (lines(["who found it", "Banting did."]), ("who found it", ["Banting did."], [])),
+    ("fever", "triplets.jsonl"): (lines(["It is so.", "Yes.", "No."]), ("It is so.", ["Yes."], ["No."])),
+    ("nli", "triplet.jsonl"): (
+        lines({"anchor": "A man eats.", "positive": "A human eats.", "negative": "Nobody eats."}),
+        ("A man eats.", ["A human eats."], ["Nobody eats."]),
+    ),
+    ("nli", "as-the-hub-writes-it.csv"): (
+        "premise,hypothesis,label\nA man eats.,Nobody eats.,2\nA man eats.,A human eats.,0\nA man eats.,Tall.,1\n",
+        ("A man eats.", ["A human eats."], ["Nobody eats."]),
+    ),
+    ("nli", "AllNLI.tsv.gz"): (
+        "split\tdataset\tfilename\tsentence1\tsentence2\tlabel\n"
+        'train\tSNLI\ta.txt\t"Eat," he said.\tA man "speaks.\tentailment\ntrain\tSNLI\ta.txt\t"Open\tShut\tneutral\n',
+        ('"Eat," he said.', ['A man "speaks.'], []),
+    ),
+    ("mqp", "of-a-data-frame.csv"): (
+        "dr_id,question_1,question_2,label\n1,How?,In what way?,1.0\n1,How?,Why?,0.0\n",
+        ("How?", ["In what way?"], ["Why?"]),
+    ),
 }
 
 
@@ -242,6 +307,33 @@ def test_a_record_that_lacks_a_field_is_counted_as_one_that_cannot_be_read(tmp_p
     assert (counts["without_a_positive"], counts["without_text"]) == (1, 0), "a contradiction without an entailment"
     with pytest.raises(CurateError, match=r"no record of .*not valid JSON"):
         converted(tmp_path, "mednli", "a.jsonl", "{broken\n{again\n")
+
+
+def test_what_cannot_be_told_right_from_wrong_is_counted_and_never_taken_for_right(tmp_path: Path) -> None:
+    pair = {"sentence1": "A man eats.", "sentence2": "Nobody eats."}
+    right = {"sentence1": "A man eats.", "sentence2": "A human eats.", "label": "entailment"}
+    rows, counts = converted(tmp_path, "nli", "scored.jsonl", lines(pair | {"score": 0.0}, right))
+    assert rows[0].pos == ("A human eats.",) and counts["without_a_field"] == 1
+    texts = {"query": "gout", "passages": {"passage_text": ["A goat.", "An arthritis."]}}
+    told = {"query": "gout", "passages": {"passage_text": ["A goat.", "An arthritis."], "is_selected": [0, 1]}}
+    for marks in ({}, {"is_selected": [1]}, {"is_selected": [None, 1]}):
+        unsaid = texts | {"passages": texts["passages"] | marks}
+        rows, counts = converted(tmp_path, "msmarco", "dev.jsonl", lines(unsaid, told))
+        assert rows[0].pos == ("An arthritis.",) and counts["without_a_field"] == 1
+    with pytest.raises(CurateError, match="not one number for each text"):
+        converted(tmp_path, "msmarco", "eval.jsonl", lines(texts))
+    with pytest.raises(CurateError, match="numbers where texts belong"):
+        converted(tmp_path, "msmarco", "qidpidtriples.train.tsv", "1185869\t0\t2942565\n")
+
+
+def test_a_source_without_a_table_says_what_is_read(tmp_path: Path) -> None:
+    with pytest.raises(CurateError, match=r"dialogue_1\.txt: no table here; convert reads jsonl"):
+        converted(tmp_path, "healthcaremagic", "healthcaremagic_dialogue_1.txt", "id=1\nPatient:\nMy ear rings.\n")
+    with pytest.raises(CurateError, match="no table here"):
+        run(tmp_path, "healthcaremagic", tmp_path / "source")
+    packed = tmp_path / "7.xml.gz"
+    packed.write_bytes(gzip.compress(XML.encode()))
+    assert run(tmp_path, "medquad", packed)[0][0].query == "What is gout ?"
 
 
 def test_what_is_wrong_with_records_is_counted(tmp_path: Path) -> None:

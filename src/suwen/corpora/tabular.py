@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -45,14 +45,17 @@ def format_of(path: Path) -> str | None:
     return None if gzipped and format in ("parquet", "text") else format
 
 
-def rows(path: Path, format: str, encoding: str = "utf-8", columns: Sequence[str] = ()) -> Iterator[Row]:
+def rows(
+    path: Path, format: str, encoding: str = "utf-8", columns: Sequence[str] = (), headings: Collection[str] = ()
+) -> Iterator[Row]:
     """Yield ``(place, record)`` for every record of a file, one at a time.
 
     ``place`` is what an error message calls the record. A record that cannot be parsed is yielded as a
     :class:`BadRecord` so that the caller may go on; what is wrong with the file as a whole is raised.
 
-    ``columns`` names the cells of a csv or tsv file without a header row (one whose first row has none of these names;
-    a tsv of this kind knows no quotes) and the items of JSON lines that are arrays.
+    ``columns`` names the cells of a csv or tsv file without a header row (one whose first row has none of these names,
+    nor of ``headings``, the other names a header may have) and the items of JSON lines that are arrays. With it a
+    quote in a tsv is a letter like any other, as the public sets have it.
     """
     if format == "jsonl":
         return _json_lines(path, encoding, columns)
@@ -60,7 +63,7 @@ def rows(path: Path, format: str, encoding: str = "utf-8", columns: Sequence[str
         return _json_array(path, encoding)
     if format == "parquet":
         return _parquet(path)
-    return _delimited(path, encoding, _DELIMITERS[format], columns)
+    return _delimited(path, encoding, _DELIMITERS[format], columns, headings)
 
 
 def records(path: Path, format: str | None = None, encoding: str = "utf-8") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -151,14 +154,17 @@ def _may_go_on(error: json.JSONDecodeError | RecursionError, buffer: str) -> boo
     return error.msg.startswith("Unterminated string") or error.pos > len(buffer) - 16
 
 
-def _delimited(path: Path, encoding: str, delimiter: str, columns: Sequence[str]) -> Iterator[Row]:
+def _delimited(
+    path: Path, encoding: str, delimiter: str, columns: Sequence[str], headings: Collection[str]
+) -> Iterator[Row]:
     # The limit is the process's own; it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), _CELL_LIMIT))
     with open_text(path, encoding) as file:
         first = [file.readline()]
         delimiter = delimiter if columns else _delimiter(first[0], delimiter)
-        bare = columns and not {cell.strip(' "\r\n') for cell in first[0].split(delimiter)} & set(columns)
-        quoting: Literal[0, 3] = 3 if bare and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
+        named = {cell.strip(' "\r\n') for cell in first[0].split(delimiter)} & {*columns, *headings}
+        bare = columns and not named
+        quoting: Literal[0, 3] = 3 if columns and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
         reader = csv.reader(chain(first, file), delimiter=delimiter, strict=True, quoting=quoting)
         header = list(columns) if bare else _header(reader, path)
         while True:

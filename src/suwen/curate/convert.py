@@ -21,6 +21,7 @@ from suwen.choices import LONGEST_TEXT
 from suwen.corpora.collection import Collection
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord
+from suwen.corpora.pubmed import is_xml, source_files
 from suwen.corpora.tabular import Row, format_of, rows
 from suwen.corpora.training_rows import TrainingRow
 from suwen.corpora.xml_files import xml_elements
@@ -187,7 +188,7 @@ def _examples(
             counts["of_unknown_origin"] += 1
         if label is None:
             yield row
-        elif (says := kind.labels.get(str(label).lower())) is None:
+        elif (says := kind.labels.get(str(label).lower().removesuffix(".0"))) is None:
             counts["of_neither_label"] += 1
         else:
             pair = pairs.get(row.query, TrainingRow(row.query, ()))
@@ -201,7 +202,7 @@ def _readable(
 ) -> Iterator[tuple[Path, Mapping[str, Any], TrainingRow, Any]]:
     """The records of no measured set that have what a row needs, each with its row and label; none at all raises."""
     problem: SuwenError | None = None
-    texts = {field.partition(".")[0] for field in (*kind.query, *kind.positive, *kind.negative)}
+    texts = {_root(field) for field in (*kind.query, *kind.positive, *kind.negative)}
     for path, place, record in _records(source, kind):
         counts["records"] += 1
         if isinstance(record, BadRecord):
@@ -215,7 +216,9 @@ def _readable(
             continue
         try:
             row = _row(record, kind, place)
-            label = _field(record, kind.label, place, needed=bool(kind.label) and not kind.negative)
+            # Without a label or a negative of its own, a pair may be a contradiction.
+            unsaid = bool(kind.label) and not any(_root(name) in record for name in kind.negative)
+            label = _field(record, kind.label, place, needed=unsaid)
         except CurateError as lacking:
             counts["without_a_field"] += 1
             problem = problem or lacking
@@ -229,8 +232,12 @@ def _row(record: Mapping[str, Any], kind: LabelledSet, place: str) -> TrainingRo
     queries = _texts(_field(record, kind.query, place, needed=True), kind)
     pos = _texts(_field(record, kind.positive, place, needed=True), kind)
     neg = _texts(_field(record, kind.negative, place), kind)
-    marks = _field(record, kind.marks, place)
-    if isinstance(marks, list) and len(marks) == len(pos) and pos:
+    if pos and all(text.isdigit() for text in (*queries, *pos)):
+        raise CurateError(f"{place}: numbers where texts belong; put the texts in the place of these ids first")
+    if any(_root(name) in record for name in kind.marks):
+        marks = _field(record, kind.marks, place)
+        if not isinstance(marks, list) or [isinstance(mark, int | float) for mark in marks] != [True] * len(pos):
+            raise CurateError(f"{place}: {kind.marks[0]} has not one number for each text; none is known to be right")
         right = [mark == max(marks) if kind.best else mark > 0 for mark in marks]
         neg += [] if kind.best else [text for text, may in zip(pos, right, strict=True) if not may]
         pos = [text for text, may in zip(pos, right, strict=True) if may]
@@ -252,15 +259,23 @@ def _field(record: Mapping[str, Any], names: Sequence[str], place: str, *, neede
 
 
 def _inside(value: Any, step: str) -> Any:
-    items = value if isinstance(value, list) else ()
-    return (value if isinstance(value, Mapping) else {str(at): item for at, item in enumerate(items)}).get(step)
+    if isinstance(value, list):
+        # Parquet has a column of lists where JSON has a list of objects.
+        return dict(enumerate(value)).get(int(step)) if step.isdigit() else [_inside(item, step) for item in value]
+    return value.get(step) if isinstance(value, Mapping) else None
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _texts(value: Any, kind: LabelledSet) -> list[str]:
     if isinstance(value, list | tuple):
         return [text for item in value for text in _texts(item, kind)]
     if isinstance(value, Mapping):
-        value = "\n".join(str(value[part]) for part in ("title", "text") if value.get(part))
+        # Where a passage of MS MARCO has no title, copies have "-" for one.
+        parts = (str(value.get(part) or "") for part in ("title", "text"))
+        value = "\n".join(part for part in parts if _bare(part))
     if not isinstance(value, str):
         return []
     speaker = re.match(rf"\s*(?:{'|'.join(kind.speakers)})\s*:", value, re.IGNORECASE) if kind.speakers else None
@@ -268,18 +283,17 @@ def _texts(value: Any, kind: LabelledSet) -> list[str]:
 
 
 def _records(source: Path, kind: LabelledSet) -> Iterator[tuple[Path, *Row]]:
-    files = [source]
-    if source.is_dir():
-        files = sorted(
-            path for path in source.rglob("*") if path.suffix == ".xml" or format_of(path) not in (None, "text")
-        )
+    files = source_files(source)
+    if not files or format_of(files[0]) == "text":
+        raise CurateError(f"{source}: no table here; convert reads jsonl, json, csv, tsv, parquet and MedQuAD's xml")
+    headings = {_root(name) for name in (*kind.query, *kind.positive, *kind.negative, *kind.label, *kind.marks)}
     for path in files:
         read = (
             (
                 (place, {child.tag: child.text or "" for child in node})
                 for place, node in xml_elements(path, kind.element)
             )
-            if path.suffix == ".xml"
-            else rows(path, format_of(path) or "jsonl", "utf-8", kind.columns)
+            if is_xml(path)
+            else rows(path, format_of(path) or "jsonl", "utf-8", kind.columns, headings)
         )
         yield from ((path, place, record) for place, record in read)
