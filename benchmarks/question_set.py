@@ -1,23 +1,27 @@
 """How search does on the realistic questions of tests/data/questions, and what it turns away.
 
     python benchmarks/question_set.py [--part open|last] [--documents document|l6|static] [--tier l6|static]
-        [--mode hybrid|dense|lexical] [--plot FILE.svg]
+        [--mode hybrid|dense|lexical] [--lengths] [--without PREFIX] [--plot FILE.svg]
 
 The index is the bundled sample with the passages beside the questions; its documents are encoded by the pair's document
 encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier; queries by `static`
 where that made the documents, else by `l6`. Told are nDCG@10, how often the first hit and one of the first three helps,
 by kind of question; the shares of real questions kept and of off-topic ones turned away, also of those that helped to
 set the confidence; how bare names do, and off-topic queries of everyday words; and how often hits of a confidence
-helped. `last` is for the end of a piece of work.
+helped. `last` is for the end of a piece of work. With `--lengths` documents and queries are by `static`, whose vectors
+keep the lengths that its means have: a space of inner product. `--without icd-` leaves out the entries of a code list.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,8 @@ from suwen.bench.retrieval_metrics import evaluate
 from suwen.corpora.collection import Collection
 from suwen.corpora.readers import read_documents
 from suwen.corpora.sample_collection import sample_path
+from suwen.encoders.pair import Pair
+from suwen.encoders.space import Manifest, Space, TierDocument, save_manifest
 from suwen.retrieve.results import Results
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
@@ -37,9 +43,23 @@ QUESTIONS = Path(__file__).parents[1] / "tests" / "data" / "questions"
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.001)
 
 
-def build(index: Index, documents: str) -> None:
+def keeping_lengths(folder: Path) -> Pair:
+    """The default pair's `static` as a pair of its own, in whose space vectors are not normalised."""
+    default = Pair.load()
+    tier = default.manifest.tiers["static"]
+    shutil.copytree(default.path / tier.path, folder / tier.path)
+    fields = default.space.alone.model_dump(exclude={"id", "adapter"}) | {"normalise": False, "similarity": "dot"}
+    space = Space.mint(**fields)
+    files = {name: hashlib.sha256((folder / tier.path / name).read_bytes()).hexdigest() for name in tier.files}
+    tiers = {"static": tier.model_copy(update={"aligned_to": space.id, "files": files})}
+    said = {"name": "lengths", "form": "light", "space": space, "tiers": tiers, "default_tier": "static"}
+    save_manifest(folder, Manifest(**said, document=TierDocument(kind="tier", tier="static")))
+    return Pair.load(folder)
+
+
+def build(index: Index, documents: str, without: str | None = None) -> None:
     """The sample and the passages beside the questions."""
-    beside = list(read_documents(QUESTIONS / "corpus.jsonl"))
+    beside = [one for one in read_documents(QUESTIONS / "corpus.jsonl") if not (without and one.id.startswith(without))]
     if documents == "document":
         index_sample(index)
         index.add(beside, encoder=index.pair.encoder("l6"))
@@ -105,14 +125,20 @@ def main() -> None:
     parser.add_argument("--documents", default="document", choices=("document", "l6", "static"))
     parser.add_argument("--tier", help="of the queries")
     parser.add_argument("--mode", choices=("hybrid", "dense", "lexical"), default="hybrid", help="of the search")
+    parser.add_argument("--lengths", action="store_true", help="the pair is `static` with vectors that keep lengths")
+    parser.add_argument("--without", metavar="PREFIX", help="leave out passages beside the questions, by their ids")
     parser.add_argument("--plot", type=Path, help="draw the reliability of the confidence")
     options = parser.parse_args()
+    options.documents = "static" if options.lengths else options.documents
     tier = options.tier or ("static" if options.documents == "static" else "l6")
     asked = [line for line in read_lines("queries.jsonl") if line["metadata"]["part"] == options.part]
     off = read_lines("off_topic.jsonl")
     qrels = {id_: dict(grades) for id_, grades in Collection.open(QUESTIONS).qrels().items()}
-    with tempfile.TemporaryDirectory() as scratch, Index.create(Path(scratch) / "index") as index:
-        build(index, options.documents)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        pair = keeping_lengths(scratch / "pair") if options.lengths else Pair.load()
+        index = stack.enter_context(Index.create(scratch / "index", pair=pair))
+        build(index, options.documents, options.without)
         how = {"tier": tier, "mode": options.mode}
         found = {line["_id"]: index.search(line["text"], 10, **how) for line in asked}
         away = [index.search(line["text"], 3, **how) for line in off if line["part"] == options.part]
