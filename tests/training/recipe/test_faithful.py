@@ -48,6 +48,30 @@ def test_what_is_set_by_hand_wins_and_another_choice_is_other_work(tmp_path: Pat
     assert digest(identity(paper, "align", 0)) != digest(identity(fixed, "align", 0))
 
 
+@pytest.mark.parametrize(
+    ("recipe", "sets", "variant", "left"),
+    [
+        ("bmretriever", [], None, {"pretrain", "finetune"}),
+        ("bmretriever", ["faithful=paper"], "1b", {"pretrain", "finetune"}),
+        ("bmretriever", [], "without-instruction", set()),
+        ("bmretriever", [], "without-pretraining", {"finetune"}),
+        ("bmretriever", ["stages.finetune.prompts.query=Q"], None, {"pretrain"}),
+        (
+            "care",
+            ["faithful=paper", "stages.align.target=prompted"],
+            None,
+            {"align.training", "align.prompts", "joint"},
+        ),
+    ],
+)
+def test_a_report_names_only_what_was_followed(
+    recipe: str, sets: list[str], variant: str | None, left: set[str]
+) -> None:
+    told = load_recipe(SHIPPED / f"{recipe}.yaml", sets, variant=variant).differs
+    assert all(any(key.startswith(f"stages.{name}") for key in told) for name in left)
+    assert len(told) == len(left) and "stages.align.target" not in told
+
+
 def test_only_the_published_code_trains_behind_another_prompt() -> None:
     with pytest.raises(RecipeError, match=r"stages.align.prompts: 'None' is not what the encoder serves with"):
         load_recipe(SHIPPED / "care.yaml", ["stages.align.prompts={query: None, document: ''}"])

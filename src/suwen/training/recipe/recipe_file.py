@@ -60,6 +60,7 @@ def load_recipe(path: Path | str, sets: Sequence[str] = (), variant: str | None 
         _apply_variant(raw, variant)
     for key, value in late:
         set_key(raw, key, value)
+    _forget_what_is_not_followed(raw)
     for one in copies:
         _put_copy(raw, one)
     _expand(raw, path.parent)
@@ -275,6 +276,18 @@ def _follow(raw: _Raw, faithful: Any) -> None:
     for key, said in (raw.get("differs") or {}).items():
         if isinstance(said, dict) and (value := said.get(str(faithful), said.get("fixed"))) is not None:
             set_key(raw, key, copy.deepcopy(value))
+
+
+def _forget_what_is_not_followed(raw: _Raw) -> None:
+    """Take out of ``differs``, which a run's report lists, what was set to something else and what is gone."""
+    faithful = str(raw.get("faithful", "fixed"))
+    for key, said in list((raw.get("differs") or {}).items()):
+        here: Any = raw
+        for part in key.split("."):
+            named = {stage.get("name"): stage for stage in here} if isinstance(here, list) else here
+            here = named.get(part) if isinstance(named, dict) else None
+        if isinstance(said, dict) and here != (said.get("fixed") if said.get(faithful) is None else said[faithful]):
+            del raw["differs"][key]
 
 
 def _apply_variant(raw: _Raw, name: str) -> None:
