@@ -331,6 +331,7 @@ def test_what_was_built_is_what_the_suite_runs(tmp_path: Path) -> None:
         ("DrugBank", "f.xml", DRUGS[:400], "not whole XML.*get it again"),
         ("DrugBank", "f.xml", b"PK\x03\x04 and more", "a zip archive.*unpack it"),
         ("MeSH", "supp2024.xml", "<SupplementalRecordSet/>", "no query is left.*descYEAR.xml"),
+        ("MeSH", "d2024.bin", "*NEWRECORD\nMH = Calcimycin\n", "not the ASCII file"),
         ("RELISH", "r.json", [{"pmid": "1"}], "no field called query"),
         ("RELISH", "r.json", [{"query": "a", "candidates": []}], "the query is no article"),
         ("RELISH", "r.json", [{"pmid": "1", "response": {"relevant": ["2"]}}], "--abstracts"),

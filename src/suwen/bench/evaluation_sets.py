@@ -386,7 +386,9 @@ BUILDERS = {
         "vocabulary has no descriptions",
     ),
     "MeSH": Builder(
-        _mesh, "MeSH's descriptors (descYEAR.xml or .gz); qualifiers and supplementary records are not taken"
+        _mesh,
+        "MeSH's descriptors as XML (descYEAR.xml or .gz, not the ASCII file dYEAR.bin); qualifiers and supplementary "
+        "records are not taken",
     ),
     "RELISH": Builder(
         _relish,
