@@ -55,7 +55,7 @@ def test_first_and_rest_and_halves_make_up_the_text() -> None:
 
 
 def test_windows_are_runs_of_words() -> None:
-    text = "statin breast cancer survival nationwide cohort study finland"
+    text = "vitamin supplement elderly falls randomised trial village norway"
     drawn = list(windows(text, 20, random.Random(3), shortest=2, longest=4))
     assert len(drawn) == 20 and all(2 <= len(run.split()) <= 4 and run in text for run in drawn)
     assert list(windows("one two", 5, random.Random(0))) == []
