@@ -1,12 +1,14 @@
 """Spaces of inner product: which use of sign bits finds the largest products, where vectors differ in length.
 
-    python benchmarks/inner_product_scan.py [--data FOLDER] [--spans 100000] [--out docs/performance]
+    python benchmarks/inner_product_scan.py [--data FOLDER] [--spans 100000] [--decoder MODEL] [--out docs/performance]
 
 Sign bits tell directions alone. Compared are: the scan that serves cosines; its distances times each vector's length;
-what the engine does (the length of the vector without the mean, times what the signs of the bare query tell of the
-cosine); and an extra coordinate that makes all lengths equal, spread over the bits by a rotation. The vectors are
-random clusters with log-normal lengths, and, given real texts, the ``static`` tier of the default pair, not normalised.
-Last, what the scan itself costs beside that for cosines, in the same process.
+the length of the vector without the mean, times what the signs of the bare query tell of the cosine; what the engine
+does (the same of what is across the mean, in other axes, with what is along the mean as it is); and an extra coordinate
+that makes all lengths equal, spread over the bits by a rotation. The vectors are random clusters with log-normal
+lengths, in some of which a few dimensions hold nearly all of the mean or of the variance; given real texts, the
+``static`` tier of the default pair, not normalised; and, given a decoder too (a folder or a GGUF file), its last states
+of 40,000 tokens of those texts. Then the same of cosines, and what the scan itself costs beside that for cosines.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from spans import spans as read_spans
 
 from suwen.encoders.pair import Pair
 from suwen.encoders.static import StaticEncoder
+from suwen.index.engine import Similarity
 from suwen.index.vectors import RESCORED_BYTES, VectorFiles
 
 Matrix = npt.NDArray[np.float32]
+_SCRATCH = tempfile.TemporaryDirectory()
 
 
 def clustered(count: int, width: int, spread: float, asked: int = 100) -> tuple[Matrix, Matrix]:
@@ -40,6 +44,35 @@ def clustered(count: int, width: int, spread: float, asked: int = 100) -> tuple[
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
     near = drawn[rng.integers(0, count, asked)] + 0.5 / np.sqrt(width) * rng.standard_normal((asked, width))
     return (drawn * np.exp(spread * rng.standard_normal((count, 1)))).astype(np.float32), near.astype(np.float32)
+
+
+def uneven(scale: float, mean: float) -> tuple[Matrix, Matrix]:
+    """Clusters of which four dimensions have more variance than others, and a mean."""
+    documents, queries = clustered(40_000, 512, 0.1)
+    deviation = documents.std()
+    for each in (documents, queries):
+        each[:, :4] = scale * each[:, :4] + mean * deviation
+    return documents, queries
+
+
+def states(folder: Path, model: Path, count: int = 40_000, length: int = 64) -> tuple[Matrix, Matrix]:
+    """A decoder's last states of tokens of real texts, and of 200 tokens of others."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    file = {"gguf_file": model.name} if model.is_file() else {}
+    place = str(model.parent if file else model)
+    tokenizer = AutoTokenizer.from_pretrained(place, **file)
+    decoder = AutoModel.from_pretrained(place, dtype=torch.float32, **file).eval()
+    found: list[Matrix] = []
+    with torch.no_grad():
+        for text in read_spans(folder, count):
+            ids = tokenizer(text, return_tensors="pt").input_ids[:, :length]
+            found.append(decoder(ids).last_hidden_state[0].numpy())
+            if sum(map(len, found)) >= count + 4000:
+                break
+    every = np.concatenate(found).astype(np.float32)
+    return every[:count], every[count : count + 4000 : 20]
 
 
 def lookup(folder: Path, count: int) -> tuple[Matrix, Matrix]:
@@ -73,10 +106,16 @@ def variants(documents: Matrix) -> dict[str, Callable[[Matrix], Matrix]]:
         asked = np.append(query / np.linalg.norm(query), np.float32(0)).astype(np.float32)
         return -distances((asked - centre) @ turn, turned)
 
+    files = filled(documents, "dot")
+
+    def engine(query: Matrix) -> Matrix:
+        return files._estimates(files._axes(query), files.lengths)
+
     return {
         "as for cosines": lambda query: -distances(query - mean, bits),
         "times the length": lambda query: lengths * (width / 2 - distances(query - mean, bits)),
-        "the engine's": lambda query: apart * (width / 2 - distances(query, bits)),
+        "times the length without the mean": lambda query: apart * (width / 2 - distances(query, bits)),
+        "the engine's": engine,
         "an extra coordinate, rotated": extra,
     }
 
@@ -96,26 +135,38 @@ def recalls(documents: Matrix, queries: Matrix) -> dict[str, Any]:
     return measured
 
 
+def filled(documents: Matrix, similarity: Similarity) -> VectorFiles:
+    """Vector files of these; their folder goes with this process."""
+    folder = Path(tempfile.mkdtemp(dir=_SCRATCH.name))
+    VectorFiles.create(folder, "i", documents.shape[1], similarity)
+    made = VectorFiles(folder, "i", documents.shape[1], 0, documents.mean(axis=0), similarity)
+    made.append(np.arange(len(documents)), documents)
+    return VectorFiles(folder, "i", documents.shape[1], len(documents), made.mean, similarity)
+
+
+def found(documents: Matrix, queries: Matrix, similarity: Similarity) -> float:
+    """The share of the exact top 10 among 42 hits of a search of the files."""
+    if similarity == "cosine":
+        documents, queries = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (documents, queries))
+    files, hits = filled(documents, similarity), 0
+    for query in queries:
+        exact = np.argpartition(-(documents @ query), 10)[:10]
+        hits += int(np.isin(exact, files.search(query, 42, None, None).rows).sum())
+    return round(hits / (10 * len(queries)), 4)
+
+
 def cost(documents: Matrix, queries: Matrix, repeats: int = 5) -> float:
     """CPU time of a search of the vector files by inner product, over that by cosine: the middle of several rounds."""
-    with tempfile.TemporaryDirectory() as scratch:
-        files = []
-        for similarity in ("cosine", "dot"):
-            folder = Path(scratch) / similarity
-            folder.mkdir()
-            VectorFiles.create(folder, "i", documents.shape[1], similarity)
-            made = VectorFiles(folder, "i", documents.shape[1], 0, documents.mean(axis=0), similarity)
-            made.append(np.arange(len(documents)), documents)
-            files.append(VectorFiles(folder, "i", documents.shape[1], len(documents), made.mean, similarity))
-        ratios = []
-        for _ in range(repeats):
-            spent = []
-            for each in files:
-                begun = time.process_time()
-                for query in queries[:50]:
-                    each.search(query, 42, None, None)
-                spent.append(time.process_time() - begun)
-            ratios.append(spent[1] / spent[0])
+    files = [filled(documents, similarity) for similarity in ("cosine", "dot")]
+    ratios = []
+    for _ in range(repeats):
+        spent = []
+        for each in files:
+            begun = time.process_time()
+            for query in queries[:50]:
+                each.search(query, 42, None, None)
+            spent.append(time.process_time() - begun)
+        ratios.append(spent[1] / spent[0])
     return round(float(np.median(ratios)), 2)
 
 
@@ -123,6 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--spans", type=int, default=100_000)
+    parser.add_argument("--decoder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("docs/performance"))
     options = parser.parse_args()
     report: dict[str, Any] = {}
@@ -130,6 +182,12 @@ def main() -> None:
         f"clusters, log-normal {spread}": lambda spread=spread: clustered(60_000, 256, spread)
         for spread in (0.1, 0.3, 0.6, 1.0)
     }
+    sets |= {
+        f"uneven, variance {scale} and mean {mean}": lambda scale=scale, mean=mean: uneven(scale, mean)
+        for scale, mean in ((15, 0), (1, 60), (15, 60))
+    }
+    if options.data and options.decoder:
+        sets["states of a decoder"] = lambda: states(options.data, options.decoder)
     if options.data:
         sets["static tier, not normalised"] = lambda: lookup(options.data, options.spans)
     for name, make in sets.items():
@@ -137,6 +195,7 @@ def main() -> None:
         spread = float(np.log(np.linalg.norm(documents, axis=1)).std())
         report[name] = {"vectors": len(documents), "dimension": documents.shape[1], "spread": round(spread, 3)}
         report[name] |= {"recall@10 by candidates": recalls(documents, queries)}
+        report[name] |= {f"recall@10 by {each}": found(documents, queries, each) for each in ("dot", "cosine")}
         report[name] |= {"CPU of a search beside cosine's": cost(documents, queries)}
         print(name, json.dumps(report[name], indent=1))
     options.out.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,8 @@ def recipe_of(tmp: Path, students: dict[str, dict[str, Any]], sets: Sequence[str
         later = {"name": "more-tokens", "start": "align-tokens", "training": TRAINING | {"steps": 3}}
         aligned += [stage | later for stage in aligned if stage["student"] == "tokens"]
     if "based" in students:
-        merged = {"stage": "merge", "name": "merge-based", "student": "based", "of": {"learnt-based": 0.75}, "base": 0.25}
+        merged = {"stage": "merge", "name": "merge-based", "student": "based"}
+        merged |= {"of": {"learnt-based": 0.75}, "base": 0.25}
         learnt = next(stage for stage in aligned if stage["student"] == "based")
         aligned += [learnt | {"name": "learnt-based", "training": TRAINING | {"steps": 3}}, merged]
     file = tmp / "starts.yaml"

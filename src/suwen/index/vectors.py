@@ -2,6 +2,9 @@
 
 Sign bits tell directions. Where vectors are compared by their inner product, a fourth file has their lengths.
 
+Files are of format 2: they have vectors without their mean, in other axes (:mod:`suwen.index.turning`). Those of format
+1, which older releases wrote, have codes of vectors as they are; they are read, and grow, as they were until a rebuild.
+
 The files only grow. How many of their records count is a watermark kept in the truth, so bytes past it (an append
 that was cut off) mean nothing and are written over.
 """
@@ -12,9 +15,6 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from suwen.durable import write_bytes
+from suwen.index.bit_scan import binarise, distances, nearest
 from suwen.index.engine import DamagedIndex, Ranking, Rows, Similarity, Vectors
+from suwen.index.turning import turned
 
 _HEADER = 4096
 _KINDS: dict[Similarity, tuple[str, ...]] = {
@@ -39,10 +41,6 @@ RESCORED_BYTES = 768_000
 RESCORED_AT = 40_000
 #: Up to this many bytes of codes every admitted passage is scored: past it a scan is cheaper (filter_cost.py).
 SCORED_BYTES = 2 * RESCORED_BYTES
-#: Records that are worth a thread of their own: starting one takes as long as scanning a few thousand.
-SLICE = 2_000_000
-#: Of so many distances one is looked at to guess how far the candidates reach.
-_SAMPLED = 64
 #: Filters whose places in the files are kept at hand.
 _PLACED = 8
 
@@ -72,12 +70,18 @@ class VectorFiles:
         #: Whether a row may have several records, one after the other: of a passage and of questions it answers.
         self.repeated = repeated
         self._index_id, self._kinds = index_id, _KINDS[similarity]
+        self._plain = b'"format": 1,' in self._begins("bits")
+        self._centre = self._axes(mean)
+        self._way = self._centre / max(float(np.linalg.norm(mean)), 1e-12)
         for kind in self._kinds:
             self._check(kind)
         self.bits: npt.NDArray[np.uint8] = self._map("bits", np.dtype((np.uint8, (self.bit_width,))))
         self.codes = self._map("codes", self._record)
         self.rows: Rows = self._map("rows", np.dtype("<i8"))
-        self.lengths: Vectors | None = self._map("lengths", np.dtype("<f4")) if "lengths" in self._kinds else None
+        #: Of vectors without the mean; in format 2 of what is across the mean, and then, signed, of what is along it.
+        self.lengths: Vectors | None = None
+        if "lengths" in self._kinds:
+            self.lengths = self._map("lengths", np.dtype("<f4") if self._plain else np.dtype(("<f4", (2,))))
         self._placed: list[tuple[Rows, npt.NDArray[np.int64], npt.NDArray[np.bool_]]] = []
 
     @property
@@ -90,21 +94,29 @@ class VectorFiles:
         return np.dtype([("scale", "<f4"), ("code", "i1", (self.dimension,))])
 
     def _widths(self) -> dict[str, int]:
-        return {"bits": self.bit_width, "codes": self._record.itemsize, "rows": 8, "lengths": 4}
+        lengths = 4 if self._plain else 8
+        return {"bits": self.bit_width, "codes": self._record.itemsize, "rows": 8, "lengths": lengths}
 
     def _header(self, kind: str) -> bytes:
-        about = {"suwen": kind, "format": 1, "index": self._index_id, "folder": self.folder.name.split(".")[0]}
+        format = 1 if self._plain else 2
+        about = {"suwen": kind, "format": format, "index": self._index_id, "folder": self.folder.name.split(".")[0]}
         return json.dumps(about | {"width": self._widths()[kind]}).encode().ljust(_HEADER, b"\n")
 
-    def _check(self, kind: str) -> None:
-        """Refuse a file that is missing, short, or of another index or generation."""
+    def _begins(self, kind: str) -> bytes:
         path = self.folder / kind
         try:
             with path.open("rb") as file:
-                header = file.read(_HEADER)
-                size = file.seek(0, os.SEEK_END)
+                return file.read(_HEADER)
         except FileNotFoundError as problem:
             raise DamagedIndex(f"{path} is missing: run 'suwen rebuild {self.folder.parent}'") from problem
+
+    def _axes(self, vectors: Vectors) -> Vectors:
+        return vectors if self._plain else turned(vectors)
+
+    def _check(self, kind: str) -> None:
+        """Refuse a file that is missing, short, or of another index or generation."""
+        path, header = self.folder / kind, self._begins(kind)
+        size = path.stat().st_size
         if header != self._header(kind):
             raise DamagedIndex(
                 f"{path} does not belong to this index (foreign or damaged header): "
@@ -126,20 +138,25 @@ class VectorFiles:
     def create(cls, folder: Path, index_id: str, dimension: int, similarity: Similarity = "cosine") -> None:
         """Make the files with nothing in them, durably."""
         blank = cls.__new__(cls)
-        blank.folder, blank.dimension, blank._index_id = folder, dimension, index_id
+        blank.folder, blank.dimension, blank._index_id, blank._plain = folder, dimension, index_id, False
         for kind in _KINDS[similarity]:
             write_bytes(folder / kind, blank._header(kind))
 
     def append(self, rows: Rows, vectors: Vectors) -> Block:
         """Write records after the watermark and wait until they are on disk; the caller moves the watermark."""
-        scales, codes = quantise(vectors)
+        around = self._axes(vectors - self.mean)
+        signed, parts = around, dict[str, npt.NDArray[Any]]()
+        if self.lengths is not None and self._plain:
+            parts["lengths"] = np.linalg.norm(around, axis=1).astype("<f4")
+        elif self.lengths is not None:
+            along = around @ self._way
+            signed = around - np.outer(along, self._way)
+            parts["lengths"] = np.stack([np.linalg.norm(signed, axis=1), along], axis=1).astype("<f4")
         records = np.empty(len(rows), dtype=self._record)
-        records["scale"], records["code"] = scales, codes
-        parts = {"bits": binarise(vectors, self.mean), "codes": records, "rows": rows.astype("<i8")}
-        if self.lengths is not None:
-            parts["lengths"] = np.linalg.norm(vectors - self.mean, axis=1).astype("<f4")
+        records["scale"], records["code"] = quantise(vectors if self._plain else around)
+        parts |= {"bits": binarise(signed), "codes": records, "rows": rows.astype("<i8")}
         checksums = {}
-        for kind, array in parts.items():
+        for kind, array in ((kind, parts[kind]) for kind in self._kinds):
             data = array.tobytes()
             checksums[kind] = zlib.crc32(data)
             handle = os.open(self.folder / kind, os.O_WRONLY)
@@ -170,6 +187,7 @@ class VectorFiles:
             admitted: Ascending rows a filter lets through, or None for all; holds no dead row.
             dead: A flag for each record, or None when there are no tombstones.
         """
+        query = self._axes(query)
         if admitted is not None:
             positions, outside = self._places(admitted)
             if len(positions) * self.dimension > SCORED_BYTES:
@@ -227,25 +245,32 @@ class VectorFiles:
             if dead is not None:
                 estimates[dead] = -np.inf
             return np.asarray(np.argpartition(estimates, -wanted)[-wanted:], dtype=np.int64)
-        code = binarise(query[None, :], self.mean)
+        code = binarise((query - self._centre)[None, :])
         if dead is not None and alive <= self.count // 4:  # cheaper to lay these side by side than to scan all
             living = np.flatnonzero(~dead)
-            return np.asarray(living[_nearest(_distances(code, self.bits[living]), wanted)], dtype=np.int64)
-        distances = _distances(code, self.bits)
+            return np.asarray(living[nearest(distances(code, self.bits[living]), wanted)], dtype=np.int64)
+        found = distances(code, self.bits)
         if dead is not None:
-            distances[dead] = 8 * self.bit_width + 1  # farther than any
-        return _nearest(distances, wanted)
+            found[dead] = 8 * self.bit_width + 1  # farther than any
+        return nearest(found, wanted)
 
     def _estimates(self, query: Vectors, lengths: Vectors) -> Vectors:
         """About the inner product of each record with the query, up to a factor and a term that all of them share.
 
         By Hamming distance alone, no more than 0.42 of the top 10 is among the candidates once lengths differ by a
-        third, and next to nothing where they differ by a factor of two. What differs is ``query @ (vector - mean)``:
-        the length of the difference, times the cosine with the query, which its signs around zero tell, not those
-        around the mean. That finds 0.998 and more (benchmarks/inner_product_scan.py).
+        third, and next to nothing where they differ by a factor of two. What differs is ``query @ (vector - mean)``.
+        What a vector has of it along the mean, of which a decoder's queries may consist nearly all, is known. For the
+        rest it is the length, times the cosine with the query, which its signs around zero tell, not those around the
+        mean. That finds 0.998 and more (benchmarks/inner_product_scan.py).
         """
-        distances = _distances(binarise(query[None, :], np.zeros_like(query)), self.bits)
-        return np.asarray(lengths * (np.float32(self.dimension / 2) - distances), dtype=np.float32)
+        if self._plain:
+            found = distances(binarise(query[None, :]), self.bits)
+            return np.asarray(lengths * (np.float32(self.dimension / 2) - found), dtype=np.float32)
+        along = query @ self._way
+        across = query - along * self._way
+        cosines = np.cos(np.linspace(0, np.pi, self.dimension + 1)).astype(np.float32) * np.linalg.norm(across)
+        found = distances(binarise(across[None, :]), self.bits)
+        return np.asarray(along * lengths[:, 1] + cosines[found] * lengths[:, 0], dtype=np.float32)
 
     def _rescore(self, query: Vectors, positions: npt.NDArray[np.int64], k: int) -> Ranking:
         # Ascending positions read the memory map forwards.
@@ -258,78 +283,8 @@ class VectorFiles:
 
     def _scores(self, query: Vectors, positions: npt.NDArray[np.int64]) -> Vectors:
         records = self.codes[positions]
-        return np.asarray(products(records["code"].astype(np.float32), query) * records["scale"], dtype=np.float32)
-
-
-def _nearest(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.int64]:
-    """Positions of the ``wanted`` smallest distances, and of as many again that equal the last of them, ascending.
-
-    By counting: unlike that of faiss' own search, its cost does not grow with the number wanted. No more than that of
-    those alike: a collection of copies would all be rescored.
-    """
-    near = _near(distances, wanted)
-    found = distances[near]
-    counts = np.bincount(found)
-    last = int(np.searchsorted(np.cumsum(counts), wanted))
-    if counts[: last + 1].sum() <= 2 * wanted:
-        return np.asarray(near[found <= last], dtype=np.int64)
-    nearer, alike = near[found < last], near[found == last]
-    return np.asarray(np.sort(np.concatenate([nearer, alike[: 2 * wanted - len(nearer)]])), dtype=np.int64)
-
-
-def _near(distances: npt.NDArray[np.int32], wanted: int) -> npt.NDArray[np.int64]:
-    """Positions of at least the ``wanted`` smallest distances, ascending.
-
-    A sample tells about how far they reach: counting them all took half as long as the scan. Where it is wrong, all.
-    """
-    share = wanted / _SAMPLED
-    counts = np.cumsum(np.bincount(distances[::_SAMPLED]))
-    reach = int(np.searchsorted(counts, share + 4 * math.sqrt(share) + 4))
-    near = np.flatnonzero(distances <= reach)
-    return near if len(near) >= wanted else np.arange(len(distances))
-
-
-def _distances(code: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-    """The Hamming distance of each record to a code; of many records in slices, on the cores this process may use."""
-    import faiss
-
-    found = np.empty(len(bits), dtype=np.int32)
-
-    def scan(start: int, end: int) -> None:
-        given, into = faiss.swig_ptr(bits[start:end]), faiss.swig_ptr(found[start:end])
-        with _one_thread():
-            faiss.hammings(faiss.swig_ptr(code), given, 1, end - start, bits.shape[1], into)  # type: ignore[attr-defined]
-
-    if len(bits) < 2 * SLICE:
-        scan(0, len(bits))
-        return found
-    from suwen.encoders.cores import cores  # which loads what begins threads of its own
-
-    slices = min(len(bits) // SLICE, cores())
-    ends = np.linspace(0, len(bits), slices + 1).astype(int).tolist()
-    with ThreadPoolExecutor(slices) as threads:
-        list(threads.map(scan, ends[:-1], ends[1:]))
-    return found
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Scan in this thread alone.
-
-    One query is one piece of work to faiss, and a second thread of its team only spins until the first is done: 2.7
-    times the CPU, and where other processes keep the cores busy the scan ends when that thread gets its turn, 7 times
-    as late.
-    """
-    # Here and above, and not with the module: an index that is searched exactly never needs it, and it takes as long
-    # to load as all else of the engine.
-    import faiss
-
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
+        scores = products(records["code"].astype(np.float32), query) * records["scale"]
+        return np.asarray(scores if self._plain else scores + query @ self._centre, dtype=np.float32)
 
 
 def best(rows: Rows, scores: Vectors, k: int, beside: Rows | None = None) -> Ranking:
@@ -379,11 +334,6 @@ def products(vectors: Vectors, query: Vectors) -> Vectors:
     rows of 256, where both of two cores are busy. And equal rows get equal products, whatever stands beside them.
     """
     return np.asarray(np.einsum("ij,j->i", vectors, query))
-
-
-def binarise(vectors: Vectors, mean: Vectors) -> npt.NDArray[np.uint8]:
-    """Sign bits around the mean. Centring matters: real embeddings share a common direction that wastes bits."""
-    return np.packbits(vectors > mean, axis=1)
 
 
 def quantise(vectors: Vectors) -> tuple[Vectors, npt.NDArray[np.int8]]:
