@@ -221,5 +221,5 @@ def _print(asker: Asker, funnel: Mapping[str, int], more: Mapping[str, str]) -> 
 
 
 def funnel_lines(funnel: Mapping[str, int]) -> list[str]:
-    """The counts of a funnel, one a line."""
-    return [f"  {count:>9,}  {name.replace('_', ' ')}" for name, count in funnel.items()]
+    """The counts of a funnel, one a line; a name that has words already ends in that of a file."""
+    return [f"  {count:>9,}  {name if ' ' in name else name.replace('_', ' ')}" for name, count in funnel.items()]

@@ -6,6 +6,7 @@ See ``curating`` too.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -101,8 +102,24 @@ def pairs(
             seed=seed,
             held_out=HeldOut.read(held_out) if held_out else None,
             progress=progress,
+            tell=_say_left_out,
         )
     show_counts(counts, to, json)
+
+
+def _say_left_out(why: str) -> None:
+    say(f"left out, as the first: {why}")
+
+
+def _counting_into(counts: Counter[str]) -> Callable[[str], None]:
+    """Counts records that cannot be read, and says of the first one why."""
+
+    def skip(why: str) -> None:
+        counts["unreadable"] += 1
+        if counts["unreadable"] == 1:
+            _say_left_out(why)
+
+    return skip
 
 
 @with_options
@@ -151,6 +168,7 @@ def synthesise(
             size=size or WRITTEN_FOR,
             seed=seed,
             held_out=HeldOut.read(held_out) if held_out else None,
+            tell=_say_left_out,
         )
     if not session.dry_run and counts["tasks"] < tasks:
         say(
@@ -170,8 +188,8 @@ def _write_questions(
     seed: int,
     json: bool,
 ) -> None:
-    from suwen.corpora.readers import read_documents
     from suwen.curate.questions import cut_as_indexed, plan_questions, write_questions
+    from suwen.curate.synthesise import readable
     from suwen.encoders.pair import Pair
     from suwen.hyde.writing import Writer
     from suwen.llm.asker import Step
@@ -179,8 +197,7 @@ def _write_questions(
     if source is None:
         raise SuwenError("--questions are written for passages: name their source with --from")
     counts: Counter[str] = Counter()
-    documents = read_documents(source, on_skip=lambda _: counts.update(unreadable=1))
-    passages = cut_as_indexed(documents, Pair.load(pair).count_tokens, size)
+    passages = cut_as_indexed(readable(source, _counting_into(counts)), Pair.load(pair).count_tokens, size)
     with asking(session, "requests") as asker:
         writer = Writer(asker.llm, session.model, session.language)
         if session.dry_run:
@@ -224,7 +241,7 @@ def rewrites(
     from suwen.llm.asker import Step
 
     left: Counter[str] = Counter()
-    texts = passages(source, size, lambda _: left.update(unreadable=1))
+    texts = passages(source, size, _counting_into(left))
     drawn = list(texts) if count is None else draw(texts, count, seed)
     with asking(session, "requests") as asker:
         writer = Writer(asker.llm, session.model, session.language, domain)

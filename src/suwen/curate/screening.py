@@ -56,9 +56,16 @@ class Screen:
             progress: Called with the rows that passed and 0 (their end is not known), every thousand.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys((*counted, *COUNTED), 0))
+        #: Why the first record that could not be read could not.
+        self.problem: str | None = None
         self._held_out, self._longest, self._repeats, self._by_model = held_out, longest, repeats, by_model
         self._progress = progress or (lambda _done, _total: None)
         self._seen: set[bytes] = set()
+
+    def unreadable(self, why: str) -> None:
+        """Count a record that no row can be made of; the first reason is told where no row is left at all."""
+        self.counts["unreadable"] += 1
+        self.problem = self.problem or why
 
     def passed(self, row: TrainingRow) -> TrainingRow | None:
         """The row as it is kept, without empty and repeated texts; None where it is left out."""
@@ -118,9 +125,14 @@ class Screen:
         passed: Iterator[TrainingRow] = (kept for row in rows if (kept := self.passed(row)) is not None)
         drawn = passed if count is None else iter(draw(passed, count, seed))
         if (first := next(drawn, None)) is None:
-            raise CurateError(f"{to} is not written, for no row is left of what was read: {dict(self.counts)}")
+            raise CurateError(f"{to} is not written, for no row is left of what was read: {self._told()}")
         total = write_training_rows(to, chain([first], drawn))
         self.counts.update(not_drawn=self.counts["rows"] - total, rows=total - self.counts["rows"])
+
+    def _told(self) -> str:
+        """What was counted, in words, and what was wrong with the first record that could not be read."""
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items() if count)
+        return (counts or "nothing was there") + (f". The first: {self.problem}" if self.problem else "")
 
 
 def draw(items: Iterable[_T], count: int, seed: int = 0) -> list[_T]:
