@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 import sys
 import tracemalloc
 from itertools import islice
@@ -198,13 +199,30 @@ def test_memory_does_not_grow_with_the_file(tmp_path, format):
         ("a.csv", '1,"two, three"\n4,five\n', [{"x": "1", "y": "two, three"}, {"x": "4", "y": "five"}]),
         ("a.csv", "y,x\n1,2\n", [{"y": "1", "x": "2"}]),
         ("a.tsv", 'say "a\tb" c\n', [{"x": 'say "a', "y": 'b" c'}]),
-        ("a.jsonl", '["a", "b", "c"]\n{"y": 1}\n', [{"x": "a", "y": "b"}, {"y": 1}]),
+        ("a.jsonl", '["a", "b"]\n["c"]\n{"y": 1}\n', [{"x": "a", "y": "b"}, {"x": "c"}, {"y": 1}]),
+        ("a.tsv", "one\ntwo\n", [{"x": "one"}, {"x": "two"}]),
     ],
 )
 def test_columns_name_what_a_file_does_not(tmp_path, name, text, found):
     (tmp_path / name).write_text(text, encoding="utf-8")
     path = tmp_path / name
     assert [record for _, record in rows(path, format_of(path), columns=("x", "y"))] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.jsonl", '["a", "b"]\n["a", "b", "c"]\n', r"a\.jsonl:2: an array of 3 where at most 2 .*\(x, y\)"),
+        ("a.tsv", "a\tb\na\tb\tc\n", r"a\.tsv:2: 3 cells where .* 2 columns"),
+        ("a.csv", "a\na,b\n", r"a\.csv:2: 2 cells where .* 1 columns"),
+        ("a.csv", "a,b\na\n", r"a\.csv:2: 1 cells where .* 2 columns"),
+    ],
+)
+def test_nothing_of_a_row_is_cut_off_where_columns_name_less(tmp_path, name, text, problem):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    good, bad = (record for _, record in rows(tmp_path / name, format_of(tmp_path / name), columns=("x", "y")))
+    assert isinstance(bad, BadRecord) and re.search(problem, str(bad))
+    assert not isinstance(good, BadRecord)
 
 
 # -- JSON objects ------------------------------------------------------------------------------------------------------

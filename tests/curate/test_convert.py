@@ -349,11 +349,11 @@ def test_what_is_wrong_with_records_is_counted(tmp_path: Path) -> None:
     held_out = HeldOut(["what is held out here today"])
     rows, counts = converted(tmp_path, "msmarco", "a.jsonl", text + "{broken\n", held_out=held_out, longest=60)
     assert [row.query for row in rows] == ["What is gout?", "long"]
-    assert rows[0].neg == () and rows[1].pos == ("First sentence.",)
+    assert rows[0].neg == ("A fish.",) and rows[1].pos == ("First sentence.",)
     assert counts == {
         **dict.fromkeys(counts, 0),
-        "records": 8, "unreadable": 1, "rows": 2, "repeated": 1, "held_out": 1, "without_text": 1, "texts_cut": 1,
-        "positive_is_the_query": 1, "negative_is_a_positive": 1, "begins_with_the_instruction": 1,
+        "records": 8, "unreadable": 1, "rows": 2, "merged_into_another": 1, "held_out": 1, "without_text": 1,
+        "texts_cut": 1, "positive_is_the_query": 1, "negative_is_a_positive": 1, "begins_with_the_instruction": 1,
     }  # fmt: skip
 
 

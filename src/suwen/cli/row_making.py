@@ -32,7 +32,9 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Its file, a folder of its files, or BEIR's.")],
     to: Rows,
     sets: Annotated[Path | None, typer.Option("--sets", help="A table of data sets of your own (.toml).")] = None,
-    split: Annotated[str, typer.Option("--split", help="The judgements taken from BEIR's folder.")] = "train",
+    split: Annotated[
+        str, typer.Option("--split", help="What is taken: judgements of BEIR's folder, records by their `split`.")
+    ] = "train",
     evaluation_sets: Annotated[
         bool, typer.Option("--evaluation-sets", help="Take records of the paper's evaluation sets as well.")
     ] = False,
@@ -64,6 +66,7 @@ def convert(
             longest=longest,
             evaluation_sets=evaluation_sets,
             progress=progress,
+            tell=lambda names: say(f"left out: {names}"),
         )
     show_counts(counts, to, json)
     if unknown := counts["of_unknown_origin"]:

@@ -54,8 +54,9 @@ def rows(
     :class:`BadRecord` so that the caller may go on; what is wrong with the file as a whole is raised.
 
     ``columns`` names the cells of a csv or tsv file without a header row (one whose first row has none of these names,
-    nor of ``headings``, the other names a header may have) and the items of JSON lines that are arrays. With it a
-    quote in a tsv is a letter like any other, as the public sets have it.
+    nor of ``headings``, the other names a header may have) and the items of JSON lines that are arrays. The last of
+    them may be missing: in any array, and in all rows of a file if they are in its first. With columns a quote in a tsv
+    is a letter like any other, as the public sets have it.
     """
     if format == "jsonl":
         return _json_lines(path, encoding, columns)
@@ -93,7 +94,15 @@ def _parse(line: str, place: str, columns: Sequence[str]) -> Mapping[str, Any] |
         if not line.endswith(("\n", "\r")):
             return BadRecord(f"{place}: not a whole JSON object ({error}); {_CUT_OFF}")
         return BadRecord(f"{place}: not valid JSON ({error}); each line must be one JSON object")
-    return _object(dict(zip(columns, record, strict=False)) if columns and isinstance(record, list) else record, place)
+    if not columns or not isinstance(record, list):
+        return _object(record, place)
+    if len(record) > len(columns):
+        return BadRecord(f"{place}: an array of {len(record)} where {_known(columns)}; take out what is none of these")
+    return dict(zip(columns, record, strict=False))
+
+
+def _known(columns: Sequence[str]) -> str:
+    return f"at most {len(columns)} items are known ({', '.join(columns)})"
 
 
 def _object(record: Any, place: str) -> Mapping[str, Any] | BadRecord:
@@ -166,7 +175,7 @@ def _delimited(
         bare = columns and not named
         quoting: Literal[0, 3] = 3 if columns and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
         reader = csv.reader(chain(first, file), delimiter=delimiter, strict=True, quoting=quoting)
-        header = list(columns) if bare else _header(reader, path)
+        header = [] if bare else _header(reader, path)
         while True:
             place = f"{path}:{reader.line_num + 1}"
             try:
@@ -179,6 +188,7 @@ def _delimited(
                 yield place, BadRecord(f"{place}: {error}; write a quote inside a quoted cell twice")
                 continue
             if cells:
+                header = header or list(columns[: len(cells)])
                 yield place, _cells(cells, header, place)
 
 
