@@ -375,7 +375,9 @@ def test_a_set_of_ones_own(tmp_path: Path) -> None:
     with pytest.raises(CurateError, match="mine has no instruction"):
         converted(tmp_path, "mine", "a.jsonl", lines({"q": "Where?", "a": "There."}), sets=own)
     own.write_text('[mine]\nquestion = ["q"]\n', encoding="utf-8")
-    with pytest.raises(CurateError, match="no table of data sets"):
+    with pytest.raises(
+        CurateError, match=r"sets\.toml: mine\.query: missing\. Add it\.(.|\n)*mine\.question: no such key"
+    ):
         read_sets(own)
 
 

@@ -138,12 +138,24 @@ def test_a_corpus_without_its_text_field_is_named_with_the_reason(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "text", ["[[corpora", '[[corpora]]\npath = "a"\nweight = 0\n', "x = 1\n", '[[corpora]]\nway = "a"\n', "[other]\n"]
+    ("text", "problem"),
+    [
+        ("[[corpora", "no TOML file"),
+        ('[[corpora]]\npath = "a"\nweight = 0\n', r"corpora\[0\]\.weight: Input should be greater than 0\. Correct"),
+        ("x = 1\n", r"x: no such key"),
+        ('[[corpora]]\nway = "a"\n', r"corpora\[0\]\.path: missing\. Add it\.\n.*corpora\[0\]\.way: no such key"),
+        ("[other]\n", r"corpora: missing\. Add it\.(.|\n)*A mix has \[\[corpora\]\], each with a path and, .* weight"),
+        ("corpora = []\n", r"corpora: List should have at least 1"),
+        ('corpora = "a"\n', r"corpora: a list belongs here"),
+    ],
 )
-def test_a_bad_mix_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_bad_mix_is_refused_key_by_key(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "mix.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(CurateError, match="no mix of corpora"):
+    with pytest.raises(CurateError, match=problem) as refused:
         read_mix(tmp_path / "mix.toml")
+    assert "pydantic" not in str(refused.value) and str(refused.value).startswith(str(tmp_path / "mix.toml"))
+    with pytest.raises(CurateError, match=r"mixes\.toml: there is no such file or folder; did you mean .*mix\.toml"):
+        read_mix(tmp_path / "mixes.toml")
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:

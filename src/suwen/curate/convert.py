@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from suwen.choices import LONGEST_TEXT
 from suwen.corpora.collection import Collection
 from suwen.corpora.collection_layouts import find_layout
-from suwen.corpora.files import BadRecord
+from suwen.corpora.files import BadRecord, not_there
 from suwen.corpora.pubmed import is_xml, source_files
 from suwen.corpora.tabular import Row, format_of, rows
 from suwen.corpora.text_documents import files_under
@@ -33,6 +33,7 @@ from suwen.curate.merged_rows import merged
 from suwen.curate.screening import Screen
 from suwen.errors import SuwenError
 from suwen.text.clean import clean
+from suwen.toml_keys import explain_keys
 
 SETS = Path(__file__).parent / "labelled_sets.toml"
 #: Fields that say where a record comes from.
@@ -81,12 +82,21 @@ COUNTED = (
 
 def read_sets(path: Path | None = None) -> dict[str, LabelledSet]:
     """The sets that come with suwen, and those of a file of one's own in the same form, which go before."""
-    shipped = tomllib.loads(SETS.read_text(encoding="utf-8"))
+    if path and not path.is_file():
+        raise CurateError(not_there(path))
+    sets = TypeAdapter(dict[str, LabelledSet])
+    shipped, own = tomllib.loads(SETS.read_text(encoding="utf-8")), dict[str, Any]()
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
-        return TypeAdapter(dict[str, LabelledSet]).validate_python({**shipped, **own})
-    except (OSError, ValueError, ValidationError) as problem:
-        raise CurateError(f"{path}: no table of data sets ({problem}); write it like {SETS.name}") from None
+        return sets.validate_python({**shipped, **own})
+    except ValidationError as problem:
+        keys = ", ".join(LabelledSet.model_fields)
+        raise CurateError(
+            f"{explain_keys(path or SETS, own, problem)}\nA set is a table [NAME] with some of these: {keys}. "
+            f"{SETS.name} explains them, and has examples."
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise CurateError(f"{path}: no TOML file in UTF-8 ({problem}): correct that line") from None
 
 
 def convert(

@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from suwen.choices import LONGEST_TEXT, PAIR_SIZE
+from suwen.corpora.files import not_there
 from suwen.corpora.readers import read_documents
 from suwen.corpora.record_fields import TEXT_REMEDY
 from suwen.corpora.records import Document
@@ -26,6 +27,7 @@ from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.screening import Screen
 from suwen.text.split import Span, sentences
+from suwen.toml_keys import explain_keys
 
 #: The paper's, for every pair (appendix B.1), in the form of the instructions of its tables: without a stop at the end.
 INSTRUCTION = "Given a query, retrieve passages that are relevant to the query"
@@ -46,6 +48,14 @@ class Corpus(BaseModel):
     crops: bool = False
 
 
+class _Mix(BaseModel):
+    """What a mix file holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    corpora: list[Corpus] = Field(min_length=1)
+
+
 def read_mix(path: Path) -> list[Corpus]:
     """The corpora of a mix: a TOML file of ``[[corpora]]``, paths from its own folder; any other path is the only one.
 
@@ -54,11 +64,19 @@ def read_mix(path: Path) -> list[Corpus]:
     """
     if path.suffix != ".toml":
         return [Corpus(path=path)]
+    if not path.is_file():
+        raise CurateError(not_there(path))
     try:
-        mix = TypeAdapter(dict[str, list[Corpus]]).validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
-        return [corpus.model_copy(update={"path": path.parent / corpus.path}) for corpus in mix["corpora"]]
-    except (OSError, ValueError, KeyError) as problem:
-        raise CurateError(f"{path}: no mix of corpora ({problem}); write [[corpora]] with path and weight") from None
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        mix = _Mix.model_validate(data)
+    except ValidationError as problem:
+        keys = ", ".join(name for name in Corpus.model_fields if name != "path")
+        raise CurateError(
+            f"{explain_keys(path, data, problem)}\nA mix has [[corpora]], each with a path and, where wanted, {keys}."
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise CurateError(f"{path}: no TOML file in UTF-8 ({problem}): correct that line") from None
+    return [corpus.model_copy(update={"path": path.parent / corpus.path}) for corpus in mix.corpora]
 
 
 def make_pairs(
