@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import re
+import subprocess
 import sys
 import tracemalloc
 from itertools import islice
@@ -258,3 +259,17 @@ def test_objects_that_are_cut_off_or_hold_no_records(tmp_path):
     path.write_text('{"id": "1", "text": "a"}', encoding="utf-8")
     with pytest.raises(CorpusError, match=r"or objects by their ids; .* name it \.jsonl"):
         list(rows(path, "json"))
+
+
+def test_columns_of_a_json_object_come_with_the_command_that_makes_lines_of_them(tmp_path):
+    columns = {"answers": {"0": ["x"], "7": []}, "query": {"0": "gout", "7": "flu"}}
+    path = tmp_path / "train_v2.1.json"
+    path.write_text(json.dumps(columns), encoding="utf-8")
+    with pytest.raises(CorpusError, match="it holds columns, not records") as refused:
+        list(rows(path, "json"))
+    command = str(refused.value).partition("a line each: ")[2].replace("python", f"'{sys.executable}'", 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    made = [record for _, record in rows(tmp_path / "train_v2.1.jsonl", "jsonl")]
+    assert made == [{"answers": ["x"], "query": "gout"}, {"answers": [], "query": "flu"}]
+    path.write_text(json.dumps({"17": {"0": "a"}, "x": {"0": "b"}}), encoding="utf-8")
+    assert [record for _, record in rows(path, "json")] == [{"_id": "17", "0": "a"}, {"_id": "x", "0": "b"}]

@@ -98,8 +98,23 @@ def test_labels_that_say_nothing_are_named_with_those_expected(tmp_path: Path) -
     [
         ("stackexchange", "Posts.xml", "<posts><row Id='1'/></posts>", "no XML form .* called title_body and upvoted"),
         ("medquad", "other.xml", "<posts><row Id='1'/></posts>", r"other\.xml: no record here, no element QAPair"),
+        (
+            "gooaq",
+            "squad.json",
+            '{"version": "2", "data": [{"paragraphs": []}]}',
+            "lie deeper, write them into one array",
+        ),
     ],
 )
 def test_a_form_that_is_not_read_says_which_is(tmp_path: Path, name: str, file: str, text: str, problem: str) -> None:
     with pytest.raises((CurateError, CorpusError), match=problem):
         converted(tmp_path, name, file, text)
+
+
+def test_a_text_in_another_encoding_says_how_it_is_saved_as_utf8(tmp_path: Path) -> None:
+    source = tmp_path / "source.jsonl"
+    source.write_bytes('{"question": "Caf\u00e9?", "answer": "Non."}\n'.encode("latin-1"))
+    with pytest.raises(
+        CorpusError, match=r"source\.jsonl:1: .* save it as UTF-8 .*iconv -f ENCODING .*where the command has"
+    ):
+        run(tmp_path, "gooaq", source)

@@ -125,8 +125,8 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
     opening = _OPENING.match(buffer)
     if opening is None:
         raise CorpusError(
-            f"{path}: a .json file must hold one array of objects, or objects by their ids; "
-            "if it has an object on each line, name it .jsonl or give --format jsonl"
+            f"{path}: a .json file must hold one array of objects, or objects by their ids; if it has an object on "
+            "each line, name it .jsonl; if its records lie deeper, write them into one array, or on lines of a .jsonl"
         )
     position, number, key = opening.end(), 1, None
     keyed, opening = bool(opening["keyed"]), None  # a match would keep the first chunk
@@ -149,11 +149,27 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
         if keyed and key is None:
             key = item
             continue
+        if number == 1 and key is not None and _is_column(key, item):
+            raise CorpusError(f"{path}: {_columns_to_lines(path)}")
         number += 1
         yield item if key is None or not isinstance(item, dict) else {"_id": key, **item}
         key = None
         if position > _CHUNK:
             buffer, position = buffer[position:], 0
+
+
+def _is_column(key: Any, item: Any) -> bool:
+    """Whether an object holds columns by their names (MS MARCO's own file), each with its values by their numbers."""
+    return isinstance(item, dict) and "0" in item and not str(key).isdigit() and all(map(str.isdigit, item))
+
+
+def _columns_to_lines(path: Path) -> str:
+    name = path.name.removesuffix(".gz")
+    return (
+        "it holds columns, not records, and would have to be read whole. Write its records on a line each: "
+        f"""python -c "import json; d = json.load(open('{name}')); [print(json.dumps(dict(zip(d, row)))) """
+        f"""for row in zip(*(c.values() for c in d.values()))]" > {name.removesuffix(".json")}.jsonl"""
+    )
 
 
 def _may_go_on(error: json.JSONDecodeError | RecursionError, buffer: str) -> bool:
