@@ -192,6 +192,7 @@ def _write_questions(
     json: bool,
 ) -> None:
     from suwen.curate.questions import cut_as_indexed, plan_questions, write_questions
+    from suwen.curate.screening import check_output
     from suwen.curate.synthesise import readable
     from suwen.encoders.pair import Pair
     from suwen.hyde.writing import Writer
@@ -199,6 +200,7 @@ def _write_questions(
 
     if source is None:
         raise SuwenError("--questions are written for passages: name their source with --from")
+    check_output(to, source)
     counts: Counter[str] = Counter()
     passages = cut_as_indexed(readable(source, _counting_into(counts)), Pair.load(pair).count_tokens, size)
     with asking(session, "requests") as asker:
@@ -237,12 +239,13 @@ def rewrites(
     """
     from suwen.curate.hypothetical import CANDIDATES, plan_rewrites, write_rewrites
     from suwen.curate.leakage import HeldOut
-    from suwen.curate.screening import draw
+    from suwen.curate.screening import check_output, draw
     from suwen.curate.synthesise import passages
     from suwen.encoders.pair import Pair
     from suwen.hyde.writing import Writer
     from suwen.llm.asker import Step
 
+    check_output(to, source)
     left: Counter[str] = Counter()
     texts = passages(source, size, _counting_into(left))
     drawn = list(texts) if count is None else draw(texts, count, seed)

@@ -30,7 +30,7 @@ from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.merged_rows import COUNTED as MERGED
 from suwen.curate.merged_rows import merged
-from suwen.curate.screening import Screen
+from suwen.curate.screening import Screen, check_output
 from suwen.errors import SuwenError
 from suwen.text.clean import clean
 from suwen.toml_keys import explain_keys
@@ -136,6 +136,7 @@ def convert(
         progress: See :class:`~suwen.curate.screening.Screen`.
         tell: Called with the names of files of a folder that are left out.
     """
+    check_output(to, source)
     known = read_sets(sets)
     if name not in known:
         raise CurateError(f"there is no set {name!r}: choose {', '.join(known)}, or describe it in a file (--sets)")

@@ -1,5 +1,7 @@
 """What every training row passes that is made and not mined: no copies, nothing held out, nothing empty; all counted.
 
+And what a file passes that rows are to be written into.
+
 Where a row comes from is its maker's matter (``convert``, ``text_pairs``, ``synthesise``). Texts are compared by their
 letters and digits; of a row that passed, eight bytes are remembered.
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from suwen.choices import LONGEST_TEXT as LONGEST
+from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
@@ -133,6 +136,29 @@ class Screen:
         """What was counted, in words, and what was wrong with the first record that could not be read."""
         counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items() if count)
         return (counts or "nothing was there") + (f". The first: {self.problem}" if self.problem else "")
+
+
+def check_output(to: Path, *sources: Path) -> None:
+    """Refuse a file for rows, before anything is read or asked: one of another name, or one that would be read as well.
+
+    Raises:
+        CurateError: It is not called .jsonl or .jsonl.gz, or it is a source, or a file of one.
+    """
+    if not to.name.endswith((".jsonl", ".jsonl.gz")):
+        raise CurateError(f"{to}: rows are written as JSON lines; give OUT a name that ends in .jsonl or .jsonl.gz")
+    for source in sources if to.exists() else ():
+        if source.exists() and _is_read(to, source):
+            raise CurateError(f"{to} is a file of the source, which would be overwritten; give OUT another name")
+
+
+def _is_read(file: Path, source: Path) -> bool:
+    """Whether a file that is there is a part of a source: of a collection its own files, of a folder all in it."""
+    if not source.is_dir():
+        return file.samefile(source)
+    layout = find_layout(source)
+    if layout.corpus:
+        return any(map(file.samefile, chain(layout.corpus, layout.queries, *layout.qrels.values())))
+    return source.resolve() in file.resolve().parents
 
 
 def draw(items: Iterable[_T], count: int, seed: int = 0) -> list[_T]:

@@ -26,7 +26,7 @@ from suwen.corpora.training_rows import TrainingRow
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.near_duplicates import Near
-from suwen.curate.screening import Screen, draw
+from suwen.curate.screening import Screen, check_output, draw
 from suwen.llm.asker import Asker
 from suwen.llm.schema import fault
 from suwen.llm.token_estimate import estimate_tokens
@@ -78,6 +78,7 @@ def synthesise_rows(
         held_out: What must not be trained on.
         tell: Called with the reason why the first record that cannot be read cannot.
     """
+    check_output(to, *([source] if source else []))
     if (source is None) == (tasks < 1):
         raise CurateError("name a source of passages, or how many tasks to think of: one of the two")
     if source is not None and not (dataset and (told := instruction or INSTRUCTIONS.get(dataset.lower(), ""))):

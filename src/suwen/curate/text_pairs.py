@@ -25,7 +25,7 @@ from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
-from suwen.curate.screening import Screen
+from suwen.curate.screening import Screen, check_output
 from suwen.text.split import Span, sentences
 from suwen.toml_keys import explain_keys
 
@@ -104,6 +104,7 @@ def make_pairs(
         progress: See :class:`~suwen.curate.screening.Screen`.
         tell: Called with the reason why the first record of a corpus that cannot be read cannot.
     """
+    check_output(to, *(corpus.path for corpus in corpora))
     screen = Screen(
         *("documents", "unreadable", "too_short"),
         *(f"pairs of {corpus.path}" for corpus in corpora),
