@@ -91,6 +91,21 @@ def test_a_query_is_written_for_each_passage_and_bad_ones_are_counted(ask: Any, 
     assert "PubMed" in server.log[0][1]["messages"][1]["content"]
 
 
+def test_replies_that_came_right_when_asked_again_are_counted(ask: Any, tmp_path: Path, source: Path) -> None:
+    """The first reply about every drug is no JSON; that about aspirin never is."""
+
+    def play(body: dict[str, Any]) -> str:
+        return query(body) if len(body["messages"]) > 2 else "Here it is!"
+
+    made = {"source": source, "dataset": "pubmed"}
+    with Server(play) as server:
+        for _ in ("asked", "kept"):
+            asker = ask(server.url, language="en")
+            synthesise_rows(tmp_path / "rows.jsonl", asker, **made)
+            assert (asker.steps["queries"].repaired, asker.failed) == (5, 1)
+        assert server.total == 12
+
+
 METFORMIN = "Metformin is the first drug that is given in type 2 diabetes, unless the kidneys fail."
 MIGRAINE = "偏头痛发作时应尽早服用曲普坦类药物，并避免过量使用止痛药，以免引起药物过量性头痛。"
 
