@@ -132,8 +132,11 @@ def test_a_corpus_without_its_text_field_is_named_with_the_reason(tmp_path: Path
     assert counts["unreadable"] == counts[f"unreadable of {lacking}"] == 2 and counts[f"pairs of {lacking}"] == 0
     assert f"pairs of {lacking}" in counts and len(told) == 1
     assert re.search(r'lacking\.jsonl:1: no field called .*: id, summary; .*such as text = "abstract"$', told[0])
-    with pytest.raises(CurateError, match=r"no row is left .*: 2 unreadable.* here are: id, summary; name the one"):
+    with pytest.raises(
+        CurateError, match=r"no row is left .*: 2 unreadable.* here are: id, summary; name the one"
+    ) as none:
         make_pairs(read_mix(lacking), tmp_path / "none.jsonl")
+    assert f"2 unreadable of {lacking}." in str(none.value)
     assert not (tmp_path / "none.jsonl").exists()
 
 

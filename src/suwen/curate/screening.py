@@ -134,7 +134,9 @@ class Screen:
 
     def _told(self) -> str:
         """What was counted, in words, and what was wrong with the first record that could not be read."""
-        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items() if count)
+        # A name that has words already ends in that of a file.
+        words = {name: name if " " in name else name.replace("_", " ") for name in self.counts}
+        counts = ", ".join(f"{count:,} {words[name]}" for name, count in self.counts.items() if count)
         return (counts or "nothing was there") + (f". The first: {self.problem}" if self.problem else "")
 
 
