@@ -27,7 +27,7 @@ FLOORS = (
     "text",
 )
 #: Belongs to no room, imports none, and is open to all.
-GROUND = ("errors", "choices", "durable", "html_kit", "sqlite_file")
+GROUND = ("errors", "choices", "durable", "html_kit", "sqlite_file", "toml_keys")
 #: All that other rooms may know of ``index/``: what an engine is, where one is and how it is opened, what a filter may
 #: say, its recall, and how it is copied to another.
 CONTRACT = {"engine", "address", "opening", "filters", "recall", "copying"}

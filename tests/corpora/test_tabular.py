@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+import re
+import subprocess
 import sys
 import tracemalloc
 from itertools import islice
@@ -198,13 +200,30 @@ def test_memory_does_not_grow_with_the_file(tmp_path, format):
         ("a.csv", '1,"two, three"\n4,five\n', [{"x": "1", "y": "two, three"}, {"x": "4", "y": "five"}]),
         ("a.csv", "y,x\n1,2\n", [{"y": "1", "x": "2"}]),
         ("a.tsv", 'say "a\tb" c\n', [{"x": 'say "a', "y": 'b" c'}]),
-        ("a.jsonl", '["a", "b", "c"]\n{"y": 1}\n', [{"x": "a", "y": "b"}, {"y": 1}]),
+        ("a.jsonl", '["a", "b"]\n["c"]\n{"y": 1}\n', [{"x": "a", "y": "b"}, {"x": "c"}, {"y": 1}]),
+        ("a.tsv", "one\ntwo\n", [{"x": "one"}, {"x": "two"}]),
     ],
 )
 def test_columns_name_what_a_file_does_not(tmp_path, name, text, found):
     (tmp_path / name).write_text(text, encoding="utf-8")
     path = tmp_path / name
     assert [record for _, record in rows(path, format_of(path), columns=("x", "y"))] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.jsonl", '["a", "b"]\n["a", "b", "c"]\n', r"a\.jsonl:2: an array of 3 where at most 2 .*\(x, y\)"),
+        ("a.tsv", "a\tb\na\tb\tc\n", r"a\.tsv:2: 3 cells where .* 2 columns"),
+        ("a.csv", "a\na,b\n", r"a\.csv:2: 2 cells where .* 1 columns"),
+        ("a.csv", "a,b\na\n", r"a\.csv:2: 1 cells where .* 2 columns"),
+    ],
+)
+def test_nothing_of_a_row_is_cut_off_where_columns_name_less(tmp_path, name, text, problem):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    good, bad = (record for _, record in rows(tmp_path / name, format_of(tmp_path / name), columns=("x", "y")))
+    assert isinstance(bad, BadRecord) and re.search(problem, str(bad))
+    assert not isinstance(good, BadRecord)
 
 
 # -- JSON objects ------------------------------------------------------------------------------------------------------
@@ -240,3 +259,17 @@ def test_objects_that_are_cut_off_or_hold_no_records(tmp_path):
     path.write_text('{"id": "1", "text": "a"}', encoding="utf-8")
     with pytest.raises(CorpusError, match=r"or objects by their ids; .* name it \.jsonl"):
         list(rows(path, "json"))
+
+
+def test_columns_of_a_json_object_come_with_the_command_that_makes_lines_of_them(tmp_path):
+    columns = {"answers": {"0": ["x"], "7": []}, "query": {"0": "gout", "7": "flu"}}
+    path = tmp_path / "train_v2.1.json"
+    path.write_text(json.dumps(columns), encoding="utf-8")
+    with pytest.raises(CorpusError, match="it holds columns, not records") as refused:
+        list(rows(path, "json"))
+    command = str(refused.value).partition("a line each: ")[2].replace("python", f"'{sys.executable}'", 1)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    made = [record for _, record in rows(tmp_path / "train_v2.1.jsonl", "jsonl")]
+    assert made == [{"answers": ["x"], "query": "gout"}, {"answers": [], "query": "flu"}]
+    path.write_text(json.dumps({"17": {"0": "a"}, "x": {"0": "b"}}), encoding="utf-8")
+    assert [record for _, record in rows(path, "json")] == [{"_id": "17", "0": "a"}, {"_id": "x", "0": "b"}]

@@ -91,6 +91,21 @@ def test_a_query_is_written_for_each_passage_and_bad_ones_are_counted(ask: Any, 
     assert "PubMed" in server.log[0][1]["messages"][1]["content"]
 
 
+def test_replies_that_came_right_when_asked_again_are_counted(ask: Any, tmp_path: Path, source: Path) -> None:
+    """The first reply about every drug is no JSON; that about aspirin never is."""
+
+    def play(body: dict[str, Any]) -> str:
+        return query(body) if len(body["messages"]) > 2 else "Here it is!"
+
+    made = {"source": source, "dataset": "pubmed"}
+    with Server(play) as server:
+        for _ in ("asked", "kept"):
+            asker = ask(server.url, language="en")
+            synthesise_rows(tmp_path / "rows.jsonl", asker, **made)
+            assert (asker.steps["queries"].repaired, asker.failed) == (5, 1)
+        assert server.total == 12
+
+
 METFORMIN = "Metformin is the first drug that is given in type 2 diabetes, unless the kidneys fail."
 MIGRAINE = "偏头痛发作时应尽早服用曲普坦类药物，并避免过量使用止痛药，以免引起药物过量性头痛。"
 
@@ -192,12 +207,18 @@ def test_what_is_wrong_with_tasks_is_counted_and_the_rest_is_kept(ask: Any, tmp_
     assert len(calls) == 3 + 3 * 2, "three more rounds of two"
 
 
-def test_a_document_without_a_text_is_counted(ask: Any, tmp_path: Path, source: Path) -> None:
+def test_a_document_without_a_text_is_counted_with_the_reason(ask: Any, tmp_path: Path, source: Path) -> None:
     with source.open("a", encoding="utf-8") as file:
-        file.write('{"_id": "empty", "text": ""}\n')
+        file.write('{"_id": "other", "summary": "Gout."}\n{"_id": "empty", "text": ""}\n')
+    out, told, more = tmp_path / "r.jsonl", list[str](), {"dataset": "pubmed"}
     with Server(query) as server:
-        counts = synthesise_rows(tmp_path / "r.jsonl", ask(server.url, language="en"), source=source, dataset="pubmed")
-    assert (counts["unreadable"], counts["passages"], counts["rows"]) == (1, 6, 3)
+        asker = ask(server.url, language="en")
+        counts = synthesise_rows(out, asker, source=source, tell=told.append, **more)
+        assert (counts["unreadable"], counts["passages"], counts["rows"]) == (2, 6, 3)
+        assert len(told) == 1 and told[0].endswith("here are: _id, summary; call the one that is meant text")
+        source.write_text('{"_id": "other", "summary": "Gout."}\n', encoding="utf-8")
+        with pytest.raises(CurateError, match=r"no row is left .*: 1 unreadable.* here are: _id, summary; call"):
+            synthesise_rows(out, asker, source=source, **more)
 
 
 @pytest.mark.parametrize("language", ["zh", "en"])
@@ -238,7 +259,7 @@ def test_held_out_texts_and_what_is_not_said(ask: Any, tmp_path: Path, source: P
 
 
 def test_nonsense_alone_writes_nothing(ask: Any, tmp_path: Path, source: Path) -> None:
-    with Server(lambda _: "nonsense") as server, pytest.raises(CurateError, match="'unanswered': 6"):
+    with Server(lambda _: "nonsense") as server, pytest.raises(CurateError, match="6 unanswered"):
         synthesise_rows(tmp_path / "rows.jsonl", ask(server.url), source=source, dataset="pubmed")
     assert not (tmp_path / "rows.jsonl").exists()
 

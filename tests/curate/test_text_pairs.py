@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
@@ -105,13 +106,59 @@ def test_what_cannot_be_used_is_counted(tmp_path: Path) -> None:
         make_pairs([Corpus(path=tmp_path / "none")], tmp_path / "none.jsonl")
 
 
+def test_a_title_without_a_letter_or_digit_is_none(tmp_path: Path) -> None:
+    records: list[dict[str, object]] = [{"docid": str(n), "title": "-", "text": LONG} for n in range(3)]
+    source = corpus(tmp_path / "passages.jsonl", records)
+    counts = make_pairs(read_mix(source), tmp_path / "rows.jsonl")
+    assert counts["rows"] == counts[f"pairs of {source}"] == 3 and counts["without_text"] == 0
+    for row in read_training_rows(tmp_path / "rows.jsonl"):
+        assert min(len(row.query), len(row.pos[0])) >= SHORTEST and row.query in LONG and row.pos[0] in LONG
+
+
+def test_pairs_of_a_corpus_are_those_that_are_written(tmp_path: Path) -> None:
+    held = "A sentence that is measured on and must not be learnt."
+    records: list[dict[str, object]] = [{"title": "Kept", "text": LONG[:300]}, {"title": "Held", "text": held}]
+    source = corpus(tmp_path / "a.jsonl", records)
+    counts = make_pairs(read_mix(source), tmp_path / "rows.jsonl", held_out=HeldOut([held]))
+    assert (counts["documents"], counts["held_out"], counts["rows"], counts[f"pairs of {source}"]) == (2, 1, 1, 1)
+
+
+def test_a_corpus_without_its_text_field_is_named_with_the_reason(tmp_path: Path) -> None:
+    corpus(tmp_path / "good.jsonl", [{"title": "Gout", "text": LONG[:300]}])
+    lacking = corpus(tmp_path / "lacking.jsonl", [{"id": n, "summary": LONG} for n in range(2)])
+    mix, told = tmp_path / "mix.toml", list[str]()
+    mix.write_text('[[corpora]]\npath = "good.jsonl"\n[[corpora]]\npath = "lacking.jsonl"\n', encoding="utf-8")
+    counts = make_pairs(read_mix(mix), tmp_path / "rows.jsonl", tell=told.append)
+    assert counts["unreadable"] == counts[f"unreadable of {lacking}"] == 2 and counts[f"pairs of {lacking}"] == 0
+    assert f"pairs of {lacking}" in counts and len(told) == 1
+    assert re.search(r'lacking\.jsonl:1: no field called .*: id, summary; .*such as text = "abstract"$', told[0])
+    with pytest.raises(
+        CurateError, match=r"no row is left .*: 2 unreadable.* here are: id, summary; name the one"
+    ) as none:
+        make_pairs(read_mix(lacking), tmp_path / "none.jsonl")
+    assert f"2 unreadable of {lacking}." in str(none.value)
+    assert not (tmp_path / "none.jsonl").exists()
+
+
 @pytest.mark.parametrize(
-    "text", ["[[corpora", '[[corpora]]\npath = "a"\nweight = 0\n', "x = 1\n", '[[corpora]]\nway = "a"\n', "[other]\n"]
+    ("text", "problem"),
+    [
+        ("[[corpora", "no TOML file"),
+        ('[[corpora]]\npath = "a"\nweight = 0\n', r"corpora\[0\]\.weight: Input should be greater than 0\. Correct"),
+        ("x = 1\n", r"x: no such key"),
+        ('[[corpora]]\nway = "a"\n', r"corpora\[0\]\.path: missing\. Add it\.\n.*corpora\[0\]\.way: no such key"),
+        ("[other]\n", r"corpora: missing\. Add it\.(.|\n)*A mix has \[\[corpora\]\], each with a path and, .* weight"),
+        ("corpora = []\n", r"corpora: List should have at least 1"),
+        ('corpora = "a"\n', r"corpora: a list belongs here"),
+    ],
 )
-def test_a_bad_mix_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_bad_mix_is_refused_key_by_key(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "mix.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(CurateError, match="no mix of corpora"):
+    with pytest.raises(CurateError, match=problem) as refused:
         read_mix(tmp_path / "mix.toml")
+    assert "pydantic" not in str(refused.value) and str(refused.value).startswith(str(tmp_path / "mix.toml"))
+    with pytest.raises(CurateError, match=r"mixes\.toml: there is no such file or folder; did you mean .*mix\.toml"):
+        read_mix(tmp_path / "mixes.toml")
 
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:

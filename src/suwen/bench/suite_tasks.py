@@ -10,7 +10,7 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -19,6 +19,7 @@ from suwen.bench.shipped import FOLDER as FOLDER
 from suwen.bench.shipped import suites as suites
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.errors import SuwenError
+from suwen.toml_keys import explain_keys
 
 #: The forms on disk in which a task's texts may come.
 LAYOUTS = {
@@ -224,41 +225,12 @@ def load_suite(name_or_path: str | Path) -> Suite:
     try:
         suite = Suite.model_validate(data)
     except ValidationError as problem:
-        raise SuiteError(_explain(path, data, problem)) from problem
+        unknown = "Add it (an empty string says that it is not known)."
+        raise SuiteError(explain_keys(path, data, problem, unknown)) from problem
     # A relative path in a suite file is meant from that file, not from wherever the command runs.
     paths = [task.path and str((path.parent / task.path).resolve()) for task in suite.tasks]
     tasks = (task.model_copy(update={"path": anchored}) for task, anchored in zip(suite.tasks, paths, strict=True))
     return suite.model_copy(update={"tasks": tuple(tasks)})
-
-
-def _explain(path: Path, data: dict[str, Any], problem: ValidationError) -> str:
-    lines = []
-    places = [error["loc"] for error in problem.errors()]
-    for error in problem.errors():
-        inner = any(place[: len(error["loc"])] == error["loc"] and place != error["loc"] for place in places)
-        if error["type"] == "too_short" and inner:
-            continue  # the list looks short only because its items are the faulty ones
-        key = _key(data, error["loc"])
-        if error["type"] == "extra_forbidden":
-            lines.append(f"{path}: {key}: no such key. Remove it or correct its spelling.")
-        elif error["type"] == "missing":
-            lines.append(f"{path}: {key}: missing. Add it (an empty string says that it is not known).")
-        else:
-            lines.append(f"{path}: {key}: {error['msg'].removeprefix('Value error, ')}. Correct this value.")
-    return "\n".join(lines)
-
-
-def _key(data: Any, location: tuple[int | str, ...]) -> str:
-    """``tasks[2] (SciFact).metrics``: the place in the file, with the name of the task it belongs to."""
-    shown = ""
-    for step in location:
-        if isinstance(step, int):
-            item = data[step] if isinstance(data, list) and step < len(data) else None
-            name = item.get("name") if isinstance(item, dict) else None
-            shown, data = shown + f"[{step}]" + (f" ({name})" if name else ""), item
-        else:
-            shown, data = shown + ("." if shown else "") + step, data.get(step) if isinstance(data, dict) else None
-    return shown or "the file"
 
 
 def scaffold_local(path: str | Path, collection: str | Path) -> Suite:

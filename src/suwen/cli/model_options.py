@@ -196,8 +196,9 @@ def show_outcome(asker: Asker, funnel: Mapping[str, int], json: bool, **more: An
     steps = [asdict(step) for step in asker.steps.values()]
     if json:
         key = "plan" if asker.dry_run else "steps"
+        names = ("calls", "cached", "failed", "repaired", "tokens", "cost")
         kept = {} if asker.dry_run else {"funnel": dict(funnel), "problem": asker.problem, **more}
-        totals = {name: sum(step[name] for step in steps) for name in ("calls", "cached", "failed", "tokens", "cost")}
+        totals = {name: sum(step[name] for step in steps) for name in names}
         print_json({key: steps, "total": totals, "cut": asker.cut, **kept})
     else:
         _print(asker, funnel, {name: str(value) for name, value in more.items()})
@@ -215,11 +216,13 @@ def _print(asker: Asker, funnel: Mapping[str, int], more: Mapping[str, str]) -> 
     print_table(f"{title}, of {asker.model}", ("step", "calls", "answered already", "tokens", "cost"), rows)
     if asker.cut:
         out.print(f"{asker.cut:,} texts are longer than the model's context allows: cut and marked")
+    if repaired := sum(step.repaired for step in asker.steps.values()):
+        out.print(f"{repaired:,} replies were not of the form asked for, and came right when asked for again")
     if not asker.dry_run:
         for line in (*funnel_lines(funnel), *(f"{name}: {value}" for name, value in more.items())):
             out.print(line, soft_wrap=True)
 
 
 def funnel_lines(funnel: Mapping[str, int]) -> list[str]:
-    """The counts of a funnel, one a line."""
-    return [f"  {count:>9,}  {name.replace('_', ' ')}" for name, count in funnel.items()]
+    """The counts of a funnel, one a line; a name that has words already ends in that of a file."""
+    return [f"  {count:>9,}  {name if ' ' in name else name.replace('_', ' ')}" for name, count in funnel.items()]

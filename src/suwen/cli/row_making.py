@@ -6,6 +6,7 @@ See ``curating`` too.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,7 +32,9 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Its file, a folder of its files, or BEIR's.")],
     to: Rows,
     sets: Annotated[Path | None, typer.Option("--sets", help="A table of data sets of your own (.toml).")] = None,
-    split: Annotated[str, typer.Option("--split", help="The judgements taken from BEIR's folder.")] = "train",
+    split: Annotated[
+        str, typer.Option("--split", help="What is taken: judgements of BEIR's folder, records by their `split`.")
+    ] = "train",
     evaluation_sets: Annotated[
         bool, typer.Option("--evaluation-sets", help="Take records of the paper's evaluation sets as well.")
     ] = False,
@@ -63,6 +66,7 @@ def convert(
             longest=longest,
             evaluation_sets=evaluation_sets,
             progress=progress,
+            tell=lambda names: say(f"left out: {names}"),
         )
     show_counts(counts, to, json)
     if unknown := counts["of_unknown_origin"]:
@@ -101,8 +105,24 @@ def pairs(
             seed=seed,
             held_out=HeldOut.read(held_out) if held_out else None,
             progress=progress,
+            tell=_say_left_out,
         )
     show_counts(counts, to, json)
+
+
+def _say_left_out(why: str) -> None:
+    say(f"left out, as the first: {why}")
+
+
+def _counting_into(counts: Counter[str]) -> Callable[[str], None]:
+    """Counts records that cannot be read, and says of the first one why."""
+
+    def skip(why: str) -> None:
+        counts["unreadable"] += 1
+        if counts["unreadable"] == 1:
+            _say_left_out(why)
+
+    return skip
 
 
 @with_options
@@ -151,6 +171,7 @@ def synthesise(
             size=size or WRITTEN_FOR,
             seed=seed,
             held_out=HeldOut.read(held_out) if held_out else None,
+            tell=_say_left_out,
         )
     if not session.dry_run and counts["tasks"] < tasks:
         say(
@@ -170,17 +191,18 @@ def _write_questions(
     seed: int,
     json: bool,
 ) -> None:
-    from suwen.corpora.readers import read_documents
     from suwen.curate.questions import cut_as_indexed, plan_questions, write_questions
+    from suwen.curate.screening import check_output
+    from suwen.curate.synthesise import readable
     from suwen.encoders.pair import Pair
     from suwen.hyde.writing import Writer
     from suwen.llm.asker import Step
 
     if source is None:
         raise SuwenError("--questions are written for passages: name their source with --from")
+    check_output(to, source)
     counts: Counter[str] = Counter()
-    documents = read_documents(source, on_skip=lambda _: counts.update(unreadable=1))
-    passages = cut_as_indexed(documents, Pair.load(pair).count_tokens, size)
+    passages = cut_as_indexed(readable(source, _counting_into(counts)), Pair.load(pair).count_tokens, size)
     with asking(session, "requests") as asker:
         writer = Writer(asker.llm, session.model, session.language)
         if session.dry_run:
@@ -217,14 +239,15 @@ def rewrites(
     """
     from suwen.curate.hypothetical import CANDIDATES, plan_rewrites, write_rewrites
     from suwen.curate.leakage import HeldOut
-    from suwen.curate.screening import draw
+    from suwen.curate.screening import check_output, draw
     from suwen.curate.synthesise import passages
     from suwen.encoders.pair import Pair
     from suwen.hyde.writing import Writer
     from suwen.llm.asker import Step
 
+    check_output(to, source)
     left: Counter[str] = Counter()
-    texts = passages(source, size, lambda _: left.update(unreadable=1))
+    texts = passages(source, size, _counting_into(left))
     drawn = list(texts) if count is None else draw(texts, count, seed)
     with asking(session, "requests") as asker:
         writer = Writer(asker.llm, session.model, session.language, domain)

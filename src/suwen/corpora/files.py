@@ -28,7 +28,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _MAGICS = {
     b"%PDF": "a PDF file: take its text out first",
     b"PK\x03\x04": "a zip archive or an Office file: unpack it, or save it as text or CSV",
-    b"PAR1": "a parquet file: name it .parquet or give --format parquet",
+    b"PAR1": "a parquet file: name it .parquet",
     _GZIP_MAGIC: "gzip data: give the file a name that ends in .gz",
 }
 #: First the longer marks: UTF-32's begins with UTF-16's.
@@ -129,7 +129,7 @@ def _check_head(path: Path, head: bytes, codec: str) -> None:
 def _way_out(path: Path, name: str) -> str:
     return (
         f"it looks like {name}. Convert it (iconv -f {name} -t UTF-8 {path.name} > utf8-{path.name}) "
-        f"or give --encoding {name.lower()}"
+        f"or give --encoding {name.lower()} where the command has it"
     )
 
 
@@ -144,7 +144,8 @@ def _wrong_encoding(path: Path, codec: str, error: UnicodeDecodeError) -> Corpus
         if codec != name.lower() and is_it(sample):
             return CorpusError(f"{place}: not {codec} text; {_way_out(path, name)}")
     return CorpusError(
-        f"{place}: not {codec} text ({error.reason}); find out its encoding and give --encoding, or convert it to UTF-8"
+        f"{place}: not {codec} text ({error.reason}); find out its encoding and save it as UTF-8 "
+        f"(iconv -f ENCODING -t UTF-8 {path.name} > utf8-{path.name}), or give --encoding where the command has it"
     )
 
 

@@ -20,6 +20,8 @@ _QUERY_TEXT = ("text", "query", "question", "content")
 _QREL_QUERY = ("query-id", "query_id", "qid", "q_id", "query")
 _QREL_DOCUMENT = ("corpus-id", "corpus_id", "pid", "p_id", "doc_id", "docid", "document_id", "document")
 _QREL_GRADE = ("score", "label", "grade", "relevance", "rel")
+#: How the message on a record without a text ends: for commands with this option. Others put their own way out there.
+TEXT_REMEDY = "set --text-field to the one that is meant"
 
 
 class Fields(NamedTuple):

@@ -54,8 +54,9 @@ def rows(
     :class:`BadRecord` so that the caller may go on; what is wrong with the file as a whole is raised.
 
     ``columns`` names the cells of a csv or tsv file without a header row (one whose first row has none of these names,
-    nor of ``headings``, the other names a header may have) and the items of JSON lines that are arrays. With it a
-    quote in a tsv is a letter like any other, as the public sets have it.
+    nor of ``headings``, the other names a header may have) and the items of JSON lines that are arrays. The last of
+    them may be missing: in any array, and in all rows of a file if they are in its first. With columns a quote in a tsv
+    is a letter like any other, as the public sets have it.
     """
     if format == "jsonl":
         return _json_lines(path, encoding, columns)
@@ -93,7 +94,15 @@ def _parse(line: str, place: str, columns: Sequence[str]) -> Mapping[str, Any] |
         if not line.endswith(("\n", "\r")):
             return BadRecord(f"{place}: not a whole JSON object ({error}); {_CUT_OFF}")
         return BadRecord(f"{place}: not valid JSON ({error}); each line must be one JSON object")
-    return _object(dict(zip(columns, record, strict=False)) if columns and isinstance(record, list) else record, place)
+    if not columns or not isinstance(record, list):
+        return _object(record, place)
+    if len(record) > len(columns):
+        return BadRecord(f"{place}: an array of {len(record)} where {_known(columns)}; take out what is none of these")
+    return dict(zip(columns, record, strict=False))
+
+
+def _known(columns: Sequence[str]) -> str:
+    return f"at most {len(columns)} items are known ({', '.join(columns)})"
 
 
 def _object(record: Any, place: str) -> Mapping[str, Any] | BadRecord:
@@ -116,8 +125,8 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
     opening = _OPENING.match(buffer)
     if opening is None:
         raise CorpusError(
-            f"{path}: a .json file must hold one array of objects, or objects by their ids; "
-            "if it has an object on each line, name it .jsonl or give --format jsonl"
+            f"{path}: a .json file must hold one array of objects, or objects by their ids; if it has an object on "
+            "each line, name it .jsonl; if its records lie deeper, write them into one array, or on lines of a .jsonl"
         )
     position, number, key = opening.end(), 1, None
     keyed, opening = bool(opening["keyed"]), None  # a match would keep the first chunk
@@ -140,11 +149,27 @@ def _items(file: TextIO, path: Path) -> Iterator[Any]:
         if keyed and key is None:
             key = item
             continue
+        if number == 1 and key is not None and _is_column(key, item):
+            raise CorpusError(f"{path}: {_columns_to_lines(path)}")
         number += 1
         yield item if key is None or not isinstance(item, dict) else {"_id": key, **item}
         key = None
         if position > _CHUNK:
             buffer, position = buffer[position:], 0
+
+
+def _is_column(key: Any, item: Any) -> bool:
+    """Whether an object holds columns by their names (MS MARCO's own file), each with its values by their numbers."""
+    return isinstance(item, dict) and "0" in item and not str(key).isdigit() and all(map(str.isdigit, item))
+
+
+def _columns_to_lines(path: Path) -> str:
+    name = path.name.removesuffix(".gz")
+    return (
+        "it holds columns, not records, and would have to be read whole. Write its records on a line each: "
+        f"""python -c "import json; d = json.load(open('{name}')); [print(json.dumps(dict(zip(d, row)))) """
+        f"""for row in zip(*(c.values() for c in d.values()))]" > {name.removesuffix(".json")}.jsonl"""
+    )
 
 
 def _may_go_on(error: json.JSONDecodeError | RecursionError, buffer: str) -> bool:
@@ -166,7 +191,7 @@ def _delimited(
         bare = columns and not named
         quoting: Literal[0, 3] = 3 if columns and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
         reader = csv.reader(chain(first, file), delimiter=delimiter, strict=True, quoting=quoting)
-        header = list(columns) if bare else _header(reader, path)
+        header = [] if bare else _header(reader, path)
         while True:
             place = f"{path}:{reader.line_num + 1}"
             try:
@@ -179,6 +204,7 @@ def _delimited(
                 yield place, BadRecord(f"{place}: {error}; write a quote inside a quoted cell twice")
                 continue
             if cells:
+                header = header or list(columns[: len(cells)])
                 yield place, _cells(cells, header, place)
 
 

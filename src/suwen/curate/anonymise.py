@@ -23,6 +23,7 @@ from suwen.corpora.readers import read_records
 from suwen.corpora.record_fields import document_fields
 from suwen.corpora.records import Document
 from suwen.curate import CurateError
+from suwen.curate.screening import check_output
 from suwen.durable import write_lines
 from suwen.llm.asker import LEAST_TOKENS, Asker
 from suwen.llm.requests import Request, estimate
@@ -130,6 +131,7 @@ def anonymise_file(
     Returns:
         How many documents there were, and what was masked, refused, left to doubt and put on the sheet.
     """
+    check_output(to, source)
     if not 0 <= share <= 1:
         raise CurateError(f"a share of {share} of the documents cannot be checked: give 0 to 1")
     counts, rows = Counter(dict.fromkeys(_COUNTED, 0)), list[tuple[str, ...]]()

@@ -20,16 +20,20 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from suwen.choices import LONGEST_TEXT
 from suwen.corpora.collection import Collection
 from suwen.corpora.collection_layouts import find_layout
-from suwen.corpora.files import BadRecord
+from suwen.corpora.files import BadRecord, not_there
 from suwen.corpora.pubmed import is_xml, source_files
 from suwen.corpora.tabular import Row, format_of, rows
+from suwen.corpora.text_documents import files_under
 from suwen.corpora.training_rows import TrainingRow
 from suwen.corpora.xml_files import xml_elements
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
-from suwen.curate.screening import Screen
+from suwen.curate.merged_rows import COUNTED as MERGED
+from suwen.curate.merged_rows import merged
+from suwen.curate.screening import Screen, check_output
 from suwen.errors import SuwenError
 from suwen.text.clean import clean
+from suwen.toml_keys import explain_keys
 
 SETS = Path(__file__).parent / "labelled_sets.toml"
 #: Fields that say where a record comes from.
@@ -40,6 +44,12 @@ ORIGINS = (
 #: Characters of a value that may be a name or an address; what is longer is a text, which may speak of any site.
 _LONGEST_NAME = 300
 _NOT_COMPARED = re.compile(r"[\W_]+")
+#: So many files, or labels, are named in a message.
+_NAMED = 5
+#: Reasons why nothing is read of a record; where nothing is read of any, the first is told.
+_UNUSED = ("unreadable", "without_a_field", "of_another_split")
+#: A record of a file, the row that it makes and its label.
+_Readable = tuple[Path, Mapping[str, Any], TrainingRow, Any]
 
 
 class LabelledSet(BaseModel):
@@ -65,19 +75,28 @@ class LabelledSet(BaseModel):
 
 #: What is counted beside what :class:`~suwen.curate.screening.Screen` counts.
 COUNTED = (
-    *("records", "unreadable", "without_a_field", "of_an_evaluation_set", "of_unknown_origin", "of_neither_label"),
-    "judged_without_a_text",
+    *("files_left_out", "records", "unreadable", "without_a_field", "of_another_split", "of_an_evaluation_set"),
+    *("of_unknown_origin", "of_neither_label", "judged_without_a_text", *MERGED),
 )
 
 
 def read_sets(path: Path | None = None) -> dict[str, LabelledSet]:
     """The sets that come with suwen, and those of a file of one's own in the same form, which go before."""
-    shipped = tomllib.loads(SETS.read_text(encoding="utf-8"))
+    if path and not path.is_file():
+        raise CurateError(not_there(path))
+    sets = TypeAdapter(dict[str, LabelledSet])
+    shipped, own = tomllib.loads(SETS.read_text(encoding="utf-8")), dict[str, Any]()
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8")) if path else {}
-        return TypeAdapter(dict[str, LabelledSet]).validate_python({**shipped, **own})
-    except (OSError, ValueError, ValidationError) as problem:
-        raise CurateError(f"{path}: no table of data sets ({problem}); write it like {SETS.name}") from None
+        return sets.validate_python({**shipped, **own})
+    except ValidationError as problem:
+        keys = ", ".join(LabelledSet.model_fields)
+        raise CurateError(
+            f"{explain_keys(path or SETS, own, problem)}\nA set is a table [NAME] with some of these: {keys}. "
+            f"{SETS.name} explains them, and has examples."
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise CurateError(f"{path}: no TOML file in UTF-8 ({problem}): correct that line") from None
 
 
 def convert(
@@ -94,11 +113,12 @@ def convert(
     longest: int = LONGEST_TEXT,
     evaluation_sets: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Counter[str]:
     """Write the training rows of a local copy of a data set.
 
-    Records stream through, but for sentence pairs with labels, which are gathered by their first sentence, and BEIR's
-    folders, of which the judged documents are held.
+    Records stream through, but for sentence pairs with labels, which are gathered by their first sentence, rows that
+    may have negatives (see :mod:`~suwen.curate.merged_rows`), and BEIR's folders, whose judged documents are held.
 
     Args:
         name: The set, see :func:`read_sets`.
@@ -108,12 +128,15 @@ def convert(
         sets: A file of further sets.
         count: Draw so many rows; all unless given.
         seed: Of the draw.
-        split: The judgements that are taken from a folder in BEIR's layout.
+        split: The judgements that are taken from a folder in BEIR's layout, and the records of a table with a field
+            ``split``: those whose split begins with it, as ``training`` does with ``train``.
         held_out: What must not be trained on.
         longest: See :class:`~suwen.curate.screening.Screen`.
         evaluation_sets: Take records of sets the paper measures on as well.
         progress: See :class:`~suwen.curate.screening.Screen`.
+        tell: Called with the names of files of a folder that are left out.
     """
+    check_output(to, source)
     known = read_sets(sets)
     if name not in known:
         raise CurateError(f"there is no set {name!r}: choose {', '.join(known)}, or describe it in a file (--sets)")
@@ -136,7 +159,14 @@ def convert(
     if source.is_dir() and find_layout(source).corpus:
         examples = _judged(Collection.open(source), split, screen.counts)
     else:
-        examples = _examples(source, name, kind, measured, screen.counts)
+        files = _files(source, name, kind)
+        if left_out := [path for path in files_under(source) if path not in files] if source.is_dir() else []:
+            screen.counts["files_left_out"] = len(left_out)
+            tell(f"{len(left_out):,} files of {source} are no tables of {name}: {_shown(left_out)}")
+        records = _readable(source, _records(files, kind), kind, measured, split, screen.counts)
+        examples = _examples(records, name, kind, screen.counts)
+        if kind.negative:
+            examples = merged(_not_held_out(examples, held_out, screen.counts), screen.counts)
     screen.write(to, (row._replace(prompt=instruction) for row in examples), count, seed)
     return screen.counts
 
@@ -180,30 +210,42 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _examples(
-    source: Path, name: str, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]
+    records: Iterable[_Readable], name: str, kind: LabelledSet, counts: Counter[str]
 ) -> Iterator[TrainingRow]:
-    pairs: dict[str, TrainingRow] = {}
-    for path, record, row, label in _readable(source, kind, measured, counts):
+    pairs, others, unlabelled = dict[str, TrainingRow](), dict[str, None](), False
+    for path, record, row, label in records:
         if kind.mixed and not (named([name], path.parts) or any(record.get(field) for field in ORIGINS)):
             counts["of_unknown_origin"] += 1
         if label is None:
+            unlabelled = True
             yield row
         elif (says := kind.labels.get(str(label).lower().removesuffix(".0"))) is None:
             counts["of_neither_label"] += 1
+            others |= {str(label): None} if len(others) < _NAMED else {}
         else:
             pair = pairs.get(row.query, TrainingRow(row.query, ()))
             sides = (pair.pos + row.pos, pair.neg) if says == "positive" else (pair.pos, pair.neg + row.pos)
             pairs[row.query] = TrainingRow(row.query, *sides)
+    if others and not pairs and not unlabelled:
+        raise CurateError(
+            f"no label says which texts of {name} go together: expected are {', '.join(kind.labels)}, found "
+            f"{', '.join(others)}. Write those, or say what these mean in a table of your own (--sets)"
+        )
     yield from pairs.values()
 
 
 def _readable(
-    source: Path, kind: LabelledSet, measured: Sequence[str], counts: Counter[str]
-) -> Iterator[tuple[Path, Mapping[str, Any], TrainingRow, Any]]:
-    """The records of no measured set that have what a row needs, each with its row and label; none at all raises."""
+    source: Path,
+    records: Iterable[tuple[Path, *Row]],
+    kind: LabelledSet,
+    measured: Sequence[str],
+    split: str,
+    counts: Counter[str],
+) -> Iterator[_Readable]:
+    """The records of the split and of no measured set that have what a row needs; none at all raises."""
     problem: SuwenError | None = None
     texts = {_root(field) for field in (*kind.query, *kind.positive, *kind.negative)}
-    for path, place, record in _records(source, kind):
+    for path, place, record in records:
         counts["records"] += 1
         if isinstance(record, BadRecord):
             counts["unreadable"] += 1
@@ -213,6 +255,10 @@ def _readable(
         said = _names({field: () if field in texts else value for field, value in record.items()})
         if named(measured, [*path.relative_to(source).parts, *said]):
             counts["of_an_evaluation_set"] += 1
+            continue
+        if "split" not in texts and isinstance(own := record.get("split"), str) and not _is_of(own, split):
+            counts["of_another_split"] += 1
+            problem = problem or CurateError(f"{place}: it is of the split {own}, and {split} is taken (--split)")
             continue
         try:
             row = _row(record, kind, place)
@@ -224,8 +270,25 @@ def _readable(
             problem = problem or lacking
             continue
         yield path, record, row, label
-    if problem and counts["unreadable"] + counts["without_a_field"] == counts["records"]:
+    if not counts["records"]:
+        raise CurateError(f"{source}: no record here{f', no element {kind.element}' if kind.element else ''}")
+    if problem and sum(counts[reason] for reason in _UNUSED) == counts["records"]:
         raise CurateError(f"no record of {source} can be used. The first: {problem}") from None
+
+
+def _not_held_out(rows: Iterable[TrainingRow], held_out: HeldOut | None, counts: Counter[str]) -> Iterator[TrainingRow]:
+    """The rows without a text that is held out: merged first, one such negative would cost those of all the others."""
+    for row in rows:
+        if held_out is not None and held_out.hits((row.query, *row.pos, *row.neg)):
+            counts["held_out"] += 1
+        else:
+            yield row
+
+
+def _is_of(own: str, split: str) -> bool:
+    """Whether a record's split is the one that is taken; an empty one says nothing."""
+    own = own.strip().lower()
+    return not own or own.startswith(split.lower())
 
 
 def _row(record: Mapping[str, Any], kind: LabelledSet, place: str) -> TrainingRow:
@@ -282,10 +345,24 @@ def _texts(value: Any, kind: LabelledSet) -> list[str]:
     return [clean(value[speaker.end() :] if speaker else value)]
 
 
-def _records(source: Path, kind: LabelledSet) -> Iterator[tuple[Path, *Row]]:
-    files = source_files(source)
+def _files(source: Path, name: str, kind: LabelledSet) -> list[Path]:
+    there = source_files(source)
+    files = [path for path in there if kind.element or not is_xml(path)]
+    if there and not files:
+        raise CurateError(
+            f"{there[0]}: no XML form of {name} is known; give a table (jsonl, json, csv, tsv, parquet) with fields "
+            f"called {kind.query[0]} and {kind.positive[0]}, or with other names that {SETS.name} has for them"
+        )
     if not files or format_of(files[0]) == "text":
         raise CurateError(f"{source}: no table here; convert reads jsonl, json, csv, tsv, parquet and MedQuAD's xml")
+    return files
+
+
+def _shown(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+
+
+def _records(files: Iterable[Path], kind: LabelledSet) -> Iterator[tuple[Path, *Row]]:
     headings = {_root(name) for name in (*kind.query, *kind.positive, *kind.negative, *kind.label, *kind.marks)}
     for path in files:
         read = (

@@ -15,7 +15,7 @@ from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity, Selected, select
 from suwen.curate.leakage import NEAR_WEIGHT, HeldOut, comparable, weight
 from suwen.curate.mine import USUAL, Found, Search, Window, mine_negatives, search_index
-from suwen.curate.screening import draw
+from suwen.curate.screening import check_output, draw
 from suwen.curate.verify import RowFunnel, Verification, read_queries, read_query_records, verify_rows
 from suwen.durable import write_lines, write_text
 from suwen.encoders.pair import Pair
@@ -73,6 +73,7 @@ def make_rows(
     Returns:
         The counts of every step, and what the selection came to.
     """
+    check_output(to, queries)
     funnel, selected, source = RowFunnel(), Selected(), read_queries(queries)
     if diversity is not None:
         encode = index.pair.encoder(tier).encode_queries
@@ -105,6 +106,7 @@ def mine_file(
     Of what is counted, ``negatives`` has those the rows brought along, ``negatives_added`` has not. No passage that
     holds a held-out text becomes a negative: a recipe refuses rows that have one.
     """
+    check_output(to, source)
     names = ("rows", "negatives", "negatives_added", "rows_without_a_new_one", "rows_without_a_negative", "held_out")
     counts, search = Counter(dict.fromkeys(names, 0)), search_index(index, tier, mode=mode)
     if held_out is not None:
@@ -149,6 +151,7 @@ def round_trip_file(
     one where the row's own passages are the smaller ones; a piece has at least ten Chinese characters or 25 letters.
     None at all is an error, and writes nothing.
     """
+    check_output(to, source)
     counts, search = Counter(read=0, kept=0, passage_not_found=0), search_index(index, tier, mode=mode)
 
     def kept() -> Iterator[TrainingRow]:
@@ -215,6 +218,7 @@ def choose_diverse(
     seeds: int = SEEDS,
 ) -> Selected:
     """Write the diverse queries or documents of a source, see :func:`~suwen.curate.diversify.select`."""
+    check_output(to, source)
     selected, encoder = Selected(), pair.encoder(tier)
     if kind == "queries":
         asked, encode_queries = read_query_records(source), encoder.encode_queries

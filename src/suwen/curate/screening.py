@@ -1,5 +1,7 @@
 """What every training row passes that is made and not mined: no copies, nothing held out, nothing empty; all counted.
 
+And what a file passes that rows are to be written into.
+
 Where a row comes from is its maker's matter (``convert``, ``text_pairs``, ``synthesise``). Texts are compared by their
 letters and digits; of a row that passed, eight bytes are remembered.
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from suwen.choices import LONGEST_TEXT as LONGEST
+from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
@@ -56,9 +59,16 @@ class Screen:
             progress: Called with the rows that passed and 0 (their end is not known), every thousand.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys((*counted, *COUNTED), 0))
+        #: Why the first record that could not be read could not.
+        self.problem: str | None = None
         self._held_out, self._longest, self._repeats, self._by_model = held_out, longest, repeats, by_model
         self._progress = progress or (lambda _done, _total: None)
         self._seen: set[bytes] = set()
+
+    def unreadable(self, why: str) -> None:
+        """Count a record that no row can be made of; the first reason is told where no row is left at all."""
+        self.counts["unreadable"] += 1
+        self.problem = self.problem or why
 
     def passed(self, row: TrainingRow) -> TrainingRow | None:
         """The row as it is kept, without empty and repeated texts; None where it is left out."""
@@ -118,9 +128,39 @@ class Screen:
         passed: Iterator[TrainingRow] = (kept for row in rows if (kept := self.passed(row)) is not None)
         drawn = passed if count is None else iter(draw(passed, count, seed))
         if (first := next(drawn, None)) is None:
-            raise CurateError(f"{to} is not written, for no row is left of what was read: {dict(self.counts)}")
+            raise CurateError(f"{to} is not written, for no row is left of what was read: {self._told()}")
         total = write_training_rows(to, chain([first], drawn))
         self.counts.update(not_drawn=self.counts["rows"] - total, rows=total - self.counts["rows"])
+
+    def _told(self) -> str:
+        """What was counted, in words, and what was wrong with the first record that could not be read."""
+        # A name that has words already ends in that of a file.
+        words = {name: name if " " in name else name.replace("_", " ") for name in self.counts}
+        counts = ", ".join(f"{count:,} {words[name]}" for name, count in self.counts.items() if count)
+        return (counts or "nothing was there") + (f". The first: {self.problem}" if self.problem else "")
+
+
+def check_output(to: Path, *sources: Path) -> None:
+    """Refuse a file for rows, before anything is read or asked: one of another name, or one that would be read as well.
+
+    Raises:
+        CurateError: It is not called .jsonl or .jsonl.gz, or it is a source, or a file of one.
+    """
+    if not to.name.endswith((".jsonl", ".jsonl.gz")):
+        raise CurateError(f"{to}: rows are written as JSON lines; give OUT a name that ends in .jsonl or .jsonl.gz")
+    for source in sources if to.exists() else ():
+        if source.exists() and _is_read(to, source):
+            raise CurateError(f"{to} is a file of the source, which would be overwritten; give OUT another name")
+
+
+def _is_read(file: Path, source: Path) -> bool:
+    """Whether a file that is there is a part of a source: of a collection its own files, of a folder all in it."""
+    if not source.is_dir():
+        return file.samefile(source)
+    layout = find_layout(source)
+    if layout.corpus:
+        return any(map(file.samefile, chain(layout.corpus, layout.queries, *layout.qrels.values())))
+    return source.resolve() in file.resolve().parents
 
 
 def draw(items: Iterable[_T], count: int, seed: int = 0) -> list[_T]:

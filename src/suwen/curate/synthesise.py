@@ -20,11 +20,13 @@ from typing import Any
 from suwen.choices import WRITTEN_FOR
 from suwen.corpora.passages import split_document
 from suwen.corpora.readers import read_documents
+from suwen.corpora.record_fields import TEXT_REMEDY
+from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.near_duplicates import Near
-from suwen.curate.screening import Screen, draw
+from suwen.curate.screening import Screen, check_output, draw
 from suwen.llm.asker import Asker
 from suwen.llm.schema import fault
 from suwen.llm.token_estimate import estimate_tokens
@@ -44,6 +46,7 @@ _COUNTED = (
 _IDLE_ROUNDS = 3
 _TEMPERATURE = 1.0
 _NUMBER = re.compile(r"\d+")
+_REMEDY = "call the one that is meant text"
 
 
 def synthesise_rows(
@@ -58,6 +61,7 @@ def synthesise_rows(
     size: int = WRITTEN_FOR,
     seed: int = 0,
     held_out: HeldOut | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Counter[str]:
     """Write synthetic rows: a query for each passage of a source, or an example of each of so many tasks.
 
@@ -72,7 +76,9 @@ def synthesise_rows(
         size: The most estimated tokens of a passage.
         seed: Of every draw.
         held_out: What must not be trained on.
+        tell: Called with the reason why the first record that cannot be read cannot.
     """
+    check_output(to, *([source] if source else []))
     if (source is None) == (tasks < 1):
         raise CurateError("name a source of passages, or how many tasks to think of: one of the two")
     if source is not None and not (dataset and (told := instruction or INSTRUCTIONS.get(dataset.lower(), ""))):
@@ -81,7 +87,13 @@ def synthesise_rows(
     counts, made = screen.counts, examples(tasks, asker, screen.counts, seed)
     counts["tasks_asked_for"] = tasks
     if source is not None:
-        every = passages(source, size, lambda _: counts.update(unreadable=1))
+
+        def skipped(why: str) -> None:
+            screen.unreadable(why)
+            if counts["unreadable"] == 1:
+                tell(why)
+
+        every = passages(source, size, skipped)
         made = queries(every if count is None else iter(draw(every, count, seed)), asker, counts, dataset, told)
     if asker.dry_run:
         deque(made, 0)
@@ -95,9 +107,16 @@ def passages(source: Path, size: int = WRITTEN_FOR, on_skip: Callable[[str], Non
 
     A record that cannot be used is told to ``on_skip``, or raises where there is none.
     """
-    for document in read_documents(source, on_skip=on_skip):
+    for document in readable(source, on_skip):
         for part in split_document(document, lambda texts: [estimate_tokens(text) for text in texts], size, 0):
             yield part.content
+
+
+def readable(source: Path, on_skip: Callable[[str], None] | None = None) -> Iterator[Document]:
+    """The documents of a source, for verbs that take no names of fields; ``on_skip`` as of :func:`passages`."""
+    if on_skip is None:
+        return read_documents(source)
+    return read_documents(source, on_skip=lambda why: on_skip(why.replace(TEXT_REMEDY, _REMEDY)))
 
 
 def queries(

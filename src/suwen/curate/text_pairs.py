@@ -12,23 +12,28 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from suwen.choices import LONGEST_TEXT, PAIR_SIZE
+from suwen.corpora.files import not_there
 from suwen.corpora.readers import read_documents
+from suwen.corpora.record_fields import TEXT_REMEDY
 from suwen.corpora.records import Document
 from suwen.corpora.training_rows import TrainingRow
 from suwen.curate import CurateError
-from suwen.curate.leakage import HeldOut
-from suwen.curate.screening import Screen
+from suwen.curate.leakage import HeldOut, comparable
+from suwen.curate.screening import Screen, check_output
 from suwen.text.split import Span, sentences
+from suwen.toml_keys import explain_keys
 
 #: The paper's, for every pair (appendix B.1), in the form of the instructions of its tables: without a stop at the end.
 INSTRUCTION = "Given a query, retrieve passages that are relevant to the query"
 #: Characters of a drawn passage, at least.
 SHORTEST = 40
+_REMEDY = 'name the one that is meant in a mix of corpora, under its path, such as text = "abstract"'
 
 
 class Corpus(BaseModel):
@@ -43,6 +48,14 @@ class Corpus(BaseModel):
     crops: bool = False
 
 
+class _Mix(BaseModel):
+    """What a mix file holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    corpora: list[Corpus] = Field(min_length=1)
+
+
 def read_mix(path: Path) -> list[Corpus]:
     """The corpora of a mix: a TOML file of ``[[corpora]]``, paths from its own folder; any other path is the only one.
 
@@ -51,11 +64,19 @@ def read_mix(path: Path) -> list[Corpus]:
     """
     if path.suffix != ".toml":
         return [Corpus(path=path)]
+    if not path.is_file():
+        raise CurateError(not_there(path))
     try:
-        mix = TypeAdapter(dict[str, list[Corpus]]).validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
-        return [corpus.model_copy(update={"path": path.parent / corpus.path}) for corpus in mix["corpora"]]
-    except (OSError, ValueError, KeyError) as problem:
-        raise CurateError(f"{path}: no mix of corpora ({problem}); write [[corpora]] with path and weight") from None
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        mix = _Mix.model_validate(data)
+    except ValidationError as problem:
+        keys = ", ".join(name for name in Corpus.model_fields if name != "path")
+        raise CurateError(
+            f"{explain_keys(path, data, problem)}\nA mix has [[corpora]], each with a path and, where wanted, {keys}."
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise CurateError(f"{path}: no TOML file in UTF-8 ({problem}): correct that line") from None
+    return [corpus.model_copy(update={"path": path.parent / corpus.path}) for corpus in mix.corpora]
 
 
 def make_pairs(
@@ -68,6 +89,7 @@ def make_pairs(
     seed: int = 0,
     held_out: HeldOut | None = None,
     progress: Callable[[int, int], None] | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Counter[str]:
     """Write the pairs of a mix, and count what they came from.
 
@@ -80,9 +102,12 @@ def make_pairs(
         seed: Of every draw.
         held_out: What must not be trained on.
         progress: See :class:`~suwen.curate.screening.Screen`.
+        tell: Called with the reason why the first record of a corpus that cannot be read cannot.
     """
+    check_output(to, *(corpus.path for corpus in corpora))
     screen = Screen(
         *("documents", "unreadable", "too_short"),
+        *(f"pairs of {corpus.path}" for corpus in corpora),
         held_out=held_out,
         longest=longest,
         repeats=True,
@@ -90,22 +115,35 @@ def make_pairs(
     )
     counts, dice = screen.counts, random.Random(f"{seed}:pairs")
 
+    def skipped(corpus: Corpus, why: str) -> None:
+        why = why.replace(TEXT_REMEDY, _REMEDY)
+        screen.unreadable(why)
+        counts[f"unreadable of {corpus.path}"] += 1
+        if counts[f"unreadable of {corpus.path}"] == 1:
+            tell(why)
+
     def made() -> Iterator[TrainingRow]:
-        for corpus, document in mixed(corpora, dice, counts):
+        for corpus, document in mixed(corpora, dice, skipped):
             if counts["rows"] == count:
                 return
             counts["documents"] += 1
             pair = pair_of(document, dice, size, crops=corpus.crops)
-            counts[f"pairs of {corpus.path}" if pair else "too_short"] += 1
-            if pair:
-                yield TrainingRow(pair[0], (pair[1],), (), INSTRUCTION)
+            if pair is None:
+                counts["too_short"] += 1
+                continue
+            before = counts["rows"]
+            yield TrainingRow(pair[0], (pair[1],), (), INSTRUCTION)
+            # Whoever asks for the next one has screened this one.
+            counts[f"pairs of {corpus.path}"] += counts["rows"] - before
 
     screen.write(to, made())
     return counts
 
 
-def mixed(corpora: Iterable[Corpus], dice: random.Random, counts: Counter[str]) -> Iterator[tuple[Corpus, Document]]:
-    """Documents of corpora, each next one from a corpus drawn by its weight; ``unreadable`` records are counted."""
+def mixed(
+    corpora: Iterable[Corpus], dice: random.Random, on_skip: Callable[[Corpus, str], None]
+) -> Iterator[tuple[Corpus, Document]]:
+    """Documents of corpora, each next one from a corpus drawn by its weight; ``on_skip`` hears what cannot be read."""
     streams = [
         (
             one,
@@ -113,7 +151,7 @@ def mixed(corpora: Iterable[Corpus], dice: random.Random, counts: Counter[str]) 
                 one.path,
                 text_field=one.text,
                 title_field=one.title,
-                on_skip=lambda _: counts.update(unreadable=1),
+                on_skip=partial(on_skip, one),
             ),
         )
         for one in corpora
@@ -129,12 +167,13 @@ def mixed(corpora: Iterable[Corpus], dice: random.Random, counts: Counter[str]) 
 def pair_of(
     document: Document, dice: random.Random, size: int = PAIR_SIZE, *, crops: bool = False
 ) -> tuple[str, str] | None:
-    """The query and the positive of a document; None where it is too short.
+    """The query and the positive of a document; None where it is too short. A title without a letter or digit is none.
 
     >>> pair_of(Document("1", "Gout. A painful arthritis of the joints, often of the toe.", "Gout."), random.Random(0))
     ('Gout.', 'A painful arthritis of the joints, often of the toe.')
     """
-    if not document.title or crops:
+    # MS MARCO's corpus has "-" for the title that a passage lacks.
+    if crops or not comparable(document.title):
         return two_passages(document.text, dice, size)
     # A text that begins with its title would be found by that alone.
     text = document.text.removeprefix(document.title).strip()

@@ -36,6 +36,7 @@ class Step:
         calls: Calls to make; in a real run, calls made.
         cached: Requests that were answered already.
         failed: Requests that got no reply that could be used.
+        repaired: Replies that were of use only when the model was told what was wrong and asked again.
         tokens: Tokens, in a plan at the most.
         cost: What they cost, in a plan at the most.
     """
@@ -46,6 +47,7 @@ class Step:
     failed: int = 0
     tokens: int = 0
     cost: float = 0.0
+    repaired: int = 0
 
     def add(self, calls: int, cached: int, tokens: int, cost: float) -> None:
         """Take a run, or the plan of one, into account."""
@@ -197,6 +199,7 @@ class Asker(Drafter):
 
         def take(request: Request, reply: Reply) -> None:
             if reply.good:
+                account.repaired += reply.repaired
                 kept[request.key] = read(reply.data)
             else:
                 account.failed += 1

@@ -199,7 +199,8 @@ class LLM(AbstractContextManager["LLM"]):
             tokens_out=first.tokens_out + second.tokens_out,
             cost=first.cost + second.cost,
         )
-        return _reply(request, both, data, complaint, cached and reply.cached, reply.attempts + attempts)
+        whole = _reply(request, both, data, complaint, cached and reply.cached, reply.attempts + attempts)
+        return replace(whole, repaired=True)
 
     async def _stored(self, request: Request, stop: asyncio.Event) -> tuple[Stored | str, bool, int]:
         """One reply as it came, whether it was in the cache, and the calls made for it."""

@@ -96,6 +96,7 @@ class Reply:
         finish: ``stop``, ``length`` (cut at max_tokens), ``refusal``, or ``error``.
         error: What went wrong and what to do; None where the reply is good.
         attempts: The calls made for it now; 0 for a cached one.
+        repaired: Whether it is what came when the first reply was no good and the model was told so.
     """
 
     text: str
@@ -108,6 +109,7 @@ class Reply:
     finish: Finish = "stop"
     error: str | None = None
     attempts: int = 0
+    repaired: bool = False
 
     @property
     def good(self) -> bool:
