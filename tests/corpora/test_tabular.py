@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from suwen.corpora.files import BadRecord, CorpusError
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.tabular import format_of, records, rows
 
 RECORDS = [{"id": f"d{number}", "text": f"第{number}条，头痛。"} for number in range(1, 13)]
 JSON = st.recursive(
@@ -240,3 +240,9 @@ def test_objects_that_are_cut_off_or_hold_no_records(tmp_path):
     path.write_text('{"id": "1", "text": "a"}', encoding="utf-8")
     with pytest.raises(CorpusError, match=r"or objects by their ids; .* name it \.jsonl"):
         list(rows(path, "json"))
+
+
+def test_a_text_file_has_no_records(tmp_path):
+    (tmp_path / "a.txt").write_text("some words")
+    with pytest.raises(CorpusError, match=r"a\.txt: a text has no records.*give jsonl, json"):
+        list(records(tmp_path / "a.txt"))
