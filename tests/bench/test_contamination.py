@@ -78,13 +78,53 @@ def test_texts_of_every_kind_of_training_row(tmp_path: Path):
     with gzip.open(file, "wt", encoding="utf-8") as stream:
         stream.writelines(json.dumps(row) + "\n" for row in rows)
     found = [(item.field, item.text) for item in training_texts([file])]
-    assert found[:4] == [("query", "q1"), ("pos", "p1"), ("pos", "p2"), ("neg", "n1")]
-    assert found[4:] == [
-        *(("text", "t1"), ("rewrite_query", "r1"), ("doc", "x1")),
+    assert found[:6] == [
+        *(("query", "q1"), ("pos", "p1"), ("pos", "p2"), ("neg", "n1")),
+        *(("prompt", "Instruct"), ("type", "retrieval")),
+    ]
+    assert found[6:] == [
+        *(("id", "7"), ("text", "t1"), ("rewrite_query", "r1"), ("doc", "x1")),
         *(("anchor", "a1"), ("positive", "b1"), ("negatives", "c1")),
         ("body", "only this"),
     ]
     assert next(iter(training_texts([file]))).place == f"{file}:1"
+
+
+def rows_file(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_texts_in_lists_and_objects_are_looked_at(tmp_path: Path):
+    passages = [{"docid": 1, "title": "T", "text": "x"}, {"docid": 2, "text": QUERIES["a"]}]
+    row = {"query": "无关", "positive_passages": passages, "messages": [{"turns": [["y", {"content": QUERIES["b"]}]]}]}
+    file = rows_file(tmp_path / "rows.jsonl", row)
+    found = find_overlap(QUERIES, training_texts([file]))
+    assert [(one.query, one.kind, one.field) for one in found.overlaps] == [
+        ("a", "exact", "positive_passages.text"),
+        ("b", "exact", "messages.turns.content"),
+    ]
+    deep = "[" * 900 + json.dumps(QUERIES["d"]) + "]" * 900
+    (tmp_path / "deep.jsonl").write_text(f'{{"a": {deep}}}\n', encoding="utf-8")
+    assert [one.text for one in training_texts([tmp_path / "deep.jsonl"])] == [QUERIES["d"]]
+
+
+def test_what_every_row_has_is_given_once(tmp_path: Path):
+    rows = [{"prompt": "Instruct", "query": f"q{number}"} for number in range(3)]
+    found = [item.text for item in training_texts([rows_file(tmp_path / "rows.jsonl", *rows)])]
+    assert found == ["Instruct", "q0", "q1", "q2"]
+
+
+def test_rows_without_a_text_are_told_and_a_file_of_them_is_refused(tmp_path: Path):
+    told: list[str] = []
+    file = rows_file(tmp_path / "a.jsonl", {"query": "x"}, {"id": 3, "pos": [{"text": " "}]})
+    assert [item.text for item in training_texts([file], told.append)] == ["x"]
+    assert told == [f"{file}:2: the row holds no text; its fields are id, pos"]
+    with pytest.raises(ContaminationError, match=r"b\.jsonl: nothing in it can be compared. .*:1: the row holds no"):
+        list(training_texts([rows_file(tmp_path / "b.jsonl", {"id": 3})], told.append))
+    (tmp_path / "c.json").write_text("[]")
+    with pytest.raises(ContaminationError, match="It has no rows"):
+        list(training_texts([tmp_path / "c.json"]))
 
 
 def test_rows_that_cannot_be_read_are_named(tmp_path: Path):

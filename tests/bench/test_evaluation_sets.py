@@ -5,10 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from suwen.bench.evaluation_sets import BUILDERS, Wanted, build
@@ -234,6 +237,17 @@ def test_icliniq_in_every_form_it_was_given_out_in(tmp_path: Path, name: str) ->
     assert counts["of_another_site"] == len(ICLINIQ[name]) - 1
 
 
+def test_icliniq_as_meddialog_gave_it_out(tmp_path: Path) -> None:
+    turns = "id={0}\nhttps://www.example.org/{0}\nDescription\nQ. x\n\nDialogue\nPatient:\n{1}\n\nDoctor:\n{2}\n\n\n"
+    put(tmp_path / "dialogues" / "icliniq_dialogue.txt", turns.format(1, ASKED, ANSWERED) + "id=2\nDescription\ny\n")
+    put(tmp_path / "dialogues" / "healthcaremagic_dialogue_1.txt", turns.format(1, "a", "b"))
+    put(tmp_path / "dialogues" / "readme.txt", "no dialogues")
+    for number, source in enumerate((tmp_path / "dialogues", tmp_path / "dialogues" / "icliniq_dialogue.txt")):
+        whole, counts = made("iCliniq", [source], tmp_path / f"out{number}")
+        assert list(whole["queries"].values()) == [ASKED] and list(whole["documents"].values()) == [ANSWERED]
+        assert (counts["of_another_site"], counts["without_text"]) == (1 - number, 1)
+
+
 def test_texts_that_come_twice_are_one_and_empty_ones_are_left_out(tmp_path: Path) -> None:
     rows = [("a?", "one"), ("b?", "one"), ("a?", "two"), ("c?", " "), ("", "three")]
     source = put(tmp_path / "iCliniq.json", [{"input": query, "answer_icliniq": text} for query, text in rows])
@@ -295,6 +309,155 @@ def test_relish_as_scirepeval_has_it(tmp_path: Path) -> None:
     assert whole["documents"] == {"2": "Paper 2 Says 2.", "3": "Paper 3 Says 3.", "5": "Paper 5"}
 
 
+# -- records that cannot be used -------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+GOOD = {"doc_id": "1", "title": "Bark", "abstract": "It helps."}
+CANDIDATE = GOOD | {"doc_id": "2", "score": 1}
+
+
+RECORDS = {
+    "PubMedQA": {"id": 7, "QUESTION": ASKED, "CONTEXTS": [ANSWERED]},
+    "iCliniq": {"input": ASKED, "answer_icliniq": ANSWERED},
+    "DrugBank": {"id": "DB7", "name": ASKED, "description": ANSWERED},
+    "RELISH": {"query": {"doc_id": 7, "title": ASKED}, "candidates": [{"doc_id": 8, "title": ANSWERED, "score": 2}]},
+    "BioASQ": {"id": "q7", "body": ASKED, "documents": [URL + "8"]},
+}
+FORMS = [
+    *RECORDS.items(),
+    ("PubMedQA", {"id": 7, "question": ASKED, "context": {"contexts": [ANSWERED]}}),
+    ("iCliniq", {"answer_icliniq": None, "utterances": [ASKED, ANSWERED]}),
+    ("iCliniq", {"answer_icliniq": None, "dialogue_turns": {"utterance": [ASKED, ANSWERED]}}),
+    ("iCliniq", {"answer_icliniq": None, "dialogue_turns": [{"utterance": ASKED}, {"utterance": ANSWERED}]}),
+    ("RELISH", {"pmid": 7, "response": {"relevant": [8], "irrelevant": ["9"]}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "why"),
+    [
+        ("PubMedQA", {"id": 1, "QUESTION": "a?", "CONTEXTS": None}, "without_text"),
+        ("PubMedQA", {"id": 1, "QUESTION": "a?", "CONTEXTS": ["a", None]}, "with_a_field_of_another_kind"),
+        ("PubMedQA", {"id": 1, "QUESTION": "a?", "context": {"contexts": 5}}, "with_a_field_of_another_kind"),
+        ("PubMedQA", {"id": 1, "QUESTION": "a?", "context": {}}, "without_a_field"),
+        ("PubMedQA", {"id": 1, "QUESTION": ["a?"], "CONTEXTS": ["a"]}, "with_a_field_of_another_kind"),
+        ("PubMedQA", {"id": None, "QUESTION": "a?", "CONTEXTS": ["a"]}, "without_an_id"),
+        ("PubMedQA", {"id": {"a": 1}, "QUESTION": "a?", "CONTEXTS": ["a"]}, "with_a_field_of_another_kind"),
+        ("PubMedQA", {"id": "1\n2", "QUESTION": "a?", "CONTEXTS": ["a"]}, "with_a_field_of_another_kind"),
+        ("iCliniq", {"utterances": [1, 2]}, "with_a_field_of_another_kind"),
+        ("iCliniq", {"utterances": "My ear rings"}, "with_a_field_of_another_kind"),
+        ("iCliniq", {"utterances": [{"utterance": "a"}, "b"]}, "with_a_field_of_another_kind"),
+        ("iCliniq", {"utterances": [{"said": "a"}, {"said": "b"}]}, "without_a_field"),
+        ("iCliniq", {"utterances": {"utterance": "ab"}}, "with_a_field_of_another_kind"),
+        ("iCliniq", {"utterances": []}, "without_text"),
+        ("iCliniq", {"utterances": ["Patient: a?"]}, "without_text"),
+        ("iCliniq", {"utterances": ["Doctor: Hello.", "Patient: a?"]}, "not_a_question_and_its_answer"),
+        ("iCliniq", {"utterances": ["Patient: a?", "Patient: b?"]}, "not_a_question_and_its_answer"),
+        ("iCliniq", {"input": 5, "answer_icliniq": "b"}, "with_a_field_of_another_kind"),
+        ("iCliniq", {"input": "a", "answer_chatgpt": "b"}, "without_a_field"),
+        ("DrugBank", {"id": None, "name": "a", "description": "b"}, "without_an_id"),
+        ("DrugBank", {"id": "DB1", "name": "a", "description": None}, "without_text"),
+        ("DrugBank", {"id": "DB1", "name": "a"}, "without_a_field"),
+        ("DrugBank", {"id": "DB1", "name": ["a"], "description": "b"}, "with_a_field_of_another_kind"),
+        ("RELISH", {"pmid": "1", "response": "none"}, "with_a_field_of_another_kind"),
+        ("RELISH", {"pmid": "1", "response": {"relevant": "12"}}, "with_a_field_of_another_kind"),
+        ("RELISH", {"pmid": None, "response": {"relevant": ["2"]}}, "without_an_id"),
+        ("RELISH", {"pmid": "1", "response": {"relevant": [None]}}, "without_an_id"),
+        ("RELISH", {"query": GOOD, "candidates": None}, "with_a_field_of_another_kind"),
+        ("RELISH", {"query": GOOD, "candidates": [CANDIDATE, "b"]}, "with_a_field_of_another_kind"),
+        ("RELISH", {"query": GOOD | {"title": ["a"]}, "candidates": []}, "with_a_field_of_another_kind"),
+        ("RELISH", {"query": GOOD, "candidates": [GOOD]}, "candidates_without_a_field"),
+        ("RELISH", {"query": GOOD, "candidates": [GOOD | {"score": None}]}, "candidates_with_a_field_of_another_kind"),
+        ("RELISH", {"query": GOOD, "candidates": [GOOD | {"score": 1.5}]}, "candidates_with_a_field_of_another_kind"),
+        ("RELISH", {"query": GOOD, "candidates": [GOOD | {"score": True}]}, "candidates_with_a_field_of_another_kind"),
+        ("RELISH", {"query": GOOD, "candidates": [CANDIDATE | {"doc_id": None}]}, "candidates_without_an_id"),
+        ("BioASQ", {"id": "q", "body": "a?"}, "without_a_field"),
+        ("BioASQ", {"id": "q", "body": "a?", "documents": None}, "with_a_field_of_another_kind"),
+        ("BioASQ", {"id": "q", "body": "a?", "documents": [1]}, "with_a_field_of_another_kind"),
+        ("BioASQ", {"id": "q", "body": None, "documents": [URL + "1"]}, "without_text"),
+        ("BioASQ", {"body": "a?", "documents": [URL + "1"]}, "without_a_field"),
+    ],
+)  # fmt: skip
+def test_a_record_that_cannot_be_used_is_left_out_and_counted(
+    tmp_path: Path, name: str, record: dict[str, Any], why: str
+) -> None:
+    abstracts = put(tmp_path / "abstracts.jsonl", [{"pmid": 8, "abstract": ANSWERED}])
+    alone, both = put(tmp_path / "icliniq.jsonl", [record]), put(tmp_path / "icliniq.json", [RECORDS[name], record])
+    whole, counts = made(name, [both], tmp_path / "out", abstracts=abstracts)
+    assert list(whole["queries"].values()) == [ASKED] and list(whole["documents"].values()) == [ANSWERED]
+    assert counts[why] == 1 and counts["records"] == 2
+    with pytest.raises(DataError, match=rf"(?s)no query is left.*'{why}': 1.*It is built from"):
+        build(name, [alone], tmp_path / "none", Wanted(abstracts=abstracts))
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> tuple[str, Any]:
+    """A record of a set in which anything at all stands in one place."""
+    name, record = draw(st.sampled_from(FORMS))
+    whole: Any = json.loads(json.dumps(record))
+    here = whole
+    while True:
+        key = draw(st.sampled_from(sorted(here) if isinstance(here, dict) else range(len(here))))
+        if not isinstance(here[key], dict | list) or not here[key] or draw(st.booleans()):
+            here[key] = draw(JSON)
+            return name, whole
+        here = here[key]
+
+
+@settings(deadline=None)
+@given(spoilt())
+def test_whatever_a_record_holds_the_build_ends_in_words(case: tuple[str, Any]) -> None:
+    name, record = case
+    with TemporaryDirectory() as folder:
+        abstracts = put(Path(folder) / "a.jsonl", [{"pmid": 7, "abstract": ASKED}, {"pmid": 8, "abstract": ANSWERED}])
+        source = put(Path(folder) / "icliniq.jsonl", [RECORDS[name], record])
+        counts = build(name, [source], Path(folder) / "out", Wanted(abstracts=abstracts))
+        assert counts["queries"] >= 1 and counts["records"] == 2
+
+
+def test_the_first_record_left_out_is_named_with_its_field(tmp_path: Path) -> None:
+    source = put(tmp_path / "iCliniq.jsonl", [{"input": 5, "answer_icliniq": "b"}])
+    with pytest.raises(DataError, match=r"iCliniq\.jsonl:1: the field 'input' holds 5, not a text"):
+        build("iCliniq", [source], tmp_path / "out")
+
+
+def test_xml_with_missing_parts_is_left_out_and_counted(tmp_path: Path) -> None:
+    nameless = "<drug><name>Bare</name><description>It has no id.</description></drug>"
+    drugs = put(tmp_path / "d.xml", DRUGS.replace("</drugbank>", nameless * 2 + "<drug/></drugbank>"))
+    whole, counts = made("DrugBank", [drugs], tmp_path / "drugs")
+    assert whole["documents"].keys() == {"DB00945", "DB99999"} and counts["without_an_id"] == 3
+    bare = "<DescriptorRecord><DescriptorUI/></DescriptorRecord><DescriptorRecord/>"
+    mesh = put(tmp_path / "m.xml", MESH.replace("</DescriptorRecordSet>", bare + "</DescriptorRecordSet>"))
+    whole, counts = made("MeSH", [mesh], tmp_path / "mesh")
+    assert whole["documents"].keys() == {"D000001"} and counts["without_an_id"] == 2
+
+
+def test_abstracts_that_cannot_be_used_are_counted(tmp_path: Path) -> None:
+    rows = [{"pmid": 1, "abstract": "a"}, {"pmid": None, "abstract": "b"}, {"pmid": 2}, {"pmid": 3, "abstract": {}}]
+    abstracts = put(tmp_path / "a.jsonl", rows)
+    source = put(tmp_path / "q.json", {"questions": [{"id": "q", "body": "Who?", "documents": [URL + "1"]}]})
+    whole, counts = made("BioASQ", [source], tmp_path / "out", abstracts=abstracts)
+    assert whole["documents"] == {"1": "a"} and counts["articles_without_an_id_or_a_text"] == 2 * 3  # read twice
+    with pytest.raises(DataError, match=r"no PubMed abstracts here \(.*b\.jsonl:1: the field 'pmid' is empty"):
+        build("BioASQ", [source], tmp_path / "no", Wanted(abstracts=put(tmp_path / "b.jsonl", rows[1:])))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "t.json: not valid JSON"), ("5", "t.json: no ids"), ("[]", "t.json: no ids"), ("[[]]", "not an id")],
+)
+def test_a_file_of_test_questions_that_has_none_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    source, test = put(tmp_path / "ori_pqal.json", pubmedqa(100, 6)), put(tmp_path / "t.json", text)
+    with pytest.raises(DataError, match=message):
+        build("PubMedQA", [source], tmp_path / "out", Wanted(test=test))
+    ids = put(tmp_path / "ids.json", [101, "104"])
+    assert made("PubMedQA", [source], tmp_path / "out", test=ids)[0]["queries"].keys() == {"101", "104"}
+
+
 # -- all of them -----------------------------------------------------------------------------------------------------
 
 
@@ -330,11 +493,18 @@ def test_what_was_built_is_what_the_suite_runs(tmp_path: Path) -> None:
         ("DrugBank", "v.csv", VOCABULARY, "no field called description.*no descriptions"),
         ("DrugBank", "f.xml", DRUGS[:400], "not whole XML.*get it again"),
         ("DrugBank", "f.xml", b"PK\x03\x04 and more", "a zip archive.*unpack it"),
-        ("MeSH", "supp2024.xml", "<SupplementalRecordSet/>", "no query is left.*descYEAR.xml"),
+        ("MeSH", "supp2024.xml", "<SupplementalRecordSet/>", "no record is in what was given.*descYEAR.xml"),
         ("MeSH", "d2024.bin", "*NEWRECORD\nMH = Calcimycin\n", "not the ASCII file"),
         ("RELISH", "r.json", [{"pmid": "1"}], "no field called query"),
-        ("RELISH", "r.json", [{"query": "a", "candidates": []}], "the query is no article"),
+        ("RELISH", "r.json", [{"query": "a", "candidates": []}], "the field 'query' holds 'a', not an object"),
         ("RELISH", "r.json", [{"pmid": "1", "response": {"relevant": ["2"]}}], "--abstracts"),
+        ("iCliniq", "icliniq_dialogue.txt", "Patient: a?\n", "no dialogues as MedDialog writes them"),
+        ("DrugBank", "d.txt", "Aspirin", "a text has no records.*full database.xml"),
+        ("PubMedQA", "p.txt", "a?", "a text has no records.*ori_pqal"),
+        ("MeSH", "d.txt", "Female", "not whole XML"),
+        ("BioASQ", "q.json", "", "the file is empty"),
+        ("RELISH", "r.json", [], "no record is in what was given"),
+        ("DrugBank", "d.csv", "id,name,description\n", "no record is in what was given"),
         ("Nonesuch", "r.json", [], "choose BioASQ, PubMedQA"),
     ],
 )  # fmt: skip

@@ -131,6 +131,15 @@ def test_contamination_of_a_suite_and_of_a_collection(suite: Path, collection: P
     assert clean.exit_code == 0 and "0 exact, 0 near" in clean.stdout
 
 
+def test_contamination_tells_of_rows_it_could_not_compare(collection: Path, tmp_path: Path):
+    rows = [{"query": "无关", "positive_passages": [{"title": "", "text": "高血压 怎么吃？"}]}, {"id": 3}]
+    found = run("contamination", lines(tmp_path / "train.jsonl", rows), "--collection", collection)
+    assert found.exit_code == 3 and "1 exact" in found.stdout and "positive_passages.text" in found.stdout
+    assert "1 row could not be compared. The first:" in found.stderr and "its fields are id" in found.stderr
+    told = json.loads(run("contamination", tmp_path / "train.jsonl", "--collection", collection, "--json").stdout)
+    assert told["rows_without_text"] == 1
+
+
 def test_contamination_looks_through_every_suite(collection: Path, tmp_path: Path):
     copies = [tmp_path / "data" / "bmretriever" / "NFCorpus", tmp_path / "data" / "cmirb" / "CmedqaRetrieval"]
     for copy in copies:

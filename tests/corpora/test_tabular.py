@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from suwen.corpora.files import BadRecord, CorpusError
-from suwen.corpora.tabular import format_of, rows
+from suwen.corpora.tabular import format_of, records, rows
 
 RECORDS = [{"id": f"d{number}", "text": f"第{number}条，头痛。"} for number in range(1, 13)]
 JSON = st.recursive(
@@ -273,3 +273,9 @@ def test_columns_of_a_json_object_come_with_the_command_that_makes_lines_of_them
     assert made == [{"answers": ["x"], "query": "gout"}, {"answers": [], "query": "flu"}]
     path.write_text(json.dumps({"17": {"0": "a"}, "x": {"0": "b"}}), encoding="utf-8")
     assert [record for _, record in rows(path, "json")] == [{"_id": "17", "0": "a"}, {"_id": "x", "0": "b"}]
+
+
+def test_a_text_file_has_no_records(tmp_path):
+    (tmp_path / "a.txt").write_text("some words")
+    with pytest.raises(CorpusError, match=r"a\.txt: a text has no records.*give jsonl, json"):
+        list(records(tmp_path / "a.txt"))

@@ -13,7 +13,7 @@ import pytest
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.importing import import_model
 from suwen.encoders.pair import Pair
-from suwen.encoders.released import Contract, ImportProblem
+from suwen.encoders.released import Contract, ImportProblem, hub_name
 from suwen.encoders.side import ModelError
 from suwen.encoders.space import load_manifest
 
@@ -85,13 +85,21 @@ def test_bmretriever(kind: str, neox: Path, models: Any, tmp_path: Path) -> None
 
 def test_the_name_of_a_folder_or_an_option_tells_the_layout(neox: Path, tmp_path: Path) -> None:
     shutil.copytree(neox, tmp_path / "renamed")
-    with pytest.raises(ImportProblem, match=r"--pooling.*--similarity.*--query-prompt.*--document-prompt"):
+    with pytest.raises(ImportProblem, match=r"--pooling.*--similarity.*-prompt.*--like .*bmretriever"):
         import_model(tmp_path / "renamed", tmp_path / "pair")
     assert not (tmp_path / "pair").exists()
     made = import_model(tmp_path / "renamed", tmp_path / "pair", like="bmretriever", told=Contract(max_length=32))
     assert (made.notes, made.space.max_length) == ("imported as bmretriever", 32)
     with pytest.raises(ImportProblem, match="care, medcpt, bmretriever"):
         import_model(neox, tmp_path / "other", like="somebody")
+
+
+def test_a_snapshot_in_the_hubs_cache_is_known_by_the_name_it_has_on_the_hub(neox: Path, tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--BMRetriever--BMRetriever-410M" / "snapshots" / "0ad1"
+    shutil.copytree(neox, snapshot)
+    made = import_model(snapshot, tmp_path / "pair")
+    assert (made.name, made.notes) == ("BMRetriever-410M", "imported as bmretriever")
+    assert hub_name(tmp_path / "models--a--b" / "mine") == "mine" and hub_name(tmp_path / "snapshots" / "x") == "x"
 
 
 def test_a_plain_decoder_asks_for_its_end_token(neox: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.pair import Pair
 from suwen.encoders.side import ModelError, Side
 from suwen.encoders.space import load_manifest
+from suwen.training.recipe.cost_estimate import estimate
 from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.stand_in import with_builtins
@@ -137,12 +138,23 @@ def test_what_is_measured_is_never_trained_on_though_no_file_holds_it_out(data: 
     assert (_trained(data, tmp_path / "elsewhere", *sets) / "finetune" / "metrics.json").is_file()
 
 
-def test_an_evaluation_set_of_the_paper_is_refused_where_the_paper_is_followed(data: Path, tmp_path: Path) -> None:
+def test_an_evaluation_set_of_the_paper_is_refused_before_anything_is_trained(data: Path, tmp_path: Path) -> None:
     shutil.copy(data / "rows" / "consult.jsonl.gz", data / "rows" / "pubmed_qa-labelled.jsonl.gz")
-    sets = ["stages.finetune.rows.sources=[consult, pubmed_qa-labelled]"]
-    with pytest.raises(DataError, match="is of pubmedqa, on which BMRetriever's paper measures"):
-        _trained(data, tmp_path, *sets, "faithful=paper")
-    _trained(data, tmp_path / "elsewhere", *sets)
+    named = "stages.finetune.rows.sources=[consult, pubmed_qa-labelled]"
+    paper = [*SHORT, f"data.root={data}", "faithful=paper"]
+    told = r"stages\.finetune\.rows\.sources: pubmed_qa-labelled is of pubmedqa, on which BMRetriever's paper measures"
+    for sets in ([named], ["stages.finetune.rows.sources=null"]):
+        recipe = load_recipe("bmretriever-tiny", [*paper, f"data.rows={data / 'rows'}", *sets])
+        with pytest.raises(DataError, match=told):
+            train(recipe, tmp_path / "runs", device="cpu")
+        with pytest.raises(DataError, match=told):
+            estimate(recipe)
+        assert not list((tmp_path / "runs").rglob("pretrain"))
+        assert estimate(recipe, names=["pretrain"]).stages
+    with pytest.raises(DataError, match=told):
+        train(load_recipe("bmretriever-tiny", [*paper, named]), tmp_path / "dry", device="cpu", dry_run=True)
+    assert not list((tmp_path / "dry").rglob("pretrain"))
+    assert (_trained(data, tmp_path / "elsewhere", named) / "finetune" / "metrics.json").is_file()
 
 
 def test_odd_rows_and_cut_texts_are_counted_in_the_report(data: Path, tmp_path: Path) -> None:

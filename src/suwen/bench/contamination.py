@@ -21,23 +21,6 @@ from suwen.errors import SuwenError
 
 #: Characters of a gram.
 SIZE = 8
-#: What training rows call their texts: FlagEmbedding and CARE, AutoMIR, CardioEmbed, sentence pairs, plain text.
-FIELDS = (
-    *(
-        "query",
-        "pos",
-        "neg",
-        "text",
-        "rewrite_query",
-        "hypothetical",
-        "doc",
-        "anchor",
-        "positive",
-        "positives",
-        "negative",
-    ),
-    *("negatives", "a", "b", "sentence1", "sentence2", "question", "answer", "document", "title"),
-)
 
 
 class ContaminationError(SuwenError):
@@ -77,29 +60,58 @@ class Contamination(NamedTuple):
         return len(self.overlaps) / self.queries if self.queries else 0.0
 
 
-def training_texts(paths: Iterable[Path | str]) -> Iterator[TrainingText]:
+def training_texts(
+    paths: Iterable[Path | str], on_unread: Callable[[str], None] | None = None
+) -> Iterator[TrainingText]:
     """The texts of training rows in jsonl, json, csv, tsv or parquet files, packed or not.
 
+    Whatever its fields are called, every text of a row is one, in lists and objects too. What a row has in common with
+    the row before it, such as an instruction, is not given again.
+
+    Args:
+        paths: The files.
+        on_unread: Called with what is said of every row that holds no text; unless given, such a row is an error.
+
     Raises:
-        ContaminationError: A file cannot be read, or a row has no text.
+        ContaminationError: A file cannot be read, or none of its rows has a text.
     """
     for path in map(Path, paths):
         if format_of(path) in (None, "text"):
             raise ContaminationError(f"{path}: training rows come as .jsonl, .json, .csv, .tsv or .parquet (.gz too)")
         try:
-            for place, record in records(path):
-                yield from _texts(place, record)
+            yield from _texts_of_file(path, on_unread)
         except CorpusError as problem:
             raise ContaminationError(str(problem)) from problem
 
 
-def _texts(place: str, record: Mapping[str, Any]) -> Iterator[TrainingText]:
-    named = [name for name in record if str(name).lower() in FIELDS] or list(record)
-    values = [(name, value if isinstance(value := record[name], list | tuple) else [value]) for name in named]
-    texts = [(str(name), text) for name, items in values for text in items if isinstance(text, str) and text.strip()]
-    if not texts:
-        raise ContaminationError(f"{place}: the row holds no text; its fields are {', '.join(map(str, record))}")
-    return (TrainingText(place, name, text) for name, text in texts)
+def _texts_of_file(path: Path, on_unread: Callable[[str], None] | None) -> Iterator[TrainingText]:
+    before, unread, read = set[tuple[str, str]](), "", 0
+    for place, record in records(path):
+        texts = dict.fromkeys(pair for name, value in record.items() for pair in _strings(str(name), value))
+        yield from (TrainingText(place, *pair) for pair in texts if pair not in before)
+        before, read = set(texts), read + bool(texts)
+        if not texts:
+            told = f"{place}: the row holds no text; its fields are {', '.join(map(str, record)) or 'none'}"
+            if on_unread is None:
+                raise ContaminationError(told)
+            unread = unread or told
+            on_unread(told)
+    if not read:
+        raise ContaminationError(f"{path}: nothing in it can be compared. {unread or 'It has no rows'}")
+
+
+def _strings(field: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The texts in a value with their fields; not by recursion, for a row may be nested as deep as it likes."""
+    waiting = [(field, value)]
+    while waiting:
+        field, value = waiting.pop()
+        if isinstance(value, str):
+            if value.strip():
+                yield field, value
+        elif isinstance(value, Mapping):
+            waiting.extend((f"{field}.{key}", value[key]) for key in reversed(list(value)))
+        elif isinstance(value, list | tuple):
+            waiting.extend((field, item) for item in reversed(value))
 
 
 def suite_queries(

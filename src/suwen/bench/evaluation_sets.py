@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, NamedTuple
-from xml.etree.ElementTree import Element
+from typing import NamedTuple
 
+from suwen.bench.evaluation_pool import Entry, Pool
+from suwen.bench.evaluation_records import LeftOut, Record, read_dialogue_sources, read_sources
 from suwen.bench.task_data import DataError
 from suwen.corpora.collection import write_collection
 from suwen.corpora.files import CorpusError, read_text
 from suwen.corpora.pubmed import is_xml, read_abstracts, source_files
-from suwen.corpora.record_fields import find_field
-from suwen.corpora.records import Document, Qrel, Query
-from suwen.corpora.tabular import records
+from suwen.corpora.records import Document
 from suwen.corpora.xml_files import xml_elements
 from suwen.curate.convert import ORIGINS, named
 from suwen.curate.screening import draw
@@ -33,9 +33,10 @@ from suwen.text.clean import clean
 _QUERIES, _DOCUMENTS = 500, 500_000
 _PMID = re.compile(r"(?:^|/)(\d+)/?$")
 #: RELISH's words for its grades; SciRepEval writes the numbers.
-_GRADES = {"relevant": 2, "partial": 1, "irrelevant": 0}
+#: An article under two of them has the last, the highest.
+_GRADES = {"irrelevant": 0, "partial": 1, "relevant": 2}
 _QUESTION, _ANSWER = ("input", "question", "query"), ("answer_icliniq", "output", "answer", "document")
-_SPEAKER = re.compile(r"\s*(?:patient|doctor)\s*:\s*", re.IGNORECASE)
+_SPEAKER = re.compile(r"\s*(patient|doctor)\s*:\s*", re.IGNORECASE)
 #: PubMedQA's other parts, by their names on GitHub and on the hub.
 _UNLABELLED = re.compile("pqaa|pqau|artificial|unlabel")
 _DRUG_COLUMNS = (("drugbank-id", "DrugBank ID", "drugbank_id", "id"), ("name", "Common name"), ("description",))
@@ -62,78 +63,6 @@ class Wanted:
     documents: int | None = None
     encoding: str = "utf-8"
     seed: int = 0
-
-
-class Entry(NamedTuple):
-    """A query with the text that answers it; ``asked`` is false where only the text is of use."""
-
-    id: str
-    query: str
-    text: str
-    asked: bool = True
-
-
-@dataclass
-class Pool:
-    """What a builder gathers while documents stream by: queries, judgements, and what was left out."""
-
-    queries: dict[str, str] = field(default_factory=dict)
-    grades: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
-    counts: Counter[str] = field(default_factory=Counter)
-    progress: Callable[[int, int], None] | None = None
-
-    def read(self, what: str) -> None:
-        """Count what was read, and tell of it every thousand."""
-        self.counts[what] += 1
-        if self.progress is not None and self.counts[what] % 1000 == 0:
-            self.progress(self.counts[what], 0)
-
-    def pairs(self, entries: Iterable[Entry]) -> Iterator[Document]:
-        """The texts of entries as documents: one that comes again is the same document, and so is a query."""
-        texts: dict[str, str] = {}
-        asked: dict[str, str] = {}
-        ids: set[str] = set()
-        for entry in entries:
-            self.read("records")
-            query, text = clean(entry.query or ""), clean(entry.text or "")
-            if not query or not text or entry.id in ids:
-                self.counts["ids_repeated" if entry.id in ids else "without_text"] += 1
-                continue
-            ids.add(entry.id)
-            self.counts["documents_repeated"] += text in texts
-            if text not in texts:
-                yield Document(entry.id, text)
-            document = texts.setdefault(text, entry.id)
-            if entry.asked:
-                self.counts["queries_repeated"] += query in asked
-                self.queries[asked.setdefault(query, entry.id)] = query
-                self.grades[asked[query]][document] = 1
-
-    def keep(self, there: Container[str]) -> None:
-        """Drop the judgements of documents that the abstracts do not have."""
-        judged = {document for grades in self.grades.values() for document in grades}
-        self.counts["judged_articles_that_are_not_here"] = sum(document not in there for document in judged)
-        for query, grades in self.grades.items():
-            self.grades[query] = {document: grade for document, grade in grades.items() if document in there}
-
-    def chosen(self, most: int | None, seed: int) -> Iterator[Query]:
-        """The queries that are measured."""
-        for id_, text in list(self.queries.items()):
-            if not clean(text) or not any(self.grades[id_].values()):
-                del self.queries[id_]
-                self.counts["queries_without_a_relevant_document" if clean(text) else "queries_without_text"] += 1
-        kept = draw(self.queries, most or len(self.queries), seed)
-        self.counts.update(queries=len(kept), queries_not_drawn=len(self.queries) - len(kept))
-        if not kept:
-            raise DataError(f"nothing is written, for no query is left of what was read ({dict(self.counts)})")
-        self.queries = {id_: self.queries[id_] for id_ in kept}
-        yield from (Query(id_, text) for id_, text in self.queries.items())
-
-    def judgements(self) -> Iterator[Qrel]:
-        """Those of the queries that were chosen."""
-        for query in self.queries:
-            self.counts["judgements"] += len(self.grades[query])
-            yield from (Qrel(query, document, grade) for document, grade in self.grades[query].items())
 
 
 class Builder(NamedTuple):
@@ -181,98 +110,116 @@ def build(
     return pool.counts
 
 
-def _records(sources: Sequence[Path]) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
-    for path in chain.from_iterable(map(source_files, sources)):
-        if is_xml(path):
-            raise DataError(f"{path}: an XML file where JSON belongs")
-        yield from ((path, place, record) for place, record in records(path))
-
-
 # -- a query and the text that answers it ----------------------------------------------------------------------------
 
 
 def _icliniq(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Document]:
     """Every question with the doctor's first answer; other sites' are left out."""
+    number = count()
 
-    def entries() -> Iterator[Entry]:
-        for number, (path, place, record) in enumerate(_records(sources)):
-            origin = (path.name, *(str(record.get(name, "")) for name in ORIGINS))
-            if "answer_icliniq" not in record and not named(["icliniq"], origin):
-                pool.counts["of_another_site"] += 1
-                continue
-            if turns := record.get("utterances") or record.get("dialogue_turns"):
-                # On the hub a column of lists, in JSON a list of turns.
-                turns = turns["utterance"] if isinstance(turns, Mapping) else turns
-                said = [turn["utterance"] if isinstance(turn, Mapping) else turn for turn in turns]
-            else:
-                said = [record[find_field(record, names, place)] for names in (_QUESTION, _ANSWER)]
-            query, answer = (_SPEAKER.sub("", text or "", 1) for text in [*said, "", ""][:2])
-            yield Entry(f"icliniq-{number}", query, answer)
+    def entry(record: Record) -> Entry:
+        id_, site = f"icliniq-{next(number)}", [record.path.name, *(str(record.said.get(name, "")) for name in ORIGINS)]
+        if "answer_icliniq" not in record.said and not named(["icliniq"], site):
+            raise LeftOut("of_another_site", f"{record.place}: nothing in it names iCliniq")
+        query, answer = [*_turns(record), "", ""][:2]
+        who = [(said := _SPEAKER.match(text)) and said[1].lower() for text in (query, answer)]
+        if who[0] == "doctor" or who[1] == "patient":
+            why = "its first turns are not a patient's and a doctor's"
+            raise LeftOut("not_a_question_and_its_answer", f"{record.place}: {why}")
+        return Entry(id_, _SPEAKER.sub("", query, 1), _SPEAKER.sub("", answer, 1))
 
-    return pool.pairs(entries())
+    return pool.pairs(pool.made(read_dialogue_sources(sources), entry))
+
+
+def _turns(record: Record) -> list[str]:
+    """What was said: turns of a dialogue, or a question and its answer."""
+    name = next(filter(record.has, ("utterances", "dialogue_turns")), None)
+    if name is None:
+        return [record.text(*names) for names in (_QUESTION, _ANSWER)]
+    if record.holds(dict, name):  # on the hub a column of lists
+        return record.inside(name).texts("utterance")
+    if any(isinstance(turn, Mapping) for turn in record.items(name)):
+        return [turn.text("utterance") for turn in record.each(name)]
+    return record.texts(name)
 
 
 def _pubmedqa(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Document]:
     """Questions of the labelled part, over the abstracts (without their conclusions) of every file that is given."""
-    test = set(json.loads(read_text(wanted.test))) if wanted.test else None
+    test = _test_ids(wanted.test) if wanted.test else None
     files = [path for source in sources for path in source_files(source) if "ground_truth" not in path.name]
     labelled = {path for path in files if not _UNLABELLED.search(f"{path.parent.name}/{path.name}")}
     if not labelled:
         raise DataError("no file of the labelled part is among the sources, and only its questions are asked")
 
-    def entries() -> Iterator[Entry]:
-        for path, place, record in _records(files):
-            id_ = str(record[find_field(record, ("_id", "pubid", "id", "pmid"), place)])
-            context = record[find_field(record, ("CONTEXTS", "context", "document"), place)]
-            context = context.get("contexts", "") if isinstance(context, Mapping) else context
-            asked = path in labelled and (test is None or id_ in test)
-            pool.counts["questions_not_of_the_test"] += path in labelled and not asked
-            question = record[find_field(record, ("QUESTION", "question", "query"), place)]
-            yield Entry(id_, question, context if isinstance(context, str) else " ".join(context), asked)
+    def entry(record: Record) -> Entry:
+        id_ = record.id("_id", "pubid", "id", "pmid")
+        asked = record.path in labelled and (test is None or id_ in test)
+        made = Entry(id_, record.text("QUESTION", "question", "query"), _context(record), asked)
+        pool.counts["questions_not_of_the_test"] += record.path in labelled and not asked
+        return made
 
-    return pool.pairs(entries())
+    return pool.pairs(pool.made(read_sources(files), entry))
+
+
+def _test_ids(file: Path) -> set[str]:
+    """The ids that a file of answers has, by id or as a list."""
+    try:
+        said = json.loads(read_text(file))
+    except (ValueError, RecursionError) as problem:
+        raise DataError(f"{file}: not valid JSON ({problem}); get it again") from None
+    if not isinstance(said, Mapping | list) or not said:
+        raise DataError(f'{file}: no ids of questions; it must be like {{"12377809": "yes"}}, or a list of ids')
+    return set(Record({"ids": list(said)}, str(file)).ids("ids"))
+
+
+def _context(record: Record) -> str:
+    """An abstract: a text, its paragraphs, or on the hub an object with its paragraphs."""
+    names: tuple[str, ...] = ("CONTEXTS", "context", "document")
+    if record.holds(dict, *names):
+        record, names = record.inside(*names), ("contexts",)
+    return " ".join(record.texts(*names)) if record.holds(list, *names) else record.text(*names)
 
 
 def _drugbank(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Document]:
     """A drug's name, and its description."""
 
-    def entries() -> Iterator[Entry]:
-        for id_, name, text, groups in _drugs(sources):
-            if wanted.group is None or wanted.group in re.findall(r"\w+", groups):
-                yield Entry(id_, name, text)
-            else:
-                pool.counts["of_another_group"] += 1
+    def entry(record: Record) -> Entry:
+        if wanted.group is not None and wanted.group not in re.findall(r"\w+", str(record.said.get("groups") or "")):
+            raise LeftOut("of_another_group", f"{record.place}: not of the group {wanted.group!r}")
+        # DrugBank's vocabulary has no descriptions, and is refused here with the columns it has.
+        id_, name, text = _DRUG_COLUMNS
+        return Entry(record.id(*id_), record.text(*name), record.text(*text))
 
-    return pool.pairs(entries())
+    return pool.pairs(pool.made(_drugs(sources), entry))
 
 
-def _drugs(sources: Sequence[Path]) -> Iterator[tuple[str, str, str, str]]:
-    """Id, name, description and groups of every drug."""
+def _drugs(sources: Sequence[Path]) -> Iterator[Record]:
+    """Every drug, by the names of a table's columns."""
     for path in chain.from_iterable(map(source_files, sources)):
-        if is_xml(path):
-            for _, drug in xml_elements(path, "drug"):
-                id_ = _said(drug, "{*}drugbank-id[@primary='true']") or _said(drug, "{*}drugbank-id")
-                groups = " ".join(group.text or "" for group in drug.iterfind("{*}groups/{*}group"))
-                yield id_, _said(drug, "{*}name"), _said(drug, "{*}description"), groups
+        if not is_xml(path):
+            yield from read_sources([path])
             continue
-        for place, record in records(path):
-            # DrugBank's vocabulary has no descriptions, and is refused here with the columns it has.
-            id_, name, text = (str(record[find_field(record, names, place)] or "") for names in _DRUG_COLUMNS)
-            yield id_, name, text, str(record.get("groups") or "")
+        for place, drug in xml_elements(path, "drug"):
+            id_ = drug.findtext("{*}drugbank-id[@primary='true']") or drug.findtext("{*}drugbank-id")
+            said = {name: drug.findtext(f"{{*}}{name}") for name in ("name", "description")}
+            groups = " ".join(group.text or "" for group in drug.iterfind("{*}groups/{*}group"))
+            yield Record({"drugbank-id": id_, **said, "groups": groups}, place)
 
 
 def _mesh(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Document]:
     """A descriptor's name, and the scope note of its preferred concept."""
     note = "ConceptList/Concept[@PreferredConceptYN='Y']/ScopeNote"
-    return pool.pairs(
-        Entry(_said(node, "DescriptorUI"), _said(node, "DescriptorName/String"), _said(node, note))
+    descriptors = (
+        Record({name: node.findtext(name) for name in ("DescriptorUI", "DescriptorName/String", note)}, place)
         for path in chain.from_iterable(map(source_files, sources))
-        for _, node in xml_elements(path, "DescriptorRecord")
+        for place, node in xml_elements(path, "DescriptorRecord")
     )
-
-
-def _said(node: Element, path: str) -> str:
-    return node.findtext(path) or ""
+    return pool.pairs(
+        pool.made(
+            descriptors,
+            lambda one: Entry(one.id("DescriptorUI"), one.text("DescriptorName/String"), one.text(note)),
+        )
+    )
 
 
 # -- articles of PubMed ----------------------------------------------------------------------------------------------
@@ -283,7 +230,8 @@ def _abstracts(pool: Pool, wanted: Wanted, ids: Container[str] | None = None) ->
     if wanted.abstracts is None:
         raise DataError("its source names articles by their PubMed ids: give their abstracts (--abstracts)")
     written = set[str]()
-    for article in read_abstracts(wanted.abstracts, wanted.encoding):
+    bad = partial(pool.leave_out, "articles_without_an_id_or_a_text")
+    for article in read_abstracts(wanted.abstracts, wanted.encoding, bad):
         pool.read("articles_read")
         if ids is None or (article.id in ids and article.id not in written):
             written.update([article.id] if ids is not None and article.text else ())
@@ -294,16 +242,16 @@ def _abstracts(pool: Pool, wanted: Wanted, ids: Container[str] | None = None) ->
 
 def _bioasq(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Document]:
     """Questions with the articles that experts found for them, among others that are drawn: two readings."""
-    asked = {
-        str(record[find_field(record, ("id", "_id"), place)]): (
-            str(record[find_field(record, ("body",), place)]),
-            {found[1]: 1 for url in record[find_field(record, ("documents",), place)] if (found := _PMID.search(url))},
-        )
-        for _, place, record in _records(sources)
-    }
+    asked = dict[str, tuple[str, dict[str, int]]]()
+    for id_, text, found in pool.made(read_sources(sources), _question):
+        # A file of a year may have the questions of the years before it.
+        pool.counts["ids_repeated"] += id_ in asked
+        asked.setdefault(id_, (text, {}))[1].update(dict.fromkeys(found, 1))
+    if not asked:
+        raise pool.nothing_left()
     for id_ in draw(asked, wanted.queries or _QUERIES, wanted.seed):
         pool.queries[id_], pool.grades[id_] = asked[id_]
-    pool.counts.update(records=len(asked), queries_not_drawn=len(asked) - len(pool.queries))
+    pool.counts["queries_not_drawn"] += len(asked) - len(pool.queries)
     judged, there = {article for grades in pool.grades.values() for article in grades}, set[str]()
 
     def others() -> Iterator[str]:
@@ -318,30 +266,63 @@ def _bioasq(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Doc
     yield from _abstracts(pool, wanted, there.union(drawn))
 
 
+def _question(record: Record) -> tuple[str, str, list[str]]:
+    """A question's id, its text, and the PubMed ids of its articles."""
+    found = [match[1] for address in record.texts("documents") if (match := _PMID.search(address))]
+    if not (text := record.text("body")):
+        raise LeftOut("without_text", f"{record.place}: the question has no text")
+    return record.id("id", "_id"), text, found
+
+
+class Candidate(NamedTuple):
+    """An article that was judged beside another."""
+
+    id: str
+    grade: int
+    text: str
+
+
+class Ranked(NamedTuple):
+    """An article, and the grades of others beside it; ``articles`` has their texts, None where the source has none."""
+
+    id: str
+    text: str
+    grades: Mapping[str, int]
+    articles: Mapping[str, str] | None
+
+
 def _relish(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[Document]:
     """Articles with those judged beside them: RELISH's own file, which has their ids alone, or SciRepEval's rows."""
     written = set[str]()
-    for _, place, record in _records(sources):
-        pool.read("records")
-        if "response" in record:
-            seed = {"doc_id": record[find_field(record, ("pmid",), place)]}
-            graded = {str(id_): _GRADES[word] for word in _GRADES for id_ in record["response"].get(word) or ()}
-        else:
-            seed = record[find_field(record, ("query",), place)]
-            candidates = {str(one["doc_id"]): one for one in record[find_field(record, ("candidates",), place)]}
-            if not isinstance(seed, Mapping):
-                raise DataError(f"{place}: the query is no article, with doc_id, title and abstract")
-            for id_, one in candidates.items():
-                if id_ not in written and _article(one):
-                    written.add(id_)
-                    yield Document(id_, _article(one))
-            graded = {id_: int(one["score"]) for id_, one in candidates.items() if id_ in written}
-        id_ = str(seed["doc_id"])
-        pool.queries[id_], known = _article(seed), pool.grades[id_]
-        pool.counts["judged_twice"] += len(known.keys() & graded.keys())
-        pool.grades[id_] = known | {one: max(grade, known.get(one, 0)) for one, grade in graded.items()}
+    for one in pool.made(read_sources(sources), partial(_ranked, pool)):
+        for id_, text in (one.articles or {}).items():
+            if text and id_ not in written:
+                written.add(id_)
+                yield Document(id_, text)
+        grades = {id_: grade for id_, grade in one.grades.items() if one.articles is None or id_ in written}
+        pool.queries[one.id], known = one.text or pool.queries.get(one.id, ""), pool.grades[one.id]
+        pool.counts["candidates_without_text"] += len(one.grades) - len(grades)
+        pool.counts["judged_twice"] += len(known.keys() & grades.keys())
+        pool.grades[one.id] = known | {id_: max(grade, known.get(id_, 0)) for id_, grade in grades.items()}
+    if not pool.queries:
+        raise pool.nothing_left()
     if not written:
         yield from _judged(pool, wanted)
+
+
+def _ranked(pool: Pool, record: Record) -> Ranked:
+    if "response" in record.said:
+        response = record.inside("response")
+        words = [word for word in _GRADES if response.has(word)]
+        return Ranked(record.id("pmid"), "", {id_: _GRADES[word] for word in words for id_ in response.ids(word)}, None)
+    seed = record.inside("query")
+    id_, text = seed.id("doc_id"), _article(seed)
+    found = list(pool.made(record.each("candidates"), _candidate, "candidates", "candidates_"))
+    return Ranked(id_, text, {one.id: one.grade for one in found}, {one.id: one.text for one in found})
+
+
+def _candidate(record: Record) -> Candidate:
+    return Candidate(record.id("doc_id"), record.whole_number("score"), _article(record))
 
 
 def _judged(pool: Pool, wanted: Wanted) -> Iterator[Document]:
@@ -357,9 +338,9 @@ def _judged(pool: Pool, wanted: Wanted) -> Iterator[Document]:
     pool.keep(there)
 
 
-def _article(said: Mapping[str, Any]) -> str:
+def _article(said: Record) -> str:
     """Title and abstract, joined as documents are when they are measured."""
-    return clean(f"{said.get('title') or ''} {said.get('abstract') or ''}")
+    return clean(f"{said.optional_text('title')} {said.optional_text('abstract')}")
 
 
 #: By the names that the suite ``bmretriever`` has for them.
@@ -377,8 +358,8 @@ BUILDERS = {
     ),
     "iCliniq": Builder(
         _icliniq,
-        "ChatDoctor's iCliniq.json (input, answer_icliniq), MedDialog's dialogues (of which iCliniq's are taken), or "
-        "rows of source, query and document",
+        "ChatDoctor's iCliniq.json (input, answer_icliniq), MedDialog's dialogues (text, JSON or parquet; iCliniq's "
+        "are taken), or rows of source, query and document",
     ),
     "DrugBank": Builder(
         _drugbank,

@@ -144,10 +144,14 @@ def contamination(
         )
     if not queries:
         raise SuwenError("no queries to look for: none of the data are here; give --data")
+    unread: list[str] = []
     with measuring("training texts") as progress:
-        result = find_overlap(queries, training_texts(training), least=least, progress=progress)
-    about = {"queries": result.queries, "texts": result.texts, "overlaps": [o._asdict() for o in result.overlaps]}
-    show(about, *_overlap_lines(result, most), json=json)
+        texts = training_texts(training, lambda told: unread.append("" if unread else told))  # the first one is told
+        result = find_overlap(queries, texts, least=least, progress=progress)
+    found = {"overlaps": [overlap._asdict() for overlap in result.overlaps], "rows_without_text": len(unread)}
+    if unread:
+        say(f"{plural(len(unread), 'row')} could not be compared. The first: {unread[0]}")
+    show({"queries": result.queries, "texts": result.texts, **found}, *_overlap_lines(result, most), json=json)
     if result.overlaps:
         raise typer.Exit(NEGATIVE)
 

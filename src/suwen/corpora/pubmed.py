@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import Element
 
-from suwen.corpora.files import CorpusError
-from suwen.corpora.record_fields import find_field
+from suwen.corpora.files import BadRecord, CorpusError
+from suwen.corpora.record_fields import find_field, identifier_of, text_of
 from suwen.corpora.records import Document
 from suwen.corpora.tabular import format_of, records
 from suwen.corpora.xml_files import xml_elements
@@ -29,42 +30,64 @@ def is_xml(path: Path) -> bool:
     return path.name.lower().endswith((".xml", ".xml.gz"))
 
 
-def read_abstracts(source: Path, encoding: str = "utf-8") -> Iterator[Document]:
+def read_abstracts(
+    source: Path, encoding: str = "utf-8", on_bad: Callable[[BadRecord], None] | None = None
+) -> Iterator[Document]:
     """The articles of a file or a folder of files by their PubMed ids, streamed; one without an abstract has no text.
 
     XML is PubMed's own (``PubmedArticle``). Records of jsonl, json, csv, tsv and parquet files have an id under PMID,
     pmid, pubmed_id, _id, id or doc_id, and a text under abstract, abstractText, content or text.
 
+    Args:
+        source: The file or folder.
+        encoding: Of text files; BioASQ's ``allMeSH`` files want ``iso-8859-1``.
+        on_bad: Called with every record that is no article: it has no id, or no field of its text.
+
     Raises:
-        CorpusError: There is none, or a file cannot be read; BioASQ's ``allMeSH`` files want ``iso-8859-1``.
+        CorpusError: There is none, or a file cannot be read.
     """
-    found = False
-    for path in source_files(source):
-        if is_xml(path):
-            articles = (_article(node) for _, node in xml_elements(path, "PubmedArticle"))
-        else:
-            articles = (
-                Document(
-                    str(record[find_field(record, _ID, place)]),
-                    clean(str(record[find_field(record, _TEXT, place)] or "")),
-                    clean(str(record.get("title") or "")),
-                )
-                for place, record in records(path, encoding=encoding)
-            )
-        for document in articles:
-            found = True
-            yield document
+    found, problem = False, None
+    for article in _articles(source, encoding):
+        if isinstance(article, BadRecord):
+            problem = problem or article
+            if on_bad is not None:
+                on_bad(article)
+            continue
+        found = True
+        yield article
     if not found:
         raise CorpusError(
-            f"{source}: no PubMed abstracts here; give pubmedNNnNNNN.xml.gz files or jsonl with pmid, title, abstract"
+            f"{source}: no PubMed abstracts here{f' ({problem})' if problem else ''}; give pubmedNNnNNNN.xml.gz files "
+            "or jsonl with pmid, title, abstract"
         )
 
 
-def _article(node: Element) -> Document:
-    citation = "MedlineCitation/Article"
+def _articles(source: Path, encoding: str) -> Iterator[Document | BadRecord]:
+    for path in source_files(source):
+        if is_xml(path):
+            yield from (_article(node, place) for place, node in xml_elements(path, "PubmedArticle"))
+        else:
+            yield from (_row(record, place) for place, record in records(path, encoding=encoding))
+
+
+def _row(record: Mapping[str, Any], place: str) -> Document | BadRecord:
+    try:
+        id_, text = (find_field(record, names, place) for names in (_ID, _TEXT))
+        found = identifier_of(record[id_], place, id_)
+        if not found:
+            return BadRecord(f"{place}: the field {id_!r} is empty, and an article needs its id")
+        return Document(found, text_of(record[text], place, text), text_of(record.get("title"), place, "title"))
+    except BadRecord as problem:
+        return problem
+
+
+def _article(node: Element, place: str) -> Document | BadRecord:
+    citation, id_ = "MedlineCitation/Article", clean(node.findtext("MedlineCitation/PMID") or "")
+    if not id_:
+        return BadRecord(f"{place}: the article has no PMID")
     parts = (_words(part) for part in node.iterfind(f"{citation}/Abstract/AbstractText"))
     return Document(
-        node.findtext("MedlineCitation/PMID", ""),
+        id_,
         clean(" ".join(part for part in parts if part)),
         _words(node.find(f"{citation}/ArticleTitle")),
     )

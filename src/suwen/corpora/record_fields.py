@@ -42,13 +42,13 @@ def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()
         BadRecord: there is no text, or a named field is missing.
     """
     id_field, text_field, title_field = document_fields(record, place, fields)
-    text = _text(record[text_field], place, text_field)
-    title = _text(record[title_field], place, title_field) if title_field else ""
+    text = text_of(record[text_field], place, text_field)
+    title = text_of(record[title_field], place, title_field) if title_field else ""
     if not text:
         text, title = title, ""
     if not text:
         raise BadRecord(f"{place}: the field {text_field!r} is empty; give the record a text, or skip bad records")
-    identifier = _identifier(record[id_field], place, id_field) if id_field else ""
+    identifier = identifier_of(record[id_field], place, id_field) if id_field else ""
     if not identifier:
         identifier = sha1(f"{title}\n{text}".encode()).hexdigest()[:16]
     used = {text_field, title_field, id_field}
@@ -72,8 +72,8 @@ def to_query(record: Mapping[str, Any], place: str) -> Query:
     """Make a query of a record; raises :class:`BadRecord` when it has no id or no text."""
     id_field = find_field(record, _QUERY_ID, place)
     text_field = find_field(record, _QUERY_TEXT, place)
-    identifier = _identifier(record[id_field], place, id_field)
-    text = _text(record[text_field], place, text_field)
+    identifier = identifier_of(record[id_field], place, id_field)
+    text = text_of(record[text_field], place, text_field)
     if not identifier or not text:
         raise BadRecord(
             f"{place}: a query needs an id and a text, here {'the text' if identifier else 'the id'} is empty"
@@ -84,7 +84,7 @@ def to_query(record: Mapping[str, Any], place: str) -> Query:
 def to_qrel(record: Mapping[str, Any], place: str) -> Qrel:
     """Make a judgement of a record; raises :class:`BadRecord` when an id is missing or the grade is no whole number."""
     query, document, grade = (find_field(record, names, place) for names in (_QREL_QUERY, _QREL_DOCUMENT, _QREL_GRADE))
-    ids = [_identifier(record[field], place, field) for field in (query, document)]
+    ids = [identifier_of(record[field], place, field) for field in (query, document)]
     try:
         value = float(record[grade])
     except (TypeError, ValueError):
@@ -142,7 +142,12 @@ def find_field(
     raise BadRecord(f"{place}: no {sought}; the fields here are: {there}; {remedy}")
 
 
-def _text(value: Any, place: str, field: str) -> str:
+def text_of(value: Any, place: str, field: str) -> str:
+    """A field's value as a cleaned text; nothing for null.
+
+    Raises:
+        BadRecord: It is no text, no list of texts and no number.
+    """
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         value = "\n".join(value)
     if value is None or isinstance(value, str):
@@ -152,10 +157,11 @@ def _text(value: Any, place: str, field: str) -> str:
     raise BadRecord(f"{place}: the field {field!r} holds a {type(value).__name__}, not text; name another field")
 
 
-def _identifier(value: Any, place: str, field: str) -> str:
+def identifier_of(value: Any, place: str, field: str) -> str:
+    """A field's value as an id; errors as in :func:`text_of`."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)  # a column of whole numbers with a gap in it comes as floats
-    return _text(value, place, field)
+    return text_of(value, place, field)
 
 
 def _scalar(value: Any) -> Scalar | None:

@@ -64,6 +64,11 @@ def rows(
         return _json_array(path, encoding)
     if format == "parquet":
         return _parquet(path)
+    if format not in _DELIMITERS:
+        raise CorpusError(
+            f"{path}: a text has no records, and records belong here; give jsonl, json, csv, tsv or parquet, and if it "
+            "is one of these, name it so"
+        )
     return _delimited(path, encoding, _DELIMITERS[format], columns, headings)
 
 

@@ -82,7 +82,8 @@ def import_model(
         released.ask_for_missing(contract, plain, str(source))
         built = {form: _tower(form, *joined[form], contract, trust_remote_code) for form in joined}
         asked = Prompts.filled(contract.query_prompt or "", contract.document_prompt or "", contract.instruction or "")
-        about = {"name": name or folder.resolve().name, "licence": licence, "notes": f"imported as {layout or 'it is'}"}
+        name = name or released.hub_name(folder).rpartition("/")[2]
+        about = {"name": name, "licence": licence, "notes": f"imported as {layout or 'it is'}"}
         manifest = _write(_of_one_width(built, contract), asked, contract, stage, source, about)
         # As it will be loaded: what cannot encode is not published.
         DocumentEncoder.of_tier(stage, manifest, TIER, trust_remote_code).encode(["a", "血压"], form="query")

@@ -72,10 +72,26 @@ class Contract:
         return replace(other, **{name: value for name, value in asdict(self).items() if value is not None})
 
 
+def _known() -> Mapping[str, Any]:
+    """The layouts that are known, by name."""
+    return tomllib.loads(Path(__file__).with_name("known_models.toml").read_text(encoding="utf-8"))
+
+
+def hub_name(folder: Path) -> str:
+    """The name of a model's folder; of a snapshot in the hub's cache the id that it has on the hub.
+
+    >>> hub_name(Path("cache/models--ncbi--MedCPT-Query-Encoder/snapshots/4a9b"))
+    'ncbi/MedCPT-Query-Encoder'
+    """
+    whole = folder.resolve()
+    cached = whole.parent.parent.name if whole.parent.name == "snapshots" else ""
+    return cached.removeprefix("models--").replace("--", "/") if cached.startswith("models--") else whole.name
+
+
 def find_layout(source: str, folder: Path, like: str | None = None) -> tuple[str | None, Mapping[str, Any]]:
     """The layout named, or the one a model looks like by its name or by the towers in it, and what is known of it."""
-    known = tomllib.loads(Path(__file__).with_name("known_models.toml").read_text(encoding="utf-8"))
-    name = (Path(source).resolve().name if Path(source).is_dir() else source).lower()
+    known = _known()
+    name = (hub_name(Path(source)) if Path(source).is_dir() else source).lower()
     for layout, said in known.items():
         named, here = any(part.lower() in name for part in said["names"]), towers(folder, said["towers"])
         if like == layout or (like is None and (named or len(here) == 2)):
@@ -185,7 +201,10 @@ def ask_for_missing(contract: Contract, plain: Collection[Form], source: str) ->
         "what stands before a document (--document-prompt, '' for nothing)": contract.document_prompt is not None,
     }
     if missing := [text for text, known in wanted.items() if not known]:
-        raise ImportProblem(f"the files of {source} do not say {'; '.join(missing)}")
+        raise ImportProblem(
+            f"the files of {source} do not say {'; '.join(missing)}. If it is a known model under another name, "
+            f"--like says all of it: {', '.join(_known())}"
+        )
 
 
 def read_json(file: Path) -> Any:

@@ -7,13 +7,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from suwen.curate.convert import named, read_sets
 from suwen.curate.leakage import HeldOut
 from suwen.durable import write_text
 from suwen.encoders.adapter import apply_adapter, load_adapted
@@ -164,11 +163,6 @@ class RunContext:
         """The shards of some sources (all labelled ones by default); refused where they hit the held-out set."""
         shards = {}
         for name, file in source_files(Path(self.recipe.data.rows), names, unsupervised=unsupervised).items():
-            if self.recipe.faithful == "paper" and (told := named(_measured_sets(), [name])):
-                raise DataError(
-                    f"{file} is of {told}, on which BMRetriever's paper measures and does not train: leave it out of "
-                    "the sources, or do not say `faithful: paper`"
-                )
             with self._guarded(file) as held_out:
                 shards[name] = read_source(file, held_out, self.common / "row-shards", prompts=prompts)
         return shards
@@ -346,9 +340,3 @@ class RunContext:
         if not written:
             raise DataError(f"no finished stage holds the student {source!r}: put one before the stage that needs it")
         return written[-1]
-
-
-@cache
-def _measured_sets() -> list[str]:
-    """The labelled sets on which BMRetriever's paper measures, and trains on nothing of them."""
-    return [name for name, kind in read_sets().items() if kind.measured]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from suwen.bench.published_tables import published
 from suwen.errors import SuwenError
-from suwen.training.recipe.data_files import COST, absent
+from suwen.training.recipe.data_files import COST, absent, refuse_measured
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
@@ -60,7 +60,7 @@ def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None 
 
     Raises:
         EstimateError: the data folder that was named is not there.
-        DataError: a stage reads rows or texts, and what was named of them is not there.
+        DataError: a stage reads rows or texts, and what was named of them is not there, or may not be trained on.
     """
     kind = "cuda" if device.startswith("cuda") else "cpu"
     machine = Machine(**COST[kind], gpus=gpus)
@@ -70,12 +70,13 @@ def estimate(recipe: Recipe, device: str = "cpu", names: Collection[str] | None 
 
 
 def _require_data(recipe: Recipe, stages: Collection[Stage]) -> None:
-    """Refuse data that were named and are not there: the expected numbers would stand for data nobody has."""
+    """Refuse data that a training would: the expected numbers would stand for data nobody has, or may not use."""
     root, rows = recipe.data.root, recipe.data.rows
     if _is_missing(root):
         raise EstimateError(f"data.root: {root} is not a folder; correct the path, or leave data.root out")
     if _is_missing(rows) and any(stage.rows_read is not None for stage in stages):
         rows_folder_sources(Path(rows))  # it says what to do, as it does to a training
+    refuse_measured(recipe, stages)
     for stage in stages:
         if stage.reads_texts and _is_missing(file := stage.texts_file(recipe), Path.is_file):
             raise absent("texts", file, stage)

@@ -6,11 +6,12 @@ import gzip
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from suwen.corpora.training_rows import TrainingRow, read_training_rows
+from suwen.curate.convert import named, read_sets
 from suwen.encoders.pair_files import sha256_of
 from suwen.training.recipe.key_groups import Rows
 from suwen.training.tasks.row_tables import UNSUPERVISED, DataError, read_texts, rows_folder_sources
@@ -130,23 +131,53 @@ def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
     """Refuse data that some of the stages will want and not find: now, and not when their turn comes.
 
     Raises:
-        DataError: A file that is not there, or a source without rows.
+        DataError: A file that is not there, a source without rows, or one that may not be trained on.
     """
+    names = list(names)
+    refuse_measured(recipe, map(recipe.stage, names))
     for stage in map(recipe.stage, names):
         for key, hashed in data_hashes(recipe, stage).items():
             if hashed == _MISSING:
                 file = stage.texts_file(recipe) if key == "texts" else getattr(recipe.data, key)
                 raise absent(key, file, stage)
         rows: Rows = getattr(stage, "rows", None) or Rows()
-        for key, named in (("sources", rows.sources or ()), ("weights", rows.weights)):
-            if not named:
+        for key, sources in (("sources", rows.sources or ()), ("weights", rows.weights)):
+            if not sources:
                 continue
             files = rows_folder_sources(Path(recipe.data.rows))
-            if unknown := sorted(set(named) - set(files)):
+            if unknown := sorted(set(sources) - set(files)):
                 raise DataError(
                     f"stages.{stage.name}.rows.{key}: {recipe.data.rows} holds no rows called {', '.join(unknown)}; "
                     f"make them, or take the names out (there are {', '.join(files)})"
                 )
+
+
+def refuse_measured(recipe: Recipe, stages: Iterable[Stage]) -> None:
+    """Refuse sources named after sets on which BMRetriever's paper measures, where a recipe follows the paper.
+
+    Of the data that a stage takes by default the names are known only where they are.
+
+    Raises:
+        DataError: A stage reads such a source.
+    """
+    if recipe.faithful != "paper":
+        return
+    for stage in stages:
+        rows = stage.rows_read
+        if rows is None or (rows.sources is None and not Path(recipe.data.rows).is_dir()):
+            continue
+        for name in row_files(recipe, stage) if rows.sources is None else rows.sources:
+            if told := named(_measured_sets(), [name]):
+                raise DataError(
+                    f"stages.{stage.name}.rows.sources: {name} is of {told}, on which BMRetriever's paper measures and "
+                    "does not train: leave it out of the sources, or do not say `faithful: paper`"
+                )
+
+
+@cache
+def _measured_sets() -> list[str]:
+    """The labelled sets on which BMRetriever's paper measures, and trains on nothing of them."""
+    return [name for name, kind in read_sets().items() if kind.measured]
 
 
 def _state(file: Path) -> tuple[int, int]:
