@@ -82,7 +82,22 @@ def test_files_of_a_folder_that_are_left_out_are_named_and_counted(tmp_path: Pat
         (folder / name).write_text("q and a", encoding="utf-8")
     rows, counts = run(tmp_path, "gooaq", folder, tell=told.append)
     assert len(rows) == 1 and counts["files_left_out"] == 3
-    assert told == [f"3 files of {folder} are no tables of gooaq: more.txt, more.zip, posts.xml"]
+    assert told == [f"3 files of {folder} are no tables of gooaq's train: more.txt, more.zip, posts.xml"]
+
+
+def test_files_named_after_another_split_stay_out_where_one_is_named_after_this(tmp_path: Path) -> None:
+    folder, told = tmp_path / "folder", list[str]()
+    folder.mkdir()
+    for part in ("train", "dev", "test"):
+        pair = {"sentence1": f"Has fever, {part}.", "sentence2": f"Is febrile, {part}.", "gold_label": "entailment"}
+        (folder / f"mli_{part}_v1.jsonl").write_text(lines(pair), encoding="utf-8")
+    rows, counts = run(tmp_path, "mednli", folder, tell=told.append)
+    assert [row.query for row in rows] == ["Has fever, train."] and counts["files_left_out"] == 2
+    assert told == [f"2 files of {folder} are no tables of mednli's train: mli_dev_v1.jsonl, mli_test_v1.jsonl"]
+    rows, _ = run(tmp_path, "mednli", folder, split="dev")
+    assert [row.query for row in rows] == ["Has fever, dev."]
+    (folder / "mli_train_v1.jsonl").unlink()
+    assert len(run(tmp_path, "mednli", folder)[0]) == 2
 
 
 def test_labels_that_say_nothing_are_named_with_those_expected(tmp_path: Path) -> None:

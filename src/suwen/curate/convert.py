@@ -46,6 +46,8 @@ _LONGEST_NAME = 300
 _NOT_COMPARED = re.compile(r"[\W_]+")
 #: So many files, or labels, are named in a message.
 _NAMED = 5
+#: Words in the names of files that are one part of a set.
+_SPLITS = frozenset(("train", "dev", "valid", "validation", "test"))
 #: Reasons why nothing is read of a record; where nothing is read of any, the first is told.
 _UNUSED = ("unreadable", "without_a_field", "of_another_split")
 #: A record of a file, the row that it makes and its label.
@@ -159,10 +161,10 @@ def convert(
     if source.is_dir() and find_layout(source).corpus:
         examples = _judged(Collection.open(source), split, screen.counts)
     else:
-        files = _files(source, name, kind)
+        files = _files(source, name, kind, split)
         if left_out := [path for path in files_under(source) if path not in files] if source.is_dir() else []:
             screen.counts["files_left_out"] = len(left_out)
-            tell(f"{len(left_out):,} files of {source} are no tables of {name}: {_shown(left_out)}")
+            tell(f"{len(left_out):,} files of {source} are no tables of {name}'s {split}: {_shown(left_out)}")
         records = _readable(source, _records(files, kind), kind, measured, split, screen.counts)
         examples = _examples(records, name, kind, screen.counts)
         if kind.negative:
@@ -345,9 +347,12 @@ def _texts(value: Any, kind: LabelledSet) -> list[str]:
     return [clean(value[speaker.end() :] if speaker else value)]
 
 
-def _files(source: Path, name: str, kind: LabelledSet) -> list[Path]:
+def _files(source: Path, name: str, kind: LabelledSet, split: str) -> list[Path]:
     there = source_files(source)
     files = [path for path in there if kind.element or not is_xml(path)]
+    # Where some files are named after the split (mli_train_v1, mli_dev_v1), those named after another one stay out.
+    if source.is_dir() and any(split in _splits(path) for path in files):
+        files = [path for path in files if _splits(path) <= {split}]
     if there and not files:
         raise CurateError(
             f"{there[0]}: no XML form of {name} is known; give a table (jsonl, json, csv, tsv, parquet) with fields "
@@ -356,6 +361,10 @@ def _files(source: Path, name: str, kind: LabelledSet) -> list[Path]:
     if not files or format_of(files[0]) == "text":
         raise CurateError(f"{source}: no table here; convert reads jsonl, json, csv, tsv, parquet and MedQuAD's xml")
     return files
+
+
+def _splits(path: Path) -> set[str]:
+    return _SPLITS.intersection(re.split(r"[^a-z]+", path.name.lower()))
 
 
 def _shown(paths: Sequence[Path]) -> str:
