@@ -106,7 +106,7 @@ def variants(documents: Matrix) -> dict[str, Callable[[Matrix], Matrix]]:
         asked = np.append(query / np.linalg.norm(query), np.float32(0)).astype(np.float32)
         return -distances((asked - centre) @ turn, turned)
 
-    files = filled(documents, "dot")
+    files = files_of(documents, "dot")
 
     def engine(query: Matrix) -> Matrix:
         return files._estimates(files._axes(query), files.lengths)
@@ -135,7 +135,7 @@ def recalls(documents: Matrix, queries: Matrix) -> dict[str, Any]:
     return measured
 
 
-def filled(documents: Matrix, similarity: Similarity) -> VectorFiles:
+def files_of(documents: Matrix, similarity: Similarity) -> VectorFiles:
     """Vector files of these; their folder goes with this process."""
     folder = Path(tempfile.mkdtemp(dir=_SCRATCH.name))
     VectorFiles.create(folder, "i", documents.shape[1], similarity)
@@ -148,7 +148,7 @@ def found(documents: Matrix, queries: Matrix, similarity: Similarity) -> float:
     """The share of the exact top 10 among 42 hits of a search of the files."""
     if similarity == "cosine":
         documents, queries = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (documents, queries))
-    files, hits = filled(documents, similarity), 0
+    files, hits = files_of(documents, similarity), 0
     for query in queries:
         exact = np.argpartition(-(documents @ query), 10)[:10]
         hits += int(np.isin(exact, files.search(query, 42, None, None).rows).sum())
@@ -157,7 +157,7 @@ def found(documents: Matrix, queries: Matrix, similarity: Similarity) -> float:
 
 def cost(documents: Matrix, queries: Matrix, repeats: int = 5) -> float:
     """CPU time of a search of the vector files by inner product, over that by cosine: the middle of several rounds."""
-    files = [filled(documents, similarity) for similarity in ("cosine", "dot")]
+    files = [files_of(documents, similarity) for similarity in ("cosine", "dot")]
     ratios = []
     for _ in range(repeats):
         spent = []

@@ -364,7 +364,7 @@ def _files(source: Path, name: str, kind: LabelledSet, split: str) -> list[Path]
 
 
 def _splits(path: Path) -> set[str]:
-    return _SPLITS.intersection(re.split(r"[^a-z]+", path.name.lower()))
+    return set(re.split(r"[^a-z]+", path.name.lower())) & _SPLITS
 
 
 def _shown(paths: Sequence[Path]) -> str:
