@@ -9,9 +9,9 @@ longer than all else. The files are built as the engine builds them, batch by ba
 the fp32 vectors, which are not kept. Run again, it goes on where it was stopped. SCRATCH needs 7 GB for 10M passages
 of 512 dimensions, the pair's own; --dimension 768 lays the same vectors into more, for 11 GB.
 
-With --old the same files are searched by another checkout's code too, where that reads them. One core, CPU time, and from four million
-passages on also all cores. A search gives k + 32 by int8 scores, which the index orders by its fp16 vectors: recall@10
-is the share of the exact top 10 among those 42.
+With --old the same files are searched by another checkout's code too, where that reads them. One core, CPU time, and
+from four million passages on also all cores. A search gives k + 32 by int8 scores, which the index orders by its fp16
+vectors: recall@10 is the share of the exact top 10 among those 42.
 """
 
 from __future__ import annotations
