@@ -1,7 +1,7 @@
 """Vectors in other axes, so that no few dimensions outweigh the rest. Lengths and inner products stay as they are.
 
-Sign bits and int8 codes treat all dimensions alike. A decoder's last states do not: a handful of dimensions have
-forty times the variance of the middle one, and means that make up nearly all of the length.
+Sign bits and int8 codes treat all dimensions alike, which a decoder's last states are not: of Qwen2.5-Coder-0.5B's, on
+200 abstracts, a few have forty times the variance of the middle one, and the mean makes up 0.98 of the squared length.
 """
 
 from __future__ import annotations

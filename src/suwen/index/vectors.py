@@ -156,8 +156,8 @@ class VectorFiles:
         records["scale"], records["code"] = quantise(vectors if self._plain else around)
         parts |= {"bits": binarise(signed), "codes": records, "rows": rows.astype("<i8")}
         checksums = {}
-        for kind, array in ((kind, parts[kind]) for kind in self._kinds):
-            data = array.tobytes()
+        for kind in self._kinds:
+            data = parts[kind].tobytes()
             checksums[kind] = zlib.crc32(data)
             handle = os.open(self.folder / kind, os.O_WRONLY)
             try:
@@ -261,7 +261,7 @@ class VectorFiles:
         third, and next to nothing where they differ by a factor of two. What differs is ``query @ (vector - mean)``.
         What a vector has of it along the mean, of which a decoder's queries may consist nearly all, is known. For the
         rest it is the length, times the cosine with the query, which its signs around zero tell, not those around the
-        mean. That finds 0.998 and more (benchmarks/inner_product_scan.py).
+        mean. That finds 0.999 and more (benchmarks/inner_product_scan.py).
         """
         if self._plain:
             found = distances(binarise(query[None, :]), self.bits)
