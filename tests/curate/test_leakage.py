@@ -67,6 +67,35 @@ def test_the_lookup_agrees_with_looking_through_everything(held: list[str], text
     assert len(held_out) == len(set(plain)) == len(list(held_out))
 
 
+@given(
+    st.lists(st.text("abé高𠀀", min_size=25, max_size=40), max_size=5),
+    st.lists(st.text("abé高𠀀", min_size=25, max_size=40), max_size=5),
+    st.text("abé高𠀀", max_size=130),
+    st.integers(0, 260),
+)
+def test_what_stands_inside_a_long_text_is_found_wherever_it_stands(
+    held: list[str], later: list[str], filler: str, place: int
+) -> None:
+    held_out = HeldOut(held)
+    long = (filler + "z" * 130 + filler)[:250]
+    for known in (held, [*held, *later]):
+        for text in later:
+            held_out.add(text) if known is not held else None
+        for one in known:
+            hit = held_out.hit(long[:place] + one + long[place:])
+            assert hit is not None and comparable(hit) in comparable(long[:place] + one + long[place:])
+        plain = [comparable(text) for text in known if weight(comparable(text)) >= NEAR_WEIGHT]
+        assert (held_out.hit(long) is not None) == any(one in comparable(long) for one in plain)
+
+
+def test_many_held_out_texts_and_half_a_surrogate_are_no_trouble() -> None:
+    held_out = HeldOut(f"what is known of the illness number {number} today" for number in range(5000))
+    for number in (0, 2500, 4999):
+        text = f"{'so much else ' * 30}\ud800 what is known of the illness number {number} today, {'and on ' * 30}"
+        assert held_out.hit(text) == f"what is known of the illness number {number} today"
+    assert held_out.hit("so much else " * 60) is None
+
+
 def test_leaking_rows_are_named_with_the_fix() -> None:
     rows = [
         TrainingRow("头疼", ("休息",)),

@@ -13,6 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from suwen.corpora.files import CorpusError
 from suwen.corpora.tabular import records
 from suwen.corpora.training_rows import TrainingRow
@@ -25,10 +28,16 @@ from suwen.text.fold import fold
 NEAR_WEIGHT = 10.0
 _LETTER_WEIGHT = 0.4
 _ANCHOR = 10
+#: Texts longer than this are looked over as a whole first, and slots of the table for that, at least so many an anchor.
+_LONG = 100
+_SLOTS = 32
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHOWN = 5
 _SHARE = 10
 #: Texts of which it is known whether they leak: some 100 MB.
 _REMEMBERED = 500_000
+#: Texts whose comparable form is kept: a document stands in many rows, one after another.
+_COMPARED = 8192
 _NOT_COMPARED = re.compile(r"[\W_]+")
 _HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
 _Item = TypeVar("_Item", TrainingRow, str)
@@ -47,6 +56,7 @@ def is_held_out(text: str) -> bool:
     return int(hashlib.sha1(text.encode()).hexdigest(), 16) % _SHARE == 0
 
 
+@lru_cache(_COMPARED)
 def comparable(text: str) -> str:
     """A text as it is compared: cleaned, folded, letters and digits only.
 
@@ -77,8 +87,11 @@ class HeldOut:
     def __init__(self, texts: Iterable[str] = ()) -> None:
         """Hold ``texts`` out; an empty one is passed over."""
         self._texts: dict[str, str] = {}
-        # By their last characters, not their first: questions begin alike (what are the symptoms of) and end unlike.
-        self._anchored: dict[str, list[str]] = {}
+        # Lengths of texts by their last characters, not their first: questions begin alike (what are the symptoms of)
+        # and end unlike.
+        self._anchored: dict[str, set[int]] = {}
+        # Which slots anchors fall in: of a long text hardly a place is left to look at. Made when it is first wanted.
+        self._slots: NDArray[np.bool_] | None = None
         for text in texts:
             self.add(text)
 
@@ -111,7 +124,10 @@ class HeldOut:
             return
         self._texts[compared] = text
         if weight(compared) >= NEAR_WEIGHT:
-            self._anchored.setdefault(compared[-_ANCHOR:], []).append(compared)
+            self._anchored.setdefault(compared[-_ANCHOR:], set()).add(len(compared))
+            if self._slots is not None:
+                enough = len(self._anchored) * _SLOTS <= len(self._slots)
+                self._slots = self._marked(self._slots, (compared,)) if enough else None
 
     def hit(self, text: str) -> str | None:
         """The held-out text that ``text`` is or holds, as it was given; None when there is none."""
@@ -121,15 +137,44 @@ class HeldOut:
         """The same for a text that is comparable already, so that who needs both folds once."""
         if compared in self._texts:
             return self._texts[compared]
-        for end in range(_ANCHOR, len(compared) + 1):
-            for candidate in self._anchored.get(compared[end - _ANCHOR : end], ()):
-                if compared.endswith(candidate, 0, end):
+        for end in self._ends(compared):
+            for length in self._anchored.get(compared[end - _ANCHOR : end], ()):
+                candidate = compared[max(0, end - length) : end]
+                if candidate in self._texts and weight(candidate) >= NEAR_WEIGHT:
                     return self._texts[candidate]
         return None
+
+    def _ends(self, compared: str) -> Iterable[int]:
+        """Where an anchor may end in a text."""
+        if len(compared) <= _LONG or not self._anchored:
+            return range(_ANCHOR, len(compared) + 1) if self._anchored else ()
+        if self._slots is None:
+            size = 1 << (len(self._anchored) * 2 * _SLOTS).bit_length()
+            self._slots = self._marked(np.zeros(size, np.bool_), self._anchored)
+        places = np.flatnonzero(self._slots[_windows(compared) & np.uint64(len(self._slots) - 1)])
+        return (places + _ANCHOR).tolist()
+
+    @staticmethod
+    def _marked(slots: NDArray[np.bool_], texts: Iterable[str]) -> NDArray[np.bool_]:
+        """The table with the slot of each text's anchor marked."""
+        last = np.concatenate([_windows(text[-_ANCHOR:]) for text in texts])
+        slots[last & np.uint64(len(slots) - 1)] = True
+        return slots
 
     def hits(self, texts: Iterable[str]) -> list[str]:
         """Those of ``texts`` that leak, in order."""
         return [text for text in texts if self.hit(text) is not None]
+
+
+def _windows(text: str) -> NDArray[np.uint64]:
+    """A number for every run of as many characters as an anchor has, in order."""
+    letters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
+    count = max(0, len(letters) - _ANCHOR + 1)
+    number = np.zeros(count, np.uint64)
+    for place in range(_ANCHOR):
+        number = number * _MIX + letters[place : place + count]
+    # The lowest bits depend on the lowest bits of the letters alone.
+    return number ^ (number >> np.uint64(32))
 
 
 def refuse_leaks(items: Iterable[_Item], held_out: HeldOut, *, name: str = "the training data") -> Iterator[_Item]:
