@@ -10,7 +10,7 @@ The files are gzipped JSON lines of DATA/en: medquad-qa (source, focus, query, d
 openstax-nursing and openstax-anatomy (title, paragraphs), and nfcorpus/ with corpus, queries-train, qrels-train and
 queries-dev. Example::
 
-    python tools/make_bmretriever_data.py DATA OUT --synthetic kept.jsonl.gz
+    python tools/make_bmretriever_data.py DATA OUT --synthetic kept.jsonl.gz --asked written.jsonl.gz
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import gzip
 import json
 import logging
 import random
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +35,7 @@ from suwen.curate.convert import convert
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.screening import Screen
 from suwen.curate.text_pairs import Corpus, make_pairs
-from suwen.curate.unlabelled import sentence_texts, spans
+from suwen.curate.unlabelled import sentence_texts, spans, terms
 from suwen.durable import new_folder
 
 log = logging.getLogger("bmretriever-data")
@@ -46,8 +47,12 @@ SPLIT = {
 }
 #: Characters of a piece of a textbook, and of an unlabelled text.
 PIECE, TEXT = 1500, 400
+#: Documents that a word, or a pair of them, must be in to be a text of its own.
+TERM = 5
 #: Longest span of a text: what reads like a query.
 SPAN = 100
+#: Spans of a document, and of how many sentences one is taken: so what reads like a query is a third of all texts.
+SPANS, SENTENCES = 8, 3
 #: Documents of a training query of NFCorpus that its rows name first.
 BEST = 6
 
@@ -166,10 +171,13 @@ def texts(data: Data, seed: int, asked: Iterable[str] = ()) -> Iterator[dict[str
     given += [(row["focus"], "name") for row in data.rows["medquad-qa"]]
     given += [(one["title"], "title") for some in documents.values() for one in some if "title" in one]
     whole = [one["text"] for some in documents.values() for one in some]
+    # Most queries of NFCorpus are a word or two.
+    given += [(term, "term") for term in terms(whole, least=TERM)]
     whole += [row["document"] for row in data.rows["consult-qa"]]
     given += [(text, "answer") for text in whole]
-    given += [(sentence, "sentence") for text in whole for sentence in sentence_texts(text)]
-    given += [(span, "span") for text in whole for span in spans(text, 16, dice, longest=3) if len(span) <= SPAN]
+    stated = [sentence for text in whole for sentence in sentence_texts(text)]
+    given += [(sentence, "sentence") for sentence in dice.sample(stated, len(stated) // SENTENCES)]
+    given += [(span, "span") for text in whole for span in spans(text, SPANS, dice, longest=3) if len(span) <= SPAN]
     seen: set[str] = set()
     for text, kind in given:
         key = comparable(text)[:TEXT]
@@ -184,19 +192,29 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="the folder whose en/ holds the files named above")
     parser.add_argument("out", type=Path, help="a new folder for the training data")
     parser.add_argument("--synthetic", type=Path, nargs="*", default=[], help="rows that a model wrote, to be added")
+    parser.add_argument(
+        "--asked", type=Path, nargs="*", default=[], help="written rows whose queries are taken as texts alone"
+    )
+    parser.add_argument("--like", type=Path, help="a folder made without written rows: what it has is taken from it")
     parser.add_argument("--seed", type=int, default=0, help="for everything that is drawn")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     if options.out.exists():
         raise SystemExit(f"{options.out} exists; remove it or choose another folder")
+    if options.like is not None and not (options.like / "counts.json").is_file():
+        raise SystemExit(f"--like {options.like}: no folder that this tool has made; leave --like out")
     data = Data(options.data)
     with new_folder(options.out) as out, tempfile.TemporaryDirectory() as scratch:
         rows = out / "rows"
-        counts: dict[str, Any] = pretraining(data, Path(scratch), rows, options.seed)
-        counts |= labelled(data, Path(scratch), rows)
+        if options.like is not None:
+            shutil.copytree(options.like / "rows", rows)
+            counts: dict[str, Any] = json.loads((options.like / "counts.json").read_text(encoding="utf-8"))
+        else:
+            counts = pretraining(data, Path(scratch), rows, options.seed) | labelled(data, Path(scratch), rows)
         if options.synthetic:
             counts["synthetic"] = synthetic(options.synthetic, data, rows)
-        written = [row.query for file in options.synthetic for row in read_training_rows(file)]
+        asked = (*options.synthetic, *options.asked)
+        written = [row.query for file in asked for row in read_training_rows(file)]
         write_lines(out / "texts.jsonl.gz", texts(data, options.seed, written))
         write_lines(out / "held-out.jsonl.gz", ({"text": text} for text in data.held_out))
         (out / "counts.json").write_text(json.dumps(counts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -72,4 +72,20 @@ def test_nothing_measured_is_trained_on(tmp_path: Path, monkeypatch: pytest.Monk
     held = {row["text"] for row in read(tmp_path / "made" / "held-out.jsonl.gz")}
     assert out | {clinic[0]["query"], "Does salt harm?", "green tea and iron"} <= held
     kinds = {row["kind"] for row in read(tmp_path / "made" / "texts.jsonl.gz")}
-    assert kinds == {"query", "name", "title", "answer", "sentence", "span"}
+    assert kinds == {"query", "name", "title", "answer", "sentence", "span", "term"}
+
+    written = [{"query": "tea leaves", "pos": [paper], "prompt": "Find."}]
+    lines(tmp_path / "kept.jsonl.gz", written)
+    lines(tmp_path / "written.jsonl.gz", [*written, {**written[0], "query": "winter towns"}])
+    more = ["--synthetic", str(tmp_path / "kept.jsonl.gz"), "--asked", str(tmp_path / "written.jsonl.gz")]
+    for name, like in (("anew", []), ("like", ["--like", str(tmp_path / "made")])):
+        monkeypatch.setattr(sys, "argv", [str(TOOL), str(tmp_path / "data"), str(tmp_path / name), *like, *more])
+        runpy.run_path(str(TOOL), run_name="__main__")
+    files = {file.relative_to(tmp_path / "anew") for file in (tmp_path / "anew").rglob("*") if file.is_file()}
+    assert all((tmp_path / "anew" / file).read_bytes() == (tmp_path / "like" / file).read_bytes() for file in files)
+    assert [row["query"] for row in read(tmp_path / "like" / "rows" / "synthetic.jsonl.gz")] == ["tea leaves"]
+    told = {row["text"] for row in read(tmp_path / "like" / "texts.jsonl.gz") if row["kind"] == "query"}
+    assert {"tea leaves", "winter towns"} <= told
+    monkeypatch.setattr(sys, "argv", [str(TOOL), str(tmp_path / "data"), str(tmp_path / "no"), "--like", str(tmp_path)])
+    with pytest.raises(SystemExit, match="no folder that this tool has made"):
+        runpy.run_path(str(TOOL), run_name="__main__")

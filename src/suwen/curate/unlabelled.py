@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from suwen.curate.leakage import HeldOut, comparable
@@ -24,6 +25,8 @@ _HAN = re.compile("[\u4e00-\u9fff]")
 _LONG = ("answer", "sentence")
 #: So many offers without one taken, and there is nothing new to be had.
 _PATIENCE = 10_000
+#: A word with a letter in it; a hyphen or apostrophe inside belongs to it.
+_WORD = re.compile(r"[^\W_]*[^\W\d_][^\W_]*(?:['-][^\W_]+)*")
 _EDGES = " \t\n，。？！；、：,.;?!:"
 
 
@@ -97,6 +100,28 @@ def windows(text: str, count: int, draw: random.Random, *, shortest: int = 3, lo
         size = draw.randint(shortest, min(longest, len(words)))
         at = draw.randint(0, len(words) - size)
         yield " ".join(words[at : at + size])
+
+
+def terms(texts: Iterable[str], *, least: int = 3, common: float = 0.15) -> Iterator[str]:
+    """Words, and pairs of words that follow each other, of texts with spaces: what people search for by a name alone.
+
+    In small letters, the most frequent first.
+
+    Args:
+        texts: Each counts once for each of its terms.
+        least: Texts that a term must be in.
+        common: A word in more than this share of the texts is no term, nor a part of one.
+
+    >>> list(terms(["The statin helps.", "Does statin use harm?", "Stop statin use!", "No."], least=2, common=0.8))
+    ['statin', 'statin use', 'use']
+    """
+    counted, count = Counter[tuple[str, ...]](), 0
+    for count, text in enumerate(texts, 1):  # noqa: B007
+        runs = [_WORD.findall(clause.lower()) for clause in clauses(text)]
+        counted.update({(word,) for run in runs for word in run} | {pair for run in runs for pair in pairwise(run)})
+    for words, number in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
+        if number >= least and all(counted[word,] <= common * count for word in words):
+            yield " ".join(words)
 
 
 def ask(names: Sequence[str], one: Sequence[str], two: Sequence[str], draw: random.Random) -> Iterator[str]:
