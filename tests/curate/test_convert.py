@@ -237,6 +237,19 @@ def test_a_folder_of_files_and_a_parquet_file(tmp_path: Path) -> None:
     assert run(tmp_path, "medquad", tmp_path / "medquad.parquet")[0][0].pos == ("A.",)
 
 
+@pytest.mark.parametrize("encoding", ["gb18030", "utf-16", "utf-8-sig"])
+def test_a_table_that_is_not_utf_8_is_read_as_what_it_is(tmp_path: Path, encoding: str) -> None:
+    """What a spreadsheet saves, and what public Chinese sets come in."""
+    file = tmp_path / "chat.csv"
+    file.write_bytes("question,answer\n感冒了怎么办,多喝水，注意休息。\n肚子疼吃什么,清淡饮食。\n".encode(encoding))
+    kept, counts = run(tmp_path, "healthcaremagic", file)
+    assert [(row.query, row.pos) for row in kept] == [
+        ("感冒了怎么办", ("多喝水，注意休息。",)),
+        ("肚子疼吃什么", ("清淡饮食。",)),
+    ]
+    assert counts["rows"] == 2
+
+
 def test_a_collection_gives_its_training_judgements(tmp_path: Path) -> None:
     documents = [Document("d1", "Aspirin thins blood.", "Aspirin"), Document("d2", "Gout hurts."), Document("d3", "X.")]
     queries = [Query("q1", "aspirin thins blood, true?"), Query("q2", "only in the test")]

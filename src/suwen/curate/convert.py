@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from suwen.choices import LONGEST_TEXT
 from suwen.corpora.collection import Collection
 from suwen.corpora.collection_layouts import find_layout
-from suwen.corpora.files import BadRecord, not_there
+from suwen.corpora.files import BadRecord, encoding_of, not_there
 from suwen.corpora.pubmed import is_xml, source_files
 from suwen.corpora.tabular import Row, format_of, rows
 from suwen.corpora.text_documents import files_under
@@ -380,6 +380,6 @@ def _records(files: Iterable[Path], kind: LabelledSet) -> Iterator[tuple[Path, *
                 for place, node in xml_elements(path, kind.element)
             )
             if is_xml(path)
-            else rows(path, format_of(path) or "jsonl", "utf-8", kind.columns, headings)
+            else rows(path, format_of(path) or "jsonl", encoding_of(path), kind.columns, headings)
         )
         yield from ((path, place, record) for place, record in read)
