@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
 from suwen.corpora.training_rows import read_training_rows
+from suwen.durable import FileLock
 from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.space import load_manifest
 from suwen.training.loop.training_loop import TrainingStopped
@@ -143,6 +144,32 @@ def test_changed_settings_are_refused_with_the_difference(tmp_path: Path, load: 
         train(load("stages.align.temperature=0.5"), tmp_path / "runs")
     assert "config.temperature: 0.03 before, 0.5 now" in str(refused.value)
     assert "stage 'align'" in str(refused.value)
+
+
+def test_a_stage_that_failed_at_its_start_takes_other_settings(tmp_path: Path, load: Load, stages: Stages) -> None:
+    """The setting is what made it fail, as a rule: nobody should have to delete a folder for that."""
+    stages.broken = {"align"}
+    with pytest.raises(RuntimeError, match="killed"):
+        train(load(), tmp_path / "runs")
+    stages.broken, place = set(), tmp_path / "runs" / "small" / "s0" / "align"
+    assert train(load("stages.align.temperature=0.5"), tmp_path / "runs", only=["align"]).complete
+    assert json.loads((place / "config.json").read_text(encoding="utf-8"))["temperature"] == 0.5
+
+
+@pytest.mark.parametrize("held", ["curves.csv", "lock"])
+def test_a_stage_that_kept_something_or_is_at_work_does_not(
+    tmp_path: Path, load: Load, stages: Stages, held: str
+) -> None:
+    stages.broken = {"align"}
+    with pytest.raises(RuntimeError, match="killed"):
+        train(load(), tmp_path / "runs")
+    stages.broken, place = set(), tmp_path / "runs" / "small" / "s0" / "align"
+    other = FileLock(place / "lock")
+    other.acquire() if held == "lock" else (place / held).write_text("step,loss\n1,2\n", encoding="utf-8")
+    with pytest.raises(TrainError, match=r"config.temperature: 0.03 before, 0.5 now"):
+        train(load("stages.align.temperature=0.5"), tmp_path / "runs", resume=True)
+    other.release()
+    assert json.loads((place / "config.json").read_text(encoding="utf-8"))["temperature"] == 0.03
 
 
 def test_how_a_stage_fits_into_memory_may_change_between_its_steps(tmp_path: Path, load: Load, stages: Stages) -> None:

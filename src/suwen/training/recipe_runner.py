@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from suwen.durable import FileLock, Locked
 from suwen.errors import SuwenError
 from suwen.training.loop.journal import Journal, StageReport, TrainingReport, differences, is_finished
+from suwen.training.loop.run_folder import RunFolder
 from suwen.training.recipe.cost_estimate import require_disk
 from suwen.training.recipe.data_files import require_inputs
 from suwen.training.recipe.recipe_file import require_data, wanted_stages
@@ -184,6 +185,8 @@ class _Run:
     def _refuse_changes(self, name: str, depends: dict[str, Any]) -> None:
         before = self.journal.key(name)
         if before is None or before == digest(depends) or not (self.folder / name).exists():
+            return
+        if RunFolder.drop_barren(self.folder / name):
             return
         changes = differences(self.journal.stages[name]["identity"], depends)
         lines = [f"{key}: {old!r} before, {new!r} now" for key, (old, new) in changes.items()]

@@ -41,6 +41,9 @@ _PACKAGES = (
     "numpy",
 )
 
+#: What a folder holds from the start, before there is anything that took work.
+_BARREN = {"lock", "versions.json", "inputs.json", "config.json", "events.jsonl"}
+
 
 class RunError(SuwenError):
     """A run folder that cannot be used for this run."""
@@ -110,6 +113,25 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 " go on with --resume, or train into another root (or delete that folder)"
             )
         return cls._go_on(folder, config)
+
+    @staticmethod
+    def drop_barren(folder: Path) -> bool:
+        """Remove the folder of a run that ended before it had anything to keep, such as by an error at its start.
+
+        Returns:
+            Whether it is gone: not where anything was kept, the run is finished, or another process is in it.
+        """
+        if folder.is_symlink() or not {entry.name for entry in folder.iterdir()} <= _BARREN:
+            return False
+        try:
+            lock = _locked(folder)
+        except RunError:
+            return False
+        barren = {entry.name for entry in folder.iterdir()} <= _BARREN
+        if barren:
+            shutil.rmtree(folder)
+        lock.release()
+        return barren
 
     @classmethod
     def _begin(cls, folder: Path, config: dict[str, Any], inputs: dict[str, Any]) -> RunFolder:
