@@ -56,7 +56,8 @@ def compile_filter(found: Filter, after: int = 0) -> Compiled:
     """
     clause, parameters = combined(found, _simple, _OF_FIELD)
     if after:
-        first = f"(SELECT min(document) FROM passages WHERE row > {int(after)})"
+        # With the sign SQLite looks for the row; without it, through all documents for the first with such a row.
+        first = f"(SELECT min(+document) FROM passages WHERE row > {int(after)})"
         clause = f"row > {int(after)} AND ({clause.replace(_OF_FIELD, f'{_OF_FIELD} AND document >= {first}')})"
     return f"SELECT row FROM passages WHERE {clause} ORDER BY row", parameters
 
