@@ -267,6 +267,13 @@ def test_a_folder_of_rows_that_was_named_and_is_not_there_is_refused_where_rows_
     assert [stage.name for stage in estimate(named, names=["retromae"]).stages] == ["retromae"]
 
 
+def test_sources_that_a_folder_of_rows_lacks_are_refused_as_a_training_would(tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text(json.dumps({"query": "a", "pos": ["b"]}) + "\n", encoding="utf-8")
+    named = load_recipe(SHIPPED / "bmretriever-mini.yaml", [f"data.rows={tmp_path}"])
+    with pytest.raises(DataError, match=r"stages\.pretrain\.rows\.sources: .* no rows called unsup-pretraining"):
+        estimate(named)
+
+
 def test_texts_that_were_named_and_are_not_there_are_refused_where_texts_are_read() -> None:
     named = load_recipe(SHIPPED / "care.yaml", ["data.texts=nowhere.jsonl.gz"])
     with pytest.raises(DataError, match=r"data\.texts: nowhere\.jsonl\.gz does not exist, .* 'retromae' reads it"):

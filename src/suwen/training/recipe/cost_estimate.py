@@ -10,7 +10,7 @@ from pathlib import Path
 
 from suwen.bench.published_tables import published
 from suwen.errors import SuwenError
-from suwen.training.recipe.data_files import COST, absent, refuse_measured
+from suwen.training.recipe.data_files import COST, absent, refuse_measured, require_sources
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Stage
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
@@ -78,6 +78,8 @@ def _require_data(recipe: Recipe, stages: Collection[Stage]) -> None:
         rows_folder_sources(Path(rows))  # it says what to do, as it does to a training
     refuse_measured(recipe, stages)
     for stage in stages:
+        if rows is not None and Path(rows).is_dir():
+            require_sources(recipe, stage)
         if stage.reads_texts and _is_missing(file := stage.texts_file(recipe), Path.is_file):
             raise absent("texts", file, stage)
 

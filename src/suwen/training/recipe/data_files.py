@@ -140,16 +140,25 @@ def require_inputs(recipe: Recipe, names: Iterable[str]) -> None:
             if hashed == _MISSING:
                 file = stage.texts_file(recipe) if key == "texts" else getattr(recipe.data, key)
                 raise absent(key, file, stage)
-        rows: Rows = getattr(stage, "rows", None) or Rows()
-        for key, sources in (("sources", rows.sources or ()), ("weights", rows.weights)):
-            if not sources:
-                continue
-            files = rows_folder_sources(Path(recipe.data.rows))
-            if unknown := sorted(set(sources) - set(files)):
-                raise DataError(
-                    f"stages.{stage.name}.rows.{key}: {recipe.data.rows} holds no rows called {', '.join(unknown)}; "
-                    f"make them, or take the names out (there are {', '.join(files)})"
-                )
+        require_sources(recipe, stage)
+
+
+def require_sources(recipe: Recipe, stage: Stage) -> None:
+    """Refuse a stage whose rows are named and not there.
+
+    Raises:
+        DataError: A source without rows.
+    """
+    rows: Rows = getattr(stage, "rows", None) or Rows()
+    for key, sources in (("sources", rows.sources or ()), ("weights", rows.weights)):
+        if not sources:
+            continue
+        files = rows_folder_sources(Path(recipe.data.rows))
+        if unknown := sorted(set(sources) - set(files)):
+            raise DataError(
+                f"stages.{stage.name}.rows.{key}: {recipe.data.rows} holds no rows called {', '.join(unknown)}; "
+                f"make them, or take the names out (there are {', '.join(files)})"
+            )
 
 
 def refuse_measured(recipe: Recipe, stages: Iterable[Stage]) -> None:
