@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 
-from server import Server
+from server import Says, Server
 
 from suwen.cli.curating import curate_app
 from suwen.corpora.collection import Collection, write_collection
@@ -179,7 +179,9 @@ def test_synthesise_then_keep_what_is_found_again(
 def test_questions_to_index_by(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:
     line = ("synthesise", "asked.jsonl", "--from", collection, "--questions", 2, "-m", "m", "--json")
     assert said(curate(*line, "--dry-run"))["total"]["calls"] == 12 and server.total == 0
-    told = said(curate(*line))["funnel"]
+    outcome = said(curate(*line))
+    assert [(step["name"], step["calls"], step["failed"]) for step in outcome["steps"]] == [("queries", 12, 0)]
+    told = outcome["funnel"]
     # Both draws of this model are the same.
     assert (told["passages"], told["questions"], told["asked"]) == (6, 6, 12)
     lines = list(read_questions(tmp_path / "asked.jsonl"))
@@ -190,6 +192,29 @@ def test_questions_to_index_by(curate: Run, collection: Path, tmp_path: Path, se
         assert asked.sha1 == content_hash(document.content)
         assert asked.questions[0].removesuffix("要怎么吃才好？") in document.text
     assert "name their source with --from" in str(curate(*line[:2], *line[4:]).exception)
+
+
+def test_what_got_no_reply_of_use_is_told_where_texts_are_written(
+    curate: Run, collection: Path, server: Server
+) -> None:
+    """A model that says nothing about aspirin, and of metformin only what stands there."""
+
+    def play(body: dict[str, Any]) -> str | Says:
+        content = body["messages"][-1]["content"]
+        document = "二甲双胍应当在饭后服用，每日不超过三次。"
+        refused = Says("", refusal="no") if "阿司匹林" in content else ""
+        return refused or (document if document in content else written(content))
+
+    server.play = play
+    asked = curate("synthesise", "asked.jsonl", "--from", collection, "--questions", 2, "-m", "m", "--json")
+    made = curate("rewrites", collection, "made.jsonl", "-m", "m", "--candidates", 2, "--tier", "static", "--json")
+    for outcome, failed in ((asked, 2), (made, 1)):
+        assert outcome.exit_code == 3 and f"{failed} requests got no reply that could be used" in outcome.stderr
+        told = said(outcome)
+        assert told["total"]["failed"] == failed and "refused" in told["problem"]
+        account = told["funnel"]
+        assert account["asked"] == sum(account[name] for name in ("kept", "copied", "unanswered"))
+        assert account["asked"] == sum(step["calls"] + step["cached"] for step in told["steps"])
 
 
 def test_rewrites(curate: Run, collection: Path, tmp_path: Path, server: Server) -> None:

@@ -201,7 +201,8 @@ def test_what_is_wrong_with_tasks_is_counted_and_the_rest_is_kept(ask: Any, tmp_
         asker = ask(server.url, language="en")
         counts = synthesise_rows(tmp_path / "rows.jsonl", asker, tasks=40)
     assert (counts["tasks_asked_for"], counts["tasks"]) == (40, 8)
-    assert counts["unanswered"] == asker.failed == 1
+    assert counts["calls_for_tasks_unanswered"] == asker.failed == 1
+    assert counts["rows"] + counts["repeated"] == counts["tasks"], "no example is counted with that call"
     assert counts["tasks_malformed"] == 2 * (len(calls) - 2), "two calls were the one that failed, and its repair"
     assert counts["passages_too_short"] == 8
     assert len(calls) == 3 + 3 * 2, "three more rounds of two"

@@ -177,3 +177,17 @@ def test_odd_rows_and_cut_texts_are_counted_in_the_report(data: Path, tmp_path: 
     assert "positive is the query: 1; positive is a negative: 1; documents cut: 1" in (folder / "report.md").read_text(
         encoding="utf-8"
     )
+
+
+def test_what_is_counted_of_rows_is_of_those_that_are_trained_on(data: Path, tmp_path: Path) -> None:
+    """A tenth of the rows, at least two, and of a source with one row none: it has no other row's text beside it."""
+    rows = [TrainingRow(f"高血压第{number}问", (f"第{number}种说法，" * 80,)) for number in range(40)]
+    write_training_rows(data / "rows" / "odd.jsonl.gz", rows)
+    write_training_rows(data / "rows" / "single.jsonl.gz", rows[:1])
+    drawn = ["stages.finetune.rows={sources: [odd, single], share: 0.1}"]
+    prompts = ['stages.finetune.prompts={query: "{instruction}：", document: ""}']
+    folder = _trained(data, tmp_path, *drawn, *prompts)
+    told = json.loads((folder / "finetune" / "metrics.json").read_text(encoding="utf-8"))["odd_rows"]
+    counts = {"rows": 5, "without_an_instruction": 5, "documents_cut": 5}
+    assert told == {**counts, "left_out_as_the_only_row_of_a_source": 1}
+    assert "left out as the only row of a source: 1" in (folder / "report.md").read_text(encoding="utf-8")

@@ -204,13 +204,14 @@ def _write_questions(
     counts: Counter[str] = Counter()
     passages = cut_as_indexed(readable(source, _counting_into(counts)), Pair.load(pair).count_tokens, size)
     with asking(session, "requests") as asker:
-        writer = Writer(asker.llm, session.model, session.language)
+        writer = Writer(asker.llm, session.model, session.language, steps=asker.steps)
         if session.dry_run:
             for number, plan in enumerate(plan_questions(passages, writer, each, seed)):
                 name = f"question {number + 1}"
                 asker.steps[name] = Step(name, plan.calls, plan.cached, tokens=plan.tokens, cost=plan.cost)
         else:
             counts += write_questions(passages, to, writer, each, seed) + writer.counts
+            asker.problem = writer.problem
     show_outcome(asker, counts, json, out=to)
 
 
@@ -250,7 +251,7 @@ def rewrites(
     texts = passages(source, size, _counting_into(left))
     drawn = list(texts) if count is None else draw(texts, count, seed)
     with asking(session, "requests") as asker:
-        writer = Writer(asker.llm, session.model, session.language, domain)
+        writer = Writer(asker.llm, session.model, session.language, domain, steps=asker.steps)
         if session.dry_run:
             for name, plan in zip(("queries", "candidates"), plan_rewrites(drawn, writer, candidates), strict=True):
                 asker.steps[name] = Step(name, plan.calls, plan.cached, tokens=plan.tokens, cost=plan.cost)
@@ -261,6 +262,7 @@ def rewrites(
             settings["held_out"] = HeldOut.read(held_out) if held_out else None
             counts = write_rewrites(drawn, to, writer, encoder.encode_queries, encoder.encode_documents, **settings)
             counts += writer.counts
+            asker.problem = writer.problem
     show_outcome(asker, counts + left, json, out=to)
 
 

@@ -39,8 +39,8 @@ INSTRUCTIONS = {
 }
 _AT_ONCE, _WINDOW = 20, 4096
 _COUNTED = (
-    *("unreadable", "passages", "tasks_asked_for", "tasks", "tasks_repeated", "tasks_malformed", "unanswered"),
-    *("copied_from_the_prompt", "passages_too_short"),
+    *("unreadable", "passages", "tasks_asked_for", "tasks", "tasks_repeated", "tasks_malformed"),
+    *("calls_for_tasks_unanswered", "unanswered", "copied_from_the_prompt", "passages_too_short"),
 )
 #: After so many rounds without a new task the model has no more.
 _IDLE_ROUNDS = 3
@@ -227,7 +227,8 @@ def _brainstorm(
         lambda data: list(data["tasks"]),
         lambda one: [random.Random(f"{one.key}:{number}").randbytes(16).hex() for number in range(_AT_ONCE)],
     )
-    counts.update(unanswered=len(requests) - len(said), tasks_malformed=sum(bad.get(key, 0) for key in said))
+    counts.update(calls_for_tasks_unanswered=len(requests) - len(said))
+    counts.update(tasks_malformed=sum(bad.get(key, 0) for key in said))
     yield from map(clean, chain.from_iterable(said.values()))
 
 

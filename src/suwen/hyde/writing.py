@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from suwen.hyde import HydeError
 from suwen.hyde.checks import Fault, speaks, stripped, usable
-from suwen.llm.asker import Drafter, Unfinished
-from suwen.llm.client import LLM
+from suwen.llm.asker import Drafter, Step, Unfinished
+from suwen.llm.client import LLM, Handle
 from suwen.llm.requests import Reply, Request
 
 #: What a query is: a question, a title, a passage (Q2P, T2P and P2P of AutoMIR's Table 10).
@@ -71,7 +71,9 @@ class Writer:
         model: The configured name of the model.
         language: Of the prompts and of what is written.
         domain: The word for what the texts are about; the language's word for medicine unless given.
-        counts: What was written, and what was wrong with what is left out.
+        counts: What was asked, and how much of it was kept, or what was wrong with it.
+        steps: What each step asked of the model.
+        problem: The first thing that went wrong with a request.
     """
 
     llm: LLM
@@ -79,6 +81,8 @@ class Writer:
     language: str = "zh"
     domain: str = ""
     counts: Counter[str] = field(default_factory=Counter)
+    steps: dict[str, Step] = field(default_factory=dict)
+    problem: str | None = None
 
     def __post_init__(self) -> None:
         """Check the name before anything is asked."""
@@ -113,17 +117,13 @@ class Writer:
             number, draw = map(int, request.key.split("/"))
             text = self.line(request, reply) if kind == "q2t" else self.kept(request, reply)
             if text is not None and text == queries[number]:
-                self.counts["copied"] += 1
+                self._copied()
             elif text is not None:
                 found[number][draw] = text
 
-        self._run(self.document_requests(queries, count, kind, how, targets), take, count * len(queries))
-        # A target that was copied word for word would teach nothing.
-        copies = [set() if targets is None else {targets[number]} for number in range(len(queries))]
-        return [
-            [texts[draw] for draw in sorted(texts) if texts[draw] not in copies[number]]
-            for number, texts in enumerate(found)
-        ]
+        requests = self.document_requests(queries, count, kind, how, targets)
+        self._run("documents", requests, take, count * len(queries))
+        return [[texts[draw] for draw in sorted(texts)] for texts in found]
 
     def queries(self, documents: Sequence[str], *, draws: Draws | None = None) -> list[str | None]:
         """A query for each document; None where what was written is of no use."""
@@ -134,11 +134,11 @@ class Writer:
             number = int(request.key)
             text = self.line(request, reply)
             if text and text in documents[number]:
-                self.counts["copied"] += 1
+                self._copied()
             else:
                 found[number] = text
 
-        self._run(self.query_requests(documents, how), take, len(documents))
+        self._run("queries", self.query_requests(documents, how), take, len(documents))
         return found
 
     def document_requests(
@@ -159,8 +159,21 @@ class Writer:
             values = {"domain": self.domain, "text": text}
             yield self._drafter.request("hyde-query", values, key=str(number), long=("text",), **draws.fields(0))
 
-    def _run(self, requests: Iterator[Request], take: Any, total: int) -> None:
-        summary = self.llm.run(requests, take, total)
+    def _copied(self) -> None:
+        """Count what was kept so far as a copy."""
+        self.counts.update(kept=-1, copied=1)
+
+    def _run(self, step: str, requests: Iterator[Request], take: Handle, total: int) -> None:
+        account = self.steps.setdefault(step, Step(step))
+
+        def noted(request: Request, reply: Reply) -> None:
+            if _unanswered(reply):
+                account.failed += 1
+                self.problem = self.problem or reply.error
+            take(request, reply)
+
+        summary = self.llm.run(requests, noted, total)
+        account.add(summary.spent.calls, summary.cached, summary.spent.tokens, summary.spent.cost)
         if summary.stopped is not None:
             raise Unfinished(f"hypothetical documents: {summary.stopped}")
 
@@ -172,15 +185,20 @@ class Writer:
     def kept(self, request: Request, reply: Reply, least: int | None = None) -> str | None:
         """The text of a reply that can be used; its fault is counted where it cannot."""
         self.counts["asked"] += 1
-        if reply.finish in ("error", "refusal") or (reply.error and reply.finish != "length"):
+        if _unanswered(reply):
             self.counts["unanswered"] += 1
             return None
         prompt = request.messages[-1].content
         if least is not None:
             text = stripped(reply.text)
             fault: Fault | None = None if speaks(text, self.language) else "language"
+            fault = "endless" if reply.finish == "length" and "\n" not in text else fault
             fault = fault if len(text) >= least else "empty"
         else:
             text, fault = usable(reply.text, prompt=prompt, language=self.language, cut=reply.finish == "length")
         self.counts[fault or "kept"] += 1
         return None if fault else text
+
+
+def _unanswered(reply: Reply) -> bool:
+    return reply.finish in ("error", "refusal") or bool(reply.error and reply.finish != "length")

@@ -75,7 +75,7 @@ def _cut(table: PairTable, stage: CandidatesStage, seed: int) -> PairTable:
         count = len(rows.queries)
         wanted = min(count, int((limit or count) * weights.get(name, 1.0)))
         chosen = np.sort(np.random.default_rng((seed, number, 29)).permutation(count)[:wanted])
-        table.sources[name] = SourceRows(rows.queries[chosen], *(some.of(chosen) for some in rows[1:]))
+        table.sources[name] = rows.of(chosen)
     return table
 
 

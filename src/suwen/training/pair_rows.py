@@ -92,9 +92,14 @@ def _odd(table: PairTable, queries: Tower, documents: Tower, *, asked: bool) -> 
 
     Where instructions are not ``asked`` for, none is missing.
     """
-    found = {name: count for name, count in table.counts.items() if asked or name != "without_an_instruction"}
-    for name, tower in (("queries_cut", queries), ("documents_cut", documents)):
-        found[name] = tower.tokens.full if isinstance(tower, TrainedTower) else 0
+    found = {name: count for name, count in table.counts().items() if asked or name != "without_an_instruction"}
+    # Its positive would have no negatives of its own source beside it.
+    found["left_out_as_the_only_row_of_a_source"] = [*table.sizes().values()].count(1)
+    every = table.sources.values()
+    asked_for = [rows.queries for rows in every]
+    given = [some.take(np.arange(len(some)))[0] for rows in every for some in (rows.positives, rows.negatives)]
+    for name, tower, ids in (("queries_cut", queries, asked_for), ("documents_cut", documents, given)):
+        found[name] = tower.tokens.full(np.unique(np.concatenate(ids))) if isinstance(tower, TrainedTower) else 0
     found = {name: count for name, count in found.items() if count}
     return {"rows": sum(table.sizes().values()), **found} if found else {}
 
@@ -134,11 +139,11 @@ def train_pairs(
         asker: Who asks the same queries beside, and learns nothing.
         watch: Looks at what is not trained on, and keeps the weights that are best there.
     """
-    folder.rows = _odd(table, queries, documents, asked=_takes_instructions(context, stage))
     rows, seed = stage.rows, context.seed_of(stage)
     batches = OneSourceBatches(
         table.sizes(), stage.training.batch, seed, limit=rows.limit_per_source, weights=rows.weights
     )
+    folder.rows = _odd(table, queries, documents, asked=_takes_instructions(context, stage))
     task = PairTask(
         table,
         queries,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from suwen.encoders.query import Vectors
-from suwen.training.tasks.row_tables import DataError, PairTable, SourceRows
+from suwen.training.tasks.row_tables import DataError, PairTable
 
 if TYPE_CHECKING:
     from suwen.training.run_context import RunContext
@@ -45,13 +45,8 @@ def without_set_aside(table: PairTable, share: float) -> PairTable:
     if not share:
         return table
     left = ~which(table.queries, share)
-    kept = {name: _chosen(rows, left[rows.queries]) for name, rows in table.sources.items()}
+    kept = {name: rows.of(np.flatnonzero(left[rows.queries])) for name, rows in table.sources.items()}
     return replace(table, sources={name: rows for name, rows in kept.items() if len(rows.queries)})
-
-
-def _chosen(rows: SourceRows, wanted: npt.NDArray[np.bool_]) -> SourceRows:
-    chosen = np.flatnonzero(wanted)
-    return SourceRows(rows.queries[chosen], *(some.of(chosen) for some in rows[1:]))
 
 
 @dataclass(frozen=True)

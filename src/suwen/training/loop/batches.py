@@ -50,10 +50,9 @@ class Ragged:
         """How many numbers each of these lists has."""
         return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
-    @property
-    def full(self) -> int:
-        """How many lists are as long as lists may be: cut there, or just so long."""
-        return 0 if self.most is None else int((np.diff(self.offsets) >= self.most).sum())
+    def full(self, rows: Ints) -> int:
+        """How many of these lists are as long as lists may be: cut there, or just so long."""
+        return 0 if self.most is None else int((self.lengths(rows) >= self.most).sum())
 
     def take(self, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
         """The numbers of these lists, end to end, and their lengths."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -30,7 +30,7 @@ _SHARD_ROWS = 50_000
 #: The lists of documents of a row, in the order of the fields of :class:`SourceRows`.
 _LISTS = ("positives", "negatives", "hypothetical")
 #: In the names of folders: another layout, or another number of rows in a shard, is another folder.
-_FORMAT = 3
+_FORMAT = 4
 #: What is counted of rows that teach little or the wrong thing, and are trained on all the same.
 _COUNTED = ("without_an_instruction", "positive_is_the_query", "positive_is_a_negative")
 
@@ -66,12 +66,19 @@ class SourceRows(NamedTuple):
     """The rows of one source by the ids of their texts: each row's query, its positives and its negatives.
 
     ``hypothetical`` are the documents that were written for a row's query; their ids are among those of the documents.
+    ``odd`` says of each row what of :data:`_COUNTED` it is.
     """
 
     queries: npt.NDArray[Any]
     positives: Ragged
     negatives: Ragged
     hypothetical: Ragged
+    odd: npt.NDArray[np.bool_]
+
+    def of(self, chosen: Ints) -> SourceRows:
+        """Some of the rows."""
+        positives, negatives, hypothetical = self.positives.of(chosen), self.negatives.of(chosen), self.hypothetical
+        return SourceRows(self.queries[chosen], positives, negatives, hypothetical.of(chosen), self.odd[chosen])
 
 
 @dataclass
@@ -89,7 +96,6 @@ class PairTable:
         words: The number of each document's words: documents that differ in their instruction alone share it.
         right: The words that are right for a query, over all its rows: no document of them may serve as its negative.
         sources: The rows per source.
-        counts: How many rows of the files are odd, by what is odd about them.
     """
 
     queries: Sequence[str]
@@ -101,11 +107,15 @@ class PairTable:
     words: npt.NDArray[Any]
     right: Ragged
     sources: dict[str, SourceRows]
-    counts: Mapping[str, int] = field(default_factory=dict)
 
     def sizes(self) -> dict[str, int]:
         """Rows per source."""
         return {name: len(rows.queries) for name, rows in self.sources.items()}
+
+    def counts(self) -> dict[str, int]:
+        """How many rows are odd, by what is odd about them."""
+        counted = np.sum([rows.odd.sum(axis=0) for rows in self.sources.values()], axis=0)
+        return dict(zip(_COUNTED, counted.tolist(), strict=True))
 
 
 def put(texts: Sequence[str], form: Form, instructions: Sequence[str | None], prompts: Prompts) -> Sequence[str]:
@@ -189,7 +199,7 @@ def _shard(rows: Sequence[TrainingRow], prompts: bool) -> Arrays:
     instructions = np.unique([own for _, own in (*queries, *documents) if own is not None])
     made["asked"], made["instructions"] = np.array(asked), instructions
     odd = [(not row.prompt, row.query in row.pos, not set(row.pos).isdisjoint(row.neg)) for row in rows]
-    made["counts"] = np.sum(odd, axis=0)
+    made["odd"] = np.array(odd)
     codes = {own: code for code, own in enumerate(instructions.tolist())}
     made |= {name: np.fromiter(chain(*some), np.int32) for name, some in lists.items()}
     made |= {f"{name}-lengths": np.array([*map(len, some)]) for name, some in lists.items()}
@@ -221,6 +231,7 @@ def _joined(shards: Sequence[Path]) -> Arrays:
         split = np.split(numbers, made[f"{side}-starts"][1:-1])
         for name in names:
             made[name] = np.concatenate([ids[own] for ids, own in zip(split, column(name), strict=True)])
+    made["odd"] = np.concatenate(column("odd"))
     for name in _LISTS:
         made[f"{name}-offsets"] = np.append(0, np.cumsum(np.concatenate(column(f"{name}-lengths"))))
     # By their words: what is right as a query is put is right as a document is.
@@ -291,10 +302,15 @@ def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
         found["words"],
         lists("right"),
         {
-            name: SourceRows(found["asked"][start:end], *(lists(one, start, end) for one in _LISTS))
+            name: SourceRows(
+                found["asked"][start:end],
+                lists("positives", start, end),
+                lists("negatives", start, end),
+                lists("hypothetical", start, end),
+                found["odd"][start:end],
+            )
             for name, start, end in zip(shards, ends, ends[1:], strict=False)
         },
-        dict(zip(_COUNTED, np.sum([opened(shard)["counts"] for shard in every], axis=0).tolist(), strict=True)),
     )
 
 
@@ -304,7 +320,7 @@ def drawn_rows(table: PairTable, share: float) -> PairTable:
     for number, (name, rows) in enumerate(sorted(table.sources.items())):
         order = np.random.default_rng((number, 17)).permutation(len(rows.queries))
         chosen = np.sort(order[: max(2, round(share * len(order)))])
-        sources[name] = SourceRows(rows.queries[chosen], *(some.of(chosen) for some in rows[1:]))
+        sources[name] = rows.of(chosen)
     return replace(table, sources=sources)
 
 
