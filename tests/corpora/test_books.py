@@ -6,7 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import pypdfium2
 import pytest
 
 from suwen.corpora.readers import read_documents
@@ -69,16 +68,6 @@ def test_rows_of_a_table_stay_rows(tmp_path):
     )
     (page,) = read_documents(pdf(tmp_path / "a.pdf", [cells + prose]))
     assert page.text.startswith("Drug | Dose | Interval\nMetoprolol | 25 mg | 12 h\nRamipril | 5 mg | 24 h\n\n")
-
-
-@pytest.mark.parametrize("turn", [90, 180, 270])
-def test_a_page_that_lies_on_its_side_reads_the_same(tmp_path, turn):
-    path = pdf(tmp_path / "a.pdf", [column(60, LEFT)])
-    document = pypdfium2.PdfDocument(path)
-    document[0].set_rotation(turn)
-    document.save(tmp_path / "b.pdf")
-    (page,) = read_documents(tmp_path / "b.pdf")
-    assert sorted(page.text.split()) == sorted(" ".join(LEFT).split())
 
 
 def test_a_word_file_with_a_table(tmp_path):
