@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
-import pypdfium2
 import pytest
 
 from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import PACKAGE, epub, pdf, word
+from books_on_the_spot import PACKAGE, epub, pdf, word, zipped
 
 LEFT = [
     "Heart failure begins slowly in most",
@@ -68,16 +68,6 @@ def test_rows_of_a_table_stay_rows(tmp_path):
     )
     (page,) = read_documents(pdf(tmp_path / "a.pdf", [cells + prose]))
     assert page.text.startswith("Drug | Dose | Interval\nMetoprolol | 25 mg | 12 h\nRamipril | 5 mg | 24 h\n\n")
-
-
-@pytest.mark.parametrize("turn", [90, 180, 270])
-def test_a_page_that_lies_on_its_side_reads_the_same(tmp_path, turn):
-    path = pdf(tmp_path / "a.pdf", [column(60, LEFT)])
-    document = pypdfium2.PdfDocument(path)
-    document[0].set_rotation(turn)
-    document.save(tmp_path / "b.pdf")
-    (page,) = read_documents(tmp_path / "b.pdf")
-    assert sorted(page.text.split()) == sorted(" ".join(LEFT).split())
 
 
 def test_a_word_file_with_a_table(tmp_path):
@@ -138,6 +128,37 @@ def test_notes_of_a_word_file_stand_behind_what_names_them(tmp_path):
     )
     more = {"word/footnotes.xml": notes("footnote"), "word/endnotes.xml": notes("endnote")}
     assert words(word(tmp_path / "a.docx", body, **more)) == "Noted.\n\nA footnote.\n\nNext.\n\nA endnote."
+
+
+def test_signs_from_fonts_of_symbols_are_read(tmp_path):
+    def sign(font, code):
+        return f'<w:r><w:sym w:font="{font}" w:char="{code}"/></w:r>'
+
+    signs = {"a": sign("Symbol", "F06D"), "b": sign("Symbol", "F0B3"), "c": sign("Wingdings", "F0EA")}
+    signs |= {"d": sign("Webdings", "F04A"), "e": sign("Calibri", "2020"), "f": sign("Symbol", "none")}
+    said = "125 {a}g if the rate is {b}110 or the pressure {c}{d}{e}{f}"
+    body = "".join(signs.get(piece) or f"<w:r><w:t>{piece}</w:t></w:r>" for piece in re.split(r"{(\w)}", said))
+    body = f"<w:p>{body}</w:p>".replace("<w:t>", '<w:t xml:space="preserve">')
+    assert words(word(tmp_path / "a.docx", body)) == "125 μg if the rate is ≥110 or the pressure ↓†"
+
+
+def test_a_word_file_names_its_parts_itself(tmp_path):
+    def links(**parts):
+        named = (f'<Relationship Type="http://x/{what}" Target="{target}"/>' for what, target in parts.items())
+        return f"<Relationships>{''.join(named)}</Relationships>"
+
+    note = f'<w:footnotes xmlns:w="urn:w"><w:footnote w:id="2">{run("A note.")}</w:footnote></w:footnotes>'
+    body = '<w:p><w:r><w:t>Noted.</w:t><w:footnoteReference w:id="2"/></w:r></w:p>'
+    made = zipped(
+        tmp_path / "a.docx",
+        {
+            "_rels/.rels": links(officeDocument="/word/document2.xml"),
+            "word/document2.xml": f'<w:document xmlns:w="urn:w"><w:body>{body}</w:body></w:document>',
+            "word/_rels/document2.xml.rels": links(footnotes="footnotes2.xml"),
+            "word/footnotes2.xml": note,
+        },
+    )
+    assert words(made) == "Noted.\n\nA note."
 
 
 def test_every_book_has_a_name_of_its_own(tmp_path):

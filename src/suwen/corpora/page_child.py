@@ -21,9 +21,9 @@ from typing import Any
 from suwen.corpora.files import CorpusError
 from suwen.corpora.marked_up import read_parts
 from suwen.corpora.page_cache import PageCache
-from suwen.corpora.pdf_pages import open_pdf, read_pdf_page, title_of
+from suwen.corpora.pdf_pages import PdfPageContent, open_pdf, read_pdf_page, title_of
 from suwen.corpora.scanned_pages import scan_reader
-from suwen.text.page_layout import Word, reading_order
+from suwen.text.page_layout import Line, Word, reading_order
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -98,7 +98,7 @@ def _pdf_page(
     if cache is not None and scans != "send" and (known := cache.get(number)) is not None:
         return _scan(known) | {"kept": True}
     content = read_pdf_page(document, number)
-    own: dict[str, Any] = {"height": content.height, "lines": reading_order(content.words)}
+    own: dict[str, Any] = {"height": content.height, "lines": _lines(content)}
     if content.picture is None:
         return own
     if scans == "send":
@@ -113,6 +113,15 @@ def _pdf_page(
     if cache is not None:
         cache.put(number, seen)
     return _scan(seen)
+
+
+def _lines(content: PdfPageContent) -> list[Line]:
+    """A page's lines; those that run another way come last, as columns of their own."""
+    lines = reading_order(content.words)
+    for words in content.across:
+        columns = lines[-1].column + 1 if lines else 0
+        lines += [line._replace(column=line.column + columns) for line in reading_order(words)]
+    return lines
 
 
 def _length(words: list[Word]) -> int:

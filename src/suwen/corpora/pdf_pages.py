@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import pi
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,8 @@ _FEW, _COVERED = 24, 0.3
 #: A picture over this share of a page is a scan too where no more than a stamp is on it ("Downloaded from ..."): so few
 #: characters, or words on such a share of the page (a full page: 0.3). More characters than the last are no stamp.
 _WHOLE, _STAMP, _STAMPED, _MANY = 0.8, 60, 0.03, 1500
+#: Of its size: how high a word is at the most, and of a page: what runs across along its edge ("Downloaded from ...").
+_TALL, _EDGE = 1.3, 0.08
 #: Dots per inch of a rendered page, and the most dots: a page may claim to be a mile wide.
 DPI, _MOST_DOTS = 150, 16_000_000
 
@@ -33,13 +36,15 @@ DPI, _MOST_DOTS = 150, 16_000_000
 class PdfPageContent(NamedTuple):
     """What one page holds; ``picture`` is there where the text has to be read off it.
 
-    ``stamped`` says that the words are no hidden layer of that picture but a stamp on it.
+    ``stamped`` says that the words are no hidden layer of that picture but a stamp on it. ``across`` are words that run
+    another way than most, by that way, with their places as one sees them who turns the page.
     """
 
     words: list[Word]
     height: float
     picture: Image | None = None
     stamped: bool = False
+    across: list[list[Word]] = []  # noqa: RUF012 - nobody adds to it
 
 
 def open_pdf(path: Path) -> PdfDocument:
@@ -78,27 +83,53 @@ def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) 
     try:
         text_page = page.get_textpage()
         try:
-            words = _sized(list(_words(page, text_page)))
+            ways = _by_way(_words(page, text_page))
         finally:
             text_page.close()
-        height = float(page.get_height())
+        words = [word for way in ways.values() for word in way]
+        content = _upright_content(page, ways)
         if not pictures:
-            return PdfPageContent(words, height)
+            return content
         visible = sum(len(word.text) for word in words)
         if (visible < _FEW or _is_garbage(words)) and _pictured(page) > _COVERED:
-            return PdfPageContent(words, height, _rendered(page))
+            return content._replace(picture=_rendered(page))
         if _is_little(page, words, visible) and _pictured(page) > _WHOLE and not _has_hidden_text(page):
-            return PdfPageContent(words, height, _rendered(page), stamped=True)
-        return PdfPageContent(words, height)
+            return content._replace(picture=_rendered(page), stamped=True)
+        return content
     finally:
         page.close()
 
 
-def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
-    """The words in the order of the file. Two boxes for each word: one for each character would cost four times."""
+def _by_way(words: Iterable[tuple[int, Word]]) -> dict[int, list[Word]]:
+    """The words of each of the four ways in which text may run."""
+    ways: dict[int, list[Word]] = {}
+    for way, word in words:
+        ways.setdefault(way, []).append(word)
+    return {way: _sized(own) for way, own in ways.items()}
+
+
+def _upright_content(page: PdfPage, ways: dict[int, list[Word]]) -> PdfPageContent:
+    """The page held so that most of its text is upright; what runs another way along an edge is no text of it."""
+    left, bottom, right, top = page.get_bbox()
+    main = max(ways, key=lambda way: sum(len(word.text) for word in ways[way]), default=page.get_rotation())
+    heights = {way: right - left if way % 180 else top - bottom for way in {main, *ways}}
+    across = []
+    for way, words in ways.items():
+        edge = _EDGE * heights[way]
+        inner = [word for word in words if word.bottom > edge and word.top < heights[way] - edge]
+        across += [inner] if inner and way != main else []
+    return PdfPageContent(ways.get(main, []), float(heights[main]), across=across)
+
+
+def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
+    """The words in the order of the file, and which way each runs, in degrees.
+
+    Two boxes for each word: one for each character would cost four times.
+    """
     import pypdfium2.raw as pdfium
 
-    width, height, turned = float(page.get_width()), float(page.get_height()), page.get_rotation()
+    x, y, *end = page.get_bbox()
+    width, height = end[0] - x, end[1] - y
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
     loose, places = pdfium.FS_RECTF(), [ctypes.byref(one) for one in (left, right, bottom, top)]
     text, index = _text(text_page)
@@ -112,11 +143,14 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[Word]:
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
         if RIGHT_TO_LEFT.search(word):
             box = _around(text_page, range(first, last + 1), box)
-        if not turned and RIGHT_TO_LEFT.search(word):
+        way = -round(pdfium.FPDFText_GetCharAngle(text_page.raw, first) / (pi / 2)) * 90 % 360
+        if not way and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
-        x0, y0, x1, y1 = _upright(box, width, height, turned)
-        if x1 > x0 and y1 > y0:
-            yield Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
+        box = [box[0] - x, box[1] - y, box[2] - x, box[3] - y]
+        shown = box[0] < width and box[3] < height and box[1] > 0 and box[2] > 0  # not cut off with the printer's marks
+        x0, y0, x1, y1 = _upright(box, width, height, way)
+        if shown and x1 > x0 and y1 > y0:
+            yield way, Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
 
 
 def _around(text_page: Any, places: range, box: list[float]) -> list[float]:
@@ -156,7 +190,21 @@ def _sized(words: list[Word]) -> list[Word]:
     if {word.size for word in words} <= {0.0, 1.0}:
         return [word._replace(size=word.bottom - word.top) for word in words]
     scale = median((word.bottom - word.top) / word.size for word in words if word.size > 0)
-    return [word._replace(size=word.size * scale if word.size > 0 else word.bottom - word.top) for word in words]
+    sized = [word._replace(size=word.size * scale if word.size > 0 else word.bottom - word.top) for word in words]
+    return [_levelled(word, sized[max(0, at - 1) : at] + sized[at + 1 : at + 2]) for at, word in enumerate(sized)]
+
+
+def _levelled(word: Word, near: list[Word]) -> Word:
+    """A sign of a font for formulas, such as TeX's ×, has a box into the next line: as high as the word beside it."""
+    others = [other for other in near if other.bottom - other.top <= _TALL * other.size]
+    if word.bottom - word.top <= _TALL * word.size or not others:
+        return word
+
+    def shared(other: Word) -> float:
+        return min(word.bottom, other.bottom) - max(word.top, other.top)
+
+    best = max(others, key=lambda other: shared(other) - max(0.0, other.left - word.right, word.left - other.right))
+    return word._replace(top=best.top, bottom=best.bottom) if shared(best) > 0.5 * (best.bottom - best.top) else word
 
 
 def _text(text_page: Any) -> tuple[str, Any]:
@@ -172,15 +220,15 @@ def _text(text_page: Any) -> tuple[str, Any]:
     return "".join(chr(code) if code and not 0xD800 <= code <= 0xDFFF else "\0" for code in codes), lambda place: place
 
 
-def _upright(box: list[float], width: float, height: float, turned: int) -> tuple[float, float, float, float]:
-    """A box in points from the top left corner of the page as a reader sees it."""
+def _upright(box: list[float], width: float, height: float, way: int) -> tuple[float, float, float, float]:
+    """A box in points from the top left corner of the page as one sees it who holds it so that this text is upright."""
     left, top, right, bottom = box
-    if turned == 90:
+    if way == 90:
         return bottom, left, top, right
-    if turned == 180:
+    if way == 180:
         return width - right, bottom, width - left, top
-    if turned == 270:
-        return width - top, height - right, width - bottom, height - left
+    if way == 270:
+        return height - top, width - right, height - bottom, width - left
     return left, height - top, right, height - bottom
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
@@ -17,6 +18,18 @@ _GONE = {"pPr", "rPr", "tblPr", "sectPr", "del", "moveFrom", "rt"}
 #: What is text of its own inside another's.
 _APART = {"p", "tbl", "tr", "tc", "txbxContent"}
 _SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+#: What places in fonts of symbols stand for: of micrograms the first letter may be one. Of Wingdings arrows and ticks.
+_SYMBOLS = {
+    "symbol": dict(
+        zip(
+            [*range(0x20, 0x7F), *range(0xA1, 0xBD)],
+            " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"
+            "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…",
+            strict=True,
+        )
+    ),
+    "wingdings": dict(zip(b"\x6f\xa8\xdf\xe0\xe1\xe2\xe7\xe8\xe9\xea\xfb\xfc\xfd\xfe", "□□←→↑↓←→↑↓✗✓☒☑", strict=True)),
+}
 #: How the names of styles begin.
 _STYLES: dict[str, Kind] = {
     "title": "heading",
@@ -49,18 +62,20 @@ def read_word(parts: SafeZip) -> tuple[str, list[tuple[Kind, str]]]:
     Raises:
         BadRecord: It is no Word document, or damaged.
     """
-    if "word/document.xml" not in parts.names:
+    main = _related(parts, "").get("officeDocument", "word/document.xml")
+    if main not in parts.names:
         raise BadRecord(f"{parts.path}: no Word document; where it is an older .doc, save it as .docx")
-    body = _part(parts, "word/document.xml")
+    body = _part(parts, main)
     body = body.find("body") if body is not None else None
+    near = {name: f"word/{name}.xml" for name in ("styles", "footnotes", "endnotes")} | _related(parts, main)
     core = _part(parts, "docProps/core.xml")
     title = clean(core.findtext("title") or "") if core is not None else ""
     styles = {
-        style.get("styleId", ""): _value(style, "name") for style in _children(_part(parts, "word/styles.xml"), "style")
+        style.get("styleId", ""): _value(style, "name") for style in _children(_part(parts, near["styles"]), "style")
     }
     notes = _Notes(
-        {note.get("id", ""): note for note in _children(_part(parts, "word/footnotes.xml"), "footnote")},
-        {note.get("id", ""): note for note in _children(_part(parts, "word/endnotes.xml"), "endnote")},
+        {note.get("id", ""): note for note in _children(_part(parts, near["footnotes"]), "footnote")},
+        {note.get("id", ""): note for note in _children(_part(parts, near["endnotes"]), "endnote")},
         styles,
     )
     last: list[Element] = []
@@ -72,6 +87,18 @@ def read_word(parts: SafeZip) -> tuple[str, list[tuple[Kind, str]]]:
 
 def _part(parts: SafeZip, name: str) -> Element | None:
     return parse_xml(parts.read(name), str(parts.path)) if name in parts.names else None
+
+
+def _related(parts: SafeZip, of: str) -> dict[str, str]:
+    """The parts that a part names, by what they are to it; "" is the whole file. Some programs number their names."""
+    folder, name = posixpath.split(of)
+    links = _part(parts, posixpath.join(folder, "_rels", f"{name}.rels"))
+    return {
+        link.get("Type", "").rpartition("/")[2]: posixpath.normpath(
+            posixpath.join("/", folder, link.get("Target", ""))
+        ).lstrip("/")
+        for link in _children(links, "Relationship")
+    }
 
 
 def _children(node: Element | None, tag: str) -> Iterator[Element]:
@@ -123,8 +150,20 @@ def _text(paragraph: Element, behind: list[Element]) -> str:
         if node.tag in ("txbxContent", "footnoteReference", "endnoteReference"):
             behind.append(node)
         else:
-            pieces.append(node.text or "" if node.tag == "t" else _SIGNS.get(node.tag, ""))
+            pieces.append(node.text or "" if node.tag == "t" else _symbol(node) or _SIGNS.get(node.tag, ""))
     return "".join(pieces).strip()
+
+
+def _symbol(node: Element) -> str:
+    """The sign of a ``sym``; nothing where it is a picture in a font of some other kind."""
+    try:
+        code = int(node.get("char", ""), 16) if node.tag == "sym" else 0
+        place = code - 0xF000 if 0xF000 <= code <= 0xF0FF else code
+        return _SYMBOLS.get(node.get("font", "").lower(), {}).get(place) or (
+            "" if code != place else chr(code).strip("\0")
+        )
+    except ValueError:
+        return ""
 
 
 def _cells(row: Element, behind: list[Element]) -> Iterator[str]:

@@ -1,0 +1,85 @@
+"""Pages of a PDF as words with places: which way text runs, what is cut off, and signs that stand too high."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib
+import pypdfium2
+import pytest
+from fpdf import FPDF
+
+from suwen.corpora.pdf_pages import open_pdf, read_pdf_page
+from suwen.corpora.readers import read_documents
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from books_on_the_spot import SANS, pdf
+
+LINES = [
+    "Heart failure begins slowly in most",
+    "people, and the first sign of it is a loss",
+    "of breath after climbing some stairs.",
+]
+#: TeX's font of signs: the box of each is more than one and a half times the size.
+SIGNS = str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "cmsy10.ttf")
+
+
+def drawn(path, pages, turn=0):
+    """A PDF of ``(left, top, text, angle)``, or with a fifth, the font."""
+    made = FPDF(unit="pt", format=(595, 842))
+    made.add_font("S", "", SANS)
+    made.add_font("M", "", SIGNS)
+    for texts in pages:
+        made.add_page()
+        for left, top, text, angle, *font in texts:
+            made.set_font(*font or "S", size=10)
+            with made.rotation(angle, left, top):
+                made.text(left, top, text)
+    made.output(str(path))
+    if turn:
+        document = pypdfium2.PdfDocument(path)
+        document[0].set_rotation(turn)
+        document.save(path.with_name("turned.pdf"))
+        return path.with_name("turned.pdf")
+    return path
+
+
+def column(left, top, angle=0, lines=LINES):
+    """Lines of text one below the other, seen as they run."""
+    step = {0: (0, 14), 90: (14, 0), 180: (0, -14), 270: (-14, 0)}[angle]
+    return [(left + step[0] * at, top + step[1] * at, line, angle) for at, line in enumerate(lines)]
+
+
+@pytest.mark.parametrize("angle", [0, 90, 180, 270])
+@pytest.mark.parametrize("turn", [0, 90, 180, 270])
+def test_a_page_reads_the_same_whichever_way_its_text_runs(tmp_path, angle, turn):
+    path = drawn(tmp_path / "a.pdf", [column(300, 420, angle)], turn)
+    (page,) = read_documents(path)
+    assert page.text == " ".join(LINES)
+    assert read_pdf_page(open_pdf(path), 1).height == (595 if angle % 180 else 842)
+
+
+def test_what_runs_across_comes_last_and_not_from_the_edge(tmp_path):
+    table = column(400, 500, 90, ["Drug and dose", "Digoxin 125 mg"])
+    edge = [(20, 600, "Downloaded from a library", 90), (585, 600, "Downloaded from a library", 90)]
+    (page,) = read_documents(drawn(tmp_path / "a.pdf", [[*edge, *table, *column(60, 440)]]))
+    assert page.text == f"{' '.join(LINES)}\n\nDrug and dose Digoxin 125 mg"
+
+
+def test_a_sign_with_a_high_box_joins_no_lines(tmp_path):
+    sign = [(92, 212, "x", 0, "M")]
+    lines = [(60, 200, "A table of these", 0), (60, 212, "has 2", 0), *sign, (104, 212, "2 fields.", 0)]
+    (page,) = read_documents(drawn(tmp_path / "a.pdf", [[*lines, (58, 224, "Nothing else is in it.", 0)]]))
+    assert page.text == "A table of these has 2 x 2 fields. Nothing else is in it."
+
+
+def test_what_the_page_does_not_show_is_not_its_text(tmp_path):
+    path = pdf(tmp_path / "a.pdf", [[(20, 20, "Heart_Ch1.indd 7"), (60, 100, LINES[0]), (560, 400, "TRIM")]])
+    document = pypdfium2.PdfDocument(path)
+    document[0].set_cropbox(50, 50, 545, 792)
+    document.save(tmp_path / "b.pdf")
+    words = read_pdf_page(open_pdf(tmp_path / "b.pdf"), 1).words
+    assert [word.text for word in words] == LINES[0].split()
+    assert round(words[0].left) == 10 and 40 < words[0].top < 50
