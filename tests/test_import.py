@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +124,17 @@ def test_a_search_loads_no_training_library(tmp_path: Path) -> None:
     modules = loaded(code, str(tmp_path / "index"))
     assert "onnxruntime" in modules and "faiss" not in modules, "faiss is for what is too large to search exactly"
     assert modules & HEAVY == set()
+
+
+def test_a_query_is_encoded_without_a_word_to_anybody(tmp_path: Path) -> None:
+    # onnxruntime keeps what it tells its makers in the home of whoever runs it, before it is sent.
+    home = tmp_path / "home"
+    home.mkdir()
+    ours = ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME", "CI")
+    alone = {name: value for name, value in os.environ.items() if name not in ours} | {"HOME": str(home)}
+    code = "from suwen.encoders.pair import Pair\nPair.load().encoder('l6').encode_queries(['布洛芬退烧吗'])"
+    subprocess.run([sys.executable, "-c", code], env=alone, check=True)
+    assert list(home.rglob("*")) == []
 
 
 def test_indexing_from_the_command_line_loads_no_training_library(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Importing this package loads no heavy module: the names below are found when the
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from suwen.service.service_client import ServerAway, ServerError
 
 __version__ = "0.2.0"
+# onnxruntime 1.31 keeps a number for each user under ~/.cache/Microsoft and, some seconds after a model is loaded,
+# tells its makers what was run. It looks here as it is imported; whoever wants that sets it to 0.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 __all__ = [
     "Hit",
     "Index",

@@ -201,3 +201,11 @@ def test_a_reader_of_the_pipe_that_leaves(index: Path, small: Path) -> None:
         process.stdout.close()
         complaint = process.stderr.read()
     assert "Traceback" not in complaint and "Exception ignored" not in complaint
+
+
+@pytest.mark.parametrize("out", ["notes.jsonl/masked.jsonl", "."])
+def test_a_place_that_cannot_be_written_is_told(suwen: Suwen, tmp_path: Path, out: str) -> None:
+    notes = tmp_path / "notes.jsonl"
+    notes.write_text('{"id": "a", "text": "布洛芬可以退烧。"}\n', encoding="utf-8")
+    done = suwen("mask", notes, "--out", tmp_path / out)
+    assert done.code == 1 and done.err.startswith("error: ") and "name another place" in done.err

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +94,49 @@ def test_garbage_for_a_truth_is_refused(made: Make, tmp_path: Path, content: byt
     (tmp_path / "index" / "truth.db").write_bytes(content)
     with pytest.raises(DamagedIndex, match="restore a backup"):
         EmbeddedEngine.open(tmp_path / "index", write=True)
+
+
+def test_an_index_beside_which_nothing_may_be_written_is_not_damaged(made: Make, tmp_path: Path) -> None:
+    made(documents=1).close()
+    # Who runs the tests may write everywhere: a link into nothing lies where SQLite puts what readers share.
+    (tmp_path / "index" / "truth.db-shm").symlink_to("nowhere/shm")
+    with pytest.raises(IndexProblem, match="allowed to write to") as caught:
+        EmbeddedEngine.open(tmp_path / "index")
+    assert not isinstance(caught.value, DamagedIndex) and "restore" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("SQLITE_IOERR_SHMSIZE", "free space .* restore a backup"), ("SQLITE_BUSY", "try again"), ("SQLITE_FULL", "free")],
+)
+def test_a_truth_that_cannot_be_read_just_now_is_not_damaged(
+    made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    made(documents=1).close()
+
+    def fail(connection: sqlite3.Connection) -> dict[str, Any]:
+        problem = sqlite3.OperationalError("disk I/O error")
+        problem.sqlite_errorcode = getattr(sqlite3, name)
+        raise problem
+
+    monkeypatch.setattr("suwen.index.truth.Truth.meta", staticmethod(fail))
+    with pytest.raises(IndexProblem, match=said) as caught:
+        EmbeddedEngine.open(tmp_path / "index")
+    assert not isinstance(caught.value, DamagedIndex)
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+    # The same call of SQLite fails where a file may not grow as where the disk is full.
+    (tmp_path / "index").mkdir()
+    ignored, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9000, limits[1]))
+    try:
+        with pytest.raises(IndexProblem, match=r"could not write .*free disk space"):
+            EmbeddedEngine.create(tmp_path / "index", space="sp", dimension=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    EmbeddedEngine.create(tmp_path / "index", space="sp", dimension=4).close()
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])

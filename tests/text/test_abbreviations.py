@@ -80,6 +80,60 @@ raised intracranial pressure ICP pregnancy | ICP |
 RF radiofrequency joint | RF |
 RF 射频 关节 | RF |
 CVA stroke cough | CVA |
+GAD吃什么药 | GAD | 广泛性焦虑障碍
+GAD 抗体阳性 胰岛素 | GAD |
+CIN 2级 HPV阳性 | CIN | 宫颈上皮内瘤变
+CIN 造影剂 水化预防 | CIN |
+contrast CIN prevention | CIN |
+商场里的 AED 怎么用 | AED | 自动体外除颤器
+AED 停药 癫痫 两年无发作 | AED |
+AED levels in epilepsy | AED |
+GBM 替莫唑胺 | GBM | 胶质母细胞瘤
+抗GBM病 血浆置换 | GBM |
+anti-GBM disease | GBM |
+VSD 封堵 多大能做 | VSD | 室间隔缺损
+VSD负压引流 多久换一次 | VSD |
+PSA 偏高 前列腺 | PSA | 前列腺特异性抗原
+PsA 生物制剂 | PsA | 银屑病关节炎
+PsA treatment with secukinumab | PsA | 银屑病关节炎
+CEA 升高 | CEA | 癌胚抗原
+CEA versus stenting carotid | CEA |
+CEA 颈动脉内膜剥脱术后 | CEA |
+CTX 冲击治疗 狼疮肾炎 | CTX | 环磷酰胺
+β-CTX 骨代谢 | CTX |
+HMG 促排卵 | HMG | 尿促性素
+HMG-CoA还原酶抑制剂 | HMG |
+PCI 术后吃什么药 | PCI | 经皮冠状动脉介入治疗
+PCI 预防性脑照射 | PCI |
+CHD statin | CHD | 冠心病
+cyanotic CHD | CHD |
+SMA 基因治疗 | SMA | 脊髓性肌萎缩症
+SMA综合征 肠系膜上动脉 | SMA |
+AFP 高 肝 | AFP | 甲胎蛋白
+AFP 急性弛缓性麻痹 | AFP |
+AML 化疗 | AML | 急性髓系白血病
+renal AML embolization | AML |
+ACS 抗栓 | ACS | 急性冠脉综合征
+ACS 腹腔间隔室综合征 | ACS |
+SVT adenosine | SVT | 室上性心动过速
+SVT 大隐静脉 浅静脉血栓 | SVT |
+ALS 早期症状 | ALS | 肌萎缩侧索硬化
+ALS 高级生命支持 | ALS |
+OCD sertraline | OCD | 强迫症
+OCD knee cartilage | OCD |
+PROM at 34 weeks | PROM | 胎膜早破
+PROM knee passive motion | PROM |
+NAC 雾化 | NAC | 乙酰半胱氨酸
+NAC breast neoadjuvant | NAC |
+DCM 心脏移植 | DCM | 扩张型心肌病
+DCM 颈椎 脊髓受压 | DCM |
+双抗 支架后多久 | 双抗 | 双联抗血小板治疗
+双抗 PD-1 CTLA-4 | 双抗 |
+plan b for treatment if first drug fails | plan b |
+portal hypertension | hypertension |
+opioid respiratory depression | depression |
+left ventricular stroke volume | stroke |
+electric shock to the hand | shock |
 """
 CASES = [tuple(part.strip() for part in line.split("|")) for line in MEANT.strip().splitlines()]
 
@@ -102,3 +156,8 @@ def test_a_word_with_a_minus_forbids() -> None:
     own = Synonyms.parse("甲病, A[heart -hay_fever -恶性]\n乙病, B[-x]\n")
     assert [mention.names for mention in own.mentions("A heart, B")] == [("甲病",), ("乙病",)]
     assert own.mentions("A heart and hay fever") == own.mentions("A heart 恶性") == own.mentions("B x") == []
+
+
+def test_a_name_that_only_has_words_against_it_still_stands_for_the_others() -> None:
+    own = Synonyms.parse("癌胚抗原, CEA[-carotid], CE[blood]\n")
+    assert [mention.names for mention in own.mentions("癌胚抗原")] == [("CEA",)]

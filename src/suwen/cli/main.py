@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -13,6 +14,12 @@ from suwen import __version__
 from suwen.cli.output import FAILED, INTERRUPTED, say
 from suwen.cli.verbs import Verbs, show_help
 from suwen.errors import Stopped, SuwenError
+
+#: What a file or folder refuses because of its place; anything else that the system says is a bug of ours.
+_PLACE = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG),
+}
 
 app = typer.Typer(
     name="suwen",
@@ -70,5 +77,11 @@ def run() -> None:
         # The reader of a pipe (head, less) left: nothing is wrong.
         sys.stderr.close()
         sys.exit(0)
+    except OSError as problem:
+        if problem.errno not in _PLACE:
+            raise
+        where = f"{problem.filename}: " if problem.filename else ""
+        say(f"error: {where}{problem.strerror}; check your rights and the space there, or name another place")
+        sys.exit(FAILED)
     finally:
         gc.freeze()  # the process ends, and with it what a last look for garbage would take a tenth of a second to find

@@ -87,7 +87,11 @@ class EmbeddedEngine(Engine):
         upkeep.make_ready(folder)
         lock = FileLock(folder / "lock")
         _take(lock)
-        engine = cls(folder, Truth.create(folder, space, dimension, similarity), lock, seal)
+        try:
+            engine = cls(folder, Truth.create(folder, space, dimension, similarity), lock, seal)
+        except BaseException:
+            lock.release()
+            raise
         engine._repair()
         return engine
 

@@ -80,6 +80,20 @@ def not_written(
     return kind(f"could not write {what}: {problem}. {outcome}")
 
 
+def _not_read(path: Path, problem: sqlite3.DatabaseError, fix: str) -> IndexProblem:
+    """The error for a truth that could not be read; only where its own content is wrong is it damaged."""
+    code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the rest says which call it was
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        fix = f"a log is kept beside it: whoever searches must be allowed to write to {path.parent} and its files"
+    elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        fix = f"the disk is full or failing: free space on it and try again, and if that does not help {fix}"
+    elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        fix = "another process is at work on it: try again"
+    else:
+        return DamagedIndex(f"{path} cannot be read ({problem}): {fix}")
+    return IndexProblem(f"{path} cannot be read ({problem}): {fix}")
+
+
 class _Own:
     """A thread's connection. It is closed when the thread is gone, and with it the last reference to this."""
 
@@ -137,6 +151,8 @@ class Truth:
                 + "".join(f"INSERT INTO meta VALUES('{k}', {json.dumps(v)});" for k, v in (own | state).items())
                 + "COMMIT;"
             )
+        except sqlite3.OperationalError as problem:
+            raise not_written(path, problem) from problem
         finally:
             connection.close()
         fresh.rename(path)
@@ -148,9 +164,11 @@ class Truth:
             meta = self.meta(self.reader())
         except sqlite3.DatabaseError as problem:
             self.close()
-            raise DamagedIndex(
-                f"{self.path} cannot be read ({problem}): it is the truth of the index, so restore a backup "
-                f"('suwen restore BACKUP {folder}') or index the source again"
+            raise _not_read(
+                self.path,
+                problem,
+                f"it is the truth of the index, so restore a backup ('suwen restore BACKUP {folder}') or index the "
+                "source again",
             ) from problem
         if int(meta.get("format", 0)) > FORMAT:
             self.close()
@@ -193,9 +211,8 @@ class Truth:
             finally:
                 connection.execute("COMMIT")
         except sqlite3.DatabaseError as problem:
-            raise DamagedIndex(
-                f"{self.path} cannot be read ({problem}): run 'suwen verify {self.path.parent}', or restore a backup"
-            ) from problem
+            fix = f"run 'suwen verify {self.path.parent}', or restore a backup"
+            raise _not_read(self.path, problem, fix) from problem
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:

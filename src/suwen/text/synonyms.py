@@ -54,8 +54,8 @@ class _Sense(NamedTuple):
         context = [fold(word.replace("_", " ")) for word in words]
         return cls(
             group,
-            tuple(word for word in context if not word.startswith("-")),
-            tuple(word[1:] for word in context if word.startswith("-")),
+            tuple(word for word in context if not _forbids(word)),
+            tuple(word[1:] for word in context if _forbids(word)),
         )
 
     def fits(self, reading: _Reading, start: int, end: int) -> bool:
@@ -70,7 +70,7 @@ class Synonyms:
 
     def __init__(self, groups: Sequence[Sequence[tuple[str, tuple[str, ...]]]]) -> None:
         #: The names of each group that stand for it wherever they stand.
-        self.groups = [tuple(name for name, context in group if not context) for group in groups]
+        self.groups = [tuple(name for name, words in group if all(map(_forbids, words))) for group in groups]
         self._senses: dict[str, list[_Sense]] = {}
         # All names at once: folding them one by one took a third of the time that the list took to load.
         names = [name for group in groups for name, _ in group]
@@ -201,6 +201,11 @@ class _Reading:
         if not _han(two):
             return not (len(two) == 2 and _joined(*two))
         return self._borders[bisect_left(self._borders, place)] == place
+
+
+def _forbids(word: str) -> bool:
+    """Whether a word in brackets speaks of another meaning; a name with such alone has one that goes without saying."""
+    return word.startswith("-")
 
 
 def _han(two: str) -> bool:
