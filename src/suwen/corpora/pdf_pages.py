@@ -72,8 +72,8 @@ def title_of(document: PdfDocument) -> str:
     )
 
 
-def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) -> PdfPageContent:
-    """Read one page, counted from 1; a scan is rendered, unless ``pictures`` is off."""
+def read_pdf_page(document: PdfDocument, number: int) -> PdfPageContent:
+    """Read one page, counted from 1; a scan is rendered."""
     page = document[number - 1]
     try:
         text_page = page.get_textpage()
@@ -82,8 +82,6 @@ def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) 
         finally:
             text_page.close()
         height = float(page.get_height())
-        if not pictures:
-            return PdfPageContent(words, height)
         visible = sum(len(word.text) for word in words)
         if (visible < _FEW or _is_garbage(words)) and _pictured(page) > _COVERED:
             return PdfPageContent(words, height, _rendered(page))

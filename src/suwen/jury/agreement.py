@@ -53,20 +53,19 @@ class Ratings:
         return np.asarray((self.grades != _NONE).all(axis=1), np.bool_)
 
 
-def ratings(votes: Iterable[Vote], judges: Sequence[str], round_: int = 0) -> Ratings:
-    """Lay votes out as a table; votes of other judges and rounds are left out.
+def ratings(votes: Iterable[Vote], judges: Sequence[str]) -> Ratings:
+    """Lay votes of the first round out as a table; those of other judges are left out.
 
     Args:
         votes: In the order of the store: those of one pair follow each other.
         judges: The columns.
-        round_: The round.
     """
     column = {name: number for number, name in enumerate(judges)}
     pairs: list[tuple[str, str]] = []
     # Flat and one byte a vote: a million pairs of three judges are a few megabytes.
     grades, absent = array("b"), array("b")
     for vote in votes:
-        if vote.round != round_ or vote.judge not in column:
+        if vote.round != 0 or vote.judge not in column:
             continue
         if not pairs or pairs[-1] != (vote.query_id, vote.passage_id):
             pairs.append((vote.query_id, vote.passage_id))
