@@ -79,8 +79,6 @@ SOURCES: Mapping[str, Mapping[str, int]] = {
     "about": {"zh-en/hpo-labels": 9000, "zh-en/icd10-names": 6000, "en/medquad-qa": 4000},
 }
 ENGLISH = ("search", "near", "about")
-#: The kinds that ask about a row's query, and not about its positive.
-OF_QUERIES = ("title", "short", "ask", "tell")
 LONGEST = {"zh": 180, "en": 450}
 #: New tokens of a reply, by kind.
 ROOM = {

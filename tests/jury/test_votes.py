@@ -8,7 +8,7 @@ import pytest
 from court import vote
 
 from suwen.jury.verdicts import Judge
-from suwen.jury.votes import Votes, VotesProblem
+from suwen.jury.votes import Votes, VotesProblem, by_pair
 
 
 def test_a_vote_is_kept_once_and_the_first_one_stays(tmp_path):
@@ -25,8 +25,8 @@ def test_votes_come_back_as_they_were_by_pair(tmp_path):
         votes.add(given)
     with Votes(tmp_path / "votes.db", create=False) as votes:
         assert sorted(votes) == sorted(given) and list(votes) == sorted(given)
-        assert [pair for pair, _ in votes.pairs()] == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
-        assert all([v.judge for v in cast] == ["one", "two"] for _, cast in votes.pairs())
+        assert [pair for pair, _ in by_pair(votes)] == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
+        assert all([v.judge for v in cast] == ["one", "two"] for _, cast in by_pair(votes))
 
 
 def test_a_batch_with_a_bad_vote_leaves_nothing(tmp_path):

@@ -7,9 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suwen.encoders.pair import Pair
-from suwen.retrieve.highlight import Marker, highlight, matching_terms
+from suwen.encoders.query import Encoder
+from suwen.retrieve.highlight import Highlight, Marker, matching_terms
 
 TEXT = "尿酸结石多见于酸性尿液。碱化尿液可溶解尿酸结石！An inhaler opens the airways. 复查HbA1c和血脂。"
+
+
+def highlight(query: str, text: str, encoder: Encoder | None = None) -> tuple[Highlight, ...]:
+    return Marker(query, None if encoder is None else lambda: encoder).marks(text)
 
 
 def marked(query: str, text: str) -> list[list[str]]:

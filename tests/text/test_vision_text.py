@@ -5,7 +5,7 @@ from __future__ import annotations
 from suwen.text.book_sentences import sentences_of
 from suwen.text.page_blocks import blocks_of
 from suwen.text.page_furniture import PageLines
-from suwen.text.vision_text import clean_grounding, lines_of
+from suwen.text.vision_text import lines_of
 
 #: As DeepSeek-OCR's published code prints it, debug lines and all.
 REPLY = """=====================
@@ -67,7 +67,7 @@ def test_sentences_are_the_paragraphs_alone():
 def test_text_between_the_marks_of_places_is_kept():
     place = "<|det|>[[1, 2, 3, 4]]<|/det|>"
     said = f"<|ref|>血钾超过5.5 mmol/L时停药。<|/ref|>{place}<|ref|>每周复查。<|/ref|>{place}"
-    assert clean_grounding(said) == "血钾超过5.5 mmol/L时停药。\n每周复查。"
+    assert [line.text for line in lines_of(said)[1]] == ["血钾超过5.5 mmol/L时停药。", "每周复查。"]
 
 
 def test_a_heading_that_stands_on_all_pages_is_furniture_in_plain_markdown():

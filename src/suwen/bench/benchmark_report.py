@@ -6,7 +6,7 @@ What is measured is read from result files, what is published from ``published_t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -319,7 +319,11 @@ def _printed(figure: Figure) -> str:
 
 
 def _comparison(compared: Comparison) -> Iterator[str]:
-    yield comparison_table(compared)
+    definitions = _definitions([[task.metric for task in compared.tasks]])
+    caption = "Task by task; a difference is that of the first system minus the second"
+    yield comparison_table(caption, compared.tasks, (compared.a, compared.b), definitions)
+    if notes := "; ".join(f"{task.task}: {task.note}" for task in compared.tasks if task.note):
+        yield html.paragraph(notes, "soft")
     for task in compared.tasks:
         chosen = [("won", pair) for pair in task.wins[:MOST_QUERIES]]
         chosen += [("lost", pair) for pair in task.losses[:MOST_QUERIES]]
@@ -334,25 +338,24 @@ def _comparison(compared: Comparison) -> Iterator[str]:
         )
 
 
-def comparison_table(compared: Comparison) -> str:
+def comparison_table(
+    caption: str, tasks: Iterable[TaskComparison], systems: tuple[str, str], names: Mapping[str, str] | None = None
+) -> str:
     """Two systems task by task, as an HTML table."""
     rows: list[html.PlainRow] = []
-    for task in compared.tasks:
+    for task in tasks:
         metric, *numbers = comparison_cells(task)
         rows.append((task.task, [html.Cell(metric, word=True), *numbers]))
     headings: list[html.Column] = [
         "task",
         "metric",
-        (compared.a, "x 100"),
-        (compared.b, "x 100"),
+        (systems[0], "x 100"),
+        (systems[1], "x 100"),
         ("difference", "95% bootstrap interval"),
         ("p", "paired t-test"),
         ("won / lost / tied", "queries"),
     ]
-    caption = "Task by task; a difference is that of the first system minus the second"
-    notes = "; ".join(f"{task.task}: {task.note}" for task in compared.tasks if task.note)
-    text = html.table(caption, headings, rows, _definitions([[task.metric for task in compared.tasks]]))
-    return text + (html.paragraph(notes, "soft") if notes else "")
+    return html.table(caption, headings, rows, names)
 
 
 def comparison_cells(task: TaskComparison) -> list[str]:

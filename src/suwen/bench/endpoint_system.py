@@ -20,6 +20,8 @@ from suwen.llm.pace import retry_after
 
 _BATCH = 64
 _TRIES = 5
+#: Seconds to wait for one reply.
+_PATIENCE = 120.0
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 60.0
 
@@ -32,7 +34,6 @@ class EndpointSystem(Dense):
         url: The endpoint's base, such as ``http://localhost:8000/v1``.
         model: The model to ask for.
         prompting: ``suite`` puts the suite's instructions before the texts; an endpoint has no prompts of its own.
-        timeout: Seconds to wait for one reply.
         wait: How to wait between tries.
     """
 
@@ -43,14 +44,13 @@ class EndpointSystem(Dense):
         model: str,
         prompting: Prompting = "model",
         *,
-        timeout: float = 120.0,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not model:
             raise SystemProblem(f"{spec!r} is not an endpoint: write openai:http://HOST:PORT/v1#MODEL")
         self.spec, self._url, self._model, self._prompting = spec, url.rstrip("/"), model, prompting
         self.name = f"openai:{model}" + ("?prompts=suite" if prompting == "suite" else "")
-        self._timeout, self._wait = timeout, wait
+        self._wait = wait
 
     @property
     def similarity(self) -> Similarity:
@@ -92,7 +92,7 @@ class EndpointSystem(Dense):
         for attempt in range(_TRIES):
             request = urllib.request.Request(f"{self._url}/embeddings", data=body, headers=headers)
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout) as reply:
+                with urllib.request.urlopen(request, timeout=_PATIENCE) as reply:
                     return json.loads(reply.read())
             except urllib.error.HTTPError as problem:
                 why = f"HTTP {problem.code}: {problem.read(300).decode('utf-8', 'replace').strip()}"

@@ -14,7 +14,7 @@ from suwen.bench.question_system import QuestionSystem
 from suwen.bench.ranking_systems import ANALYSERS, BM25, Hybrid, RunFile
 from suwen.bench.reranked import HITS, Reranked
 from suwen.bench.shipped import FORMS as FORMS
-from suwen.bench.systems import Prompting, System, SystemProblem, is_dense
+from suwen.bench.systems import Dense, Prompting, System, SystemProblem, is_dense
 
 _LABEL = re.compile(r"([\w.\- ]+)=((?:pair|st|bm25|hybrid|hyde|questions|openai|rerank|run):.*)", re.DOTALL)
 _RERANKED = re.compile(
@@ -79,31 +79,34 @@ def _sentence_transformers(spec: str, rest: str) -> list[System]:
     return [ModelSystem(spec, query, document, prompting)]
 
 
+def _encoders(spec: str, inner: str, said: str) -> list[Dense]:
+    """The encoders that a system is made around; ``said`` is what is told where they are none."""
+    systems = _parse(inner) if inner else []
+    encoders = [system for system in systems if is_dense(system)]
+    if not encoders or len(encoders) < len(systems):
+        raise SystemProblem(f"{spec!r} {said}")
+    return encoders
+
+
 def _hybrid(spec: str, rest: str) -> list[System]:
     analyser, _, dense = rest.partition(":")
     if analyser not in ANALYSERS:
         analyser, dense = "bigrams", rest
-    encoders = _parse(dense) if dense else []
-    if not encoders or not all(is_dense(system) for system in encoders):
-        raise SystemProblem(f"{spec!r} fuses BM25 with an encoder: write hybrid:{analyser}:st:PATH or ...:pair:PATH")
-    return [Hybrid(spec, system, BM25(f"bm25:{analyser}", analyser)) for system in encoders]  # type: ignore[arg-type]
+    said = f"fuses BM25 with an encoder: write hybrid:{analyser}:st:PATH or ...:pair:PATH"
+    return [Hybrid(spec, system, BM25(f"bm25:{analyser}", analyser)) for system in _encoders(spec, dense, said)]
 
 
 def _hyde(spec: str, rest: str) -> list[System]:
     settings, _, inner = rest.partition(":")
-    encoders = _parse(inner) if inner else []
-    if not encoders or not all(is_dense(system) for system in encoders):
-        raise SystemProblem(f"{spec!r} rewrites an encoder's queries: write hyde:MODEL:st:PATH or hyde:MODEL:pair:PATH")
-    how = HydeSettings.parse(settings)
-    return [HydeSystem(spec, how, system) for system in encoders if is_dense(system)]
+    said = "rewrites an encoder's queries: write hyde:MODEL:st:PATH or hyde:MODEL:pair:PATH"
+    encoders, how = _encoders(spec, inner, said), HydeSettings.parse(settings)
+    return [HydeSystem(spec, how, system) for system in encoders]
 
 
 def _questions(spec: str, rest: str) -> list[System]:
     path, _, inner = rest.partition(":")
-    encoders = _parse(inner) if inner else []
-    if not encoders or not all(is_dense(system) for system in encoders):
-        raise SystemProblem(f"{spec!r} asks an encoder for documents: write questions:FILES:st:PATH or ...:pair:PATH")
-    return [QuestionSystem(spec, Path(path), system) for system in encoders if is_dense(system)]
+    said = "asks an encoder for documents: write questions:FILES:st:PATH or ...:pair:PATH"
+    return [QuestionSystem(spec, Path(path), system) for system in _encoders(spec, inner, said)]
 
 
 def _rerank(spec: str, rest: str) -> list[System]:

@@ -77,8 +77,8 @@ def title_of(document: PdfDocument) -> str:
     )
 
 
-def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) -> PdfPageContent:
-    """Read one page, counted from 1; a scan is rendered, unless ``pictures`` is off."""
+def read_pdf_page(document: PdfDocument, number: int) -> PdfPageContent:
+    """Read one page, counted from 1; a scan is rendered."""
     page = document[number - 1]
     try:
         text_page = page.get_textpage()
@@ -88,8 +88,6 @@ def read_pdf_page(document: PdfDocument, number: int, *, pictures: bool = True) 
             text_page.close()
         words = [word for way in ways.values() for word in way]
         content = _upright_content(page, ways)
-        if not pictures:
-            return content
         visible = sum(len(word.text) for word in words)
         if (visible < _FEW or _is_garbage(words)) and _pictured(page) > _COVERED:
             return content._replace(picture=_rendered(page))

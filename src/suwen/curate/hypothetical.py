@@ -197,14 +197,14 @@ def write_rewrites(
     return counts
 
 
-def plan_rewrites(documents: Sequence[str], writer: Writer, candidates: int, draws: Draws = CANDIDATES) -> list[Plan]:
+def plan_rewrites(documents: Sequence[str], writer: Writer, candidates: int) -> list[Plan]:
     """What the two steps of :func:`write_rewrites` take at the most; makes no call."""
     distinct = list(dict.fromkeys(text for text in documents if text.strip()))
     # A query is not written yet: as long as one may be.
     asked = [text[: QUERIES.max_tokens] for text in distinct]
     steps = (
         writer.query_requests(distinct, QUERIES),
-        writer.document_requests(asked, candidates, "q2p", draws, distinct),
+        writer.document_requests(asked, candidates, "q2p", CANDIDATES, distinct),
     )
     return [writer.llm.plan(requests) for requests in steps]
 

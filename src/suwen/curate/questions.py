@@ -18,12 +18,9 @@ from suwen.llm.ledger import Plan
 from suwen.text.split import TokenCounter
 
 
-def cut_as_indexed(
-    documents: Iterable[Document], count: TokenCounter, size: int | None = None, overlap: int | None = None
-) -> list[Passage]:
+def cut_as_indexed(documents: Iterable[Document], count: TokenCounter, size: int | None = None) -> list[Passage]:
     """The passages of documents, cut as an index cuts them: its questions are looked up by their ids."""
-    sizes = size or SIZE, OVERLAP if overlap is None else overlap
-    return [passage for document in documents for passage in split_document(document, count, *sizes)]
+    return [passage for document in documents for passage in split_document(document, count, size or SIZE, OVERLAP)]
 
 
 def question_draws(each: int, seed: int) -> list[Draws]:

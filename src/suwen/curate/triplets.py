@@ -178,9 +178,9 @@ def search_texts(
 class Leaks:
     """Knows the texts of validation and test, and finds what would carry one into training."""
 
-    def __init__(self, kept_apart: Iterable[Triplet], near: float = _ALIKE) -> None:
+    def __init__(self, kept_apart: Iterable[Triplet]) -> None:
         """Hold out the sentences and the paraphrases of triplets."""
-        self._near = Near(near)
+        self._near = Near(_ALIKE)
         self.texts = HeldOut()
         for number, one in enumerate(kept_apart):
             for place, text in enumerate((one.sentence.text, one.positive)):

@@ -9,7 +9,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 from suwen.corpora.records import Metadata, Scalar
 from suwen.index.filters import (
@@ -34,9 +34,14 @@ OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _OF_FIELD = "SELECT document FROM attributes WHERE key = ?"
 #: SQLite sorts every number before every text; those texts that spell a number begin with a sign before the colon.
 _NUMBERS, _TEXTS, _MAY_SPELL = "value < ''", "value >= ''", "value >= '' AND value < ':'"
-#: Values that are numbers or spell one, and texts that spell none; those that are found at once come first.
-_NUMERIC = _NUMBERS, f"{_MAY_SPELL} AND number_of(value) IS NOT NULL"
-_WORDS = "value >= ':'", f"{_MAY_SPELL} AND number_of(value) IS NULL"
+#: Texts, texts that spell no number, and values that are numbers or spell one.
+Kind = Literal["text", "word", "number"]
+#: Those that are found at once come first.
+_CLAUSES: dict[Kind, tuple[str, ...]] = {
+    "text": (_TEXTS,),
+    "word": ("value >= ':'", f"{_MAY_SPELL} AND number_of(value) IS NULL"),
+    "number": (_NUMBERS, f"{_MAY_SPELL} AND number_of(value) IS NOT NULL"),
+}
 
 #: A condition, and its parameters: those of the database that it is meant for.
 Compiled = tuple[str, list[Any]]
@@ -65,23 +70,44 @@ def compile_filter(found: Filter, after: int = 0) -> Compiled:
 def check_fields(connection: sqlite3.Connection, found: Filter, fields: Callable[[], Sequence[str]]) -> None:
     """Refuse a filter on a field that no document has, or with what no value of it can be."""
 
-    def held(field: str, *kinds: str) -> bool:
-        queries = (f"SELECT 1 FROM attributes WHERE key = ? AND {kind} LIMIT 1" for kind in kinds)
+    def example(field: str) -> Scalar | None:
+        record = connection.execute("SELECT value FROM attributes WHERE key = ? LIMIT 1", (field,)).fetchone()
+        return None if record is None else cast(Scalar, record[0])
+
+    def held(field: str, kind: Kind) -> bool:
+        queries = (f"SELECT 1 FROM attributes WHERE key = ? AND {clause} LIMIT 1" for clause in _CLAUSES[kind])
         return any(connection.execute(query, (field,)).fetchone() for query in queries)
 
+    check_values(found, example, held, fields)
+
+
+def check_values(
+    found: Filter,
+    example: Callable[[str], Scalar | None],
+    held: Callable[[str, Kind], bool],
+    fields: Callable[[], Sequence[str]],
+) -> None:
+    """Refuse a filter on a field that no document has, or with what no value of it can be, in any database.
+
+    Args:
+        found: The filter.
+        example: A value of a field; None where no document has one.
+        held: Whether any value of a field is of a kind.
+        fields: All fields that are there.
+    """
     for one in conditions(found):
-        example = connection.execute("SELECT value FROM attributes WHERE key = ? LIMIT 1", (one.field,)).fetchone()
-        if example is None:
+        value = example(one.field)
+        if value is None:
             raise unknown_field(one.field, fields())
-        if isinstance(one, AnyOf) and (isinstance(example[0], str) or held(one.field, _TEXTS)):
+        if isinstance(one, AnyOf) and (isinstance(value, str) or held(one.field, "text")):
             odd = otherwise_spelled(one)
-            if odd and not held(one.field, *_WORDS):
-                raise unlike_stored(one.field, odd[0], example[0])
+            if odd and not held(one.field, "word"):
+                raise unlike_stored(one.field, odd[0], value)
         elif isinstance(one, AnyOf) and (texts := no_numbers(one)):
-            raise no_number(one.field, texts[0], example[0])
+            raise no_number(one.field, texts[0], value)
         for _, bound in one.bounds if isinstance(one, Within) else ():
-            if not held(one.field, *(_WORDS if isinstance(bound, str) else _NUMERIC)):
-                raise wrong_kind(one.field, bound, example[0])
+            if not held(one.field, "word" if isinstance(bound, str) else "number"):
+                raise wrong_kind(one.field, bound, value)
 
 
 def combined(found: Filter, simple: Callable[[AnyOf | Within], Compiled], of_field: str) -> Compiled:

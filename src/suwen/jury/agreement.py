@@ -53,20 +53,19 @@ class Ratings:
         return np.asarray((self.grades != _NONE).all(axis=1), np.bool_)
 
 
-def ratings(votes: Iterable[Vote], judges: Sequence[str], round_: int = 0) -> Ratings:
-    """Lay votes out as a table; votes of other judges and rounds are left out.
+def ratings(votes: Iterable[Vote], judges: Sequence[str]) -> Ratings:
+    """Lay votes of the first round out as a table; those of other judges are left out.
 
     Args:
         votes: In the order of the store: those of one pair follow each other.
         judges: The columns.
-        round_: The round.
     """
     column = {name: number for number, name in enumerate(judges)}
     pairs: list[tuple[str, str]] = []
     # Flat and one byte a vote: a million pairs of three judges are a few megabytes.
     grades, absent = array("b"), array("b")
     for vote in votes:
-        if vote.round != round_ or vote.judge not in column:
+        if vote.round != 0 or vote.judge not in column:
             continue
         if not pairs or pairs[-1] != (vote.query_id, vote.passage_id):
             pairs.append((vote.query_id, vote.passage_id))
@@ -223,26 +222,6 @@ def _alphas(totals: Floats, *, ordered: bool) -> Floats:
     return alphas
 
 
-def krippendorff_alpha(grades: npt.ArrayLike, categories: int, *, ordered: bool = False) -> float:
-    r"""Krippendorff's alpha of a table, one row an item, one column a judge, numbers from 0, -1 where there is none.
-
-    :math:`\alpha = 1 - D_o / D_e`, observed over expected disagreement among the values of an item; unlike Fleiss'
-    kappa it takes items that not every judge graded (Krippendorff, Content Analysis, chapter 12).
-
-    Args:
-        grades: The table.
-        categories: How many values there are.
-        ordered: Whether the values are in an order, so that those far apart disagree more (the ordinal form).
-
-    >>> round(krippendorff_alpha([[0, 0], [1, 1], [0, 1], [1, -1]], 2), 4)
-    0.4444
-    """
-    table = np.asarray(grades, np.int8)
-    if table.ndim != 2 or not len(table):
-        return math.nan
-    return float(_alphas(_meetings(table, np.zeros(len(table), np.int64), categories), ordered=ordered)[0])
-
-
 def alpha_interval(
     grades: npt.NDArray[np.int8],
     query: Ints,
@@ -252,7 +231,19 @@ def alpha_interval(
     draws: int = _DRAWS,
     seed: int = 0,
 ) -> Interval:
-    """Krippendorff's alpha with a percentile bootstrap interval over whole queries; NaN of nothing."""
+    r"""Krippendorff's alpha with a percentile bootstrap interval over whole queries; NaN of nothing.
+
+    :math:`\alpha = 1 - D_o / D_e`, observed over expected disagreement among the values of an item; unlike Fleiss'
+    kappa it takes items that not every judge graded (Krippendorff, Content Analysis, chapter 12).
+
+    Args:
+        grades: One row an item, one column a judge, numbers from 0, -1 where there is none.
+        query: The query of each row.
+        categories: How many values there are.
+        ordered: Whether the values are in an order, so that those far apart disagree more (the ordinal form).
+        draws: How many times queries are drawn.
+        seed: Of the draws.
+    """
     if not len(grades):
         return Interval(math.nan, math.nan, math.nan)
     _, group = np.unique(query, return_inverse=True)

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from suwen.jury.current_votes import CurrentVotes, checked_jury
 from suwen.jury.pooling import read_pool
 from suwen.jury.verdicts import GRADES, Grade, JuryProblem, Label, Verdict, Vote
-from suwen.jury.votes import Votes
+from suwen.jury.votes import Votes, by_pair
 
 Mode = Literal["unanimous", "majority"]
 
@@ -75,7 +75,7 @@ def consensus(
     """
     rule = rule or Rule()
     names = checked_jury(votes, jury)
-    for (query_id, passage_id), cast in votes.pairs():
+    for (query_id, passage_id), cast in by_pair(votes):
         counted = tuple(vote for vote in cast if vote.judge in names)
         if not counted:
             continue

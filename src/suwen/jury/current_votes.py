@@ -90,11 +90,6 @@ class CurrentVotes:
             if vote.passage_id in pooled and vote[:4] not in self._stale:
                 yield vote
 
-    def pairs(self) -> Iterator[tuple[tuple[str, str], tuple[Vote, ...]]]:
-        """Each pair of query and passage with its votes, one at a time."""
-        for pair, votes in groupby(self, key=lambda vote: (vote.query_id, vote.passage_id)):
-            yield pair, tuple(votes)
-
     def jury(self, named: Sequence[str] | None = None, *, include: bool = False) -> tuple[list[str], LeftOut]:
         """The judges that count and what is left out.
 

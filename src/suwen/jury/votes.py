@@ -123,13 +123,14 @@ class Votes(SqliteFile):
         question = f"SELECT {_COLUMNS} FROM votes WHERE round >= 0 ORDER BY query_id, passage_id, judge, round"
         return map(_vote, self.stream(question))
 
-    def pairs(self) -> Iterator[tuple[tuple[str, str], tuple[Vote, ...]]]:
-        """Each pair of query and passage with its votes, one at a time."""
-        for pair, votes in groupby(self, key=lambda vote: (vote.query_id, vote.passage_id)):
-            yield pair, tuple(votes)
-
     def __len__(self) -> int:
         return int(self.rows("SELECT count(*) FROM votes WHERE round >= 0")[0][0])
+
+
+def by_pair(votes: Iterable[Vote]) -> Iterator[tuple[tuple[str, str], tuple[Vote, ...]]]:
+    """Each pair of query and passage with its votes, one at a time; votes come in the order of a store."""
+    for pair, cast in groupby(votes, key=lambda vote: (vote.query_id, vote.passage_id)):
+        yield pair, tuple(cast)
 
 
 def _vote(row: Sequence[Any]) -> Vote:

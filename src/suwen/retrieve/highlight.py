@@ -14,6 +14,8 @@ from suwen.text.fold import fold
 from suwen.text.segment import bigrams, words
 from suwen.text.split import Span, sentences
 
+#: How many sentences of a text at the most.
+_MOST = 2
 #: English words that join others: a mark on them tells the reader nothing.
 _JOINING = frozenset(
     re.findall(
@@ -22,11 +24,6 @@ _JOINING = frozenset(
         "my of on or should so than that the this to was what when which who why will with you your",
     )
 )
-
-
-def highlight(query: str, text: str, encoder: Encoder | None = None, most: int = 2) -> tuple[Highlight, ...]:
-    """The sentences of one text that match a query best, in reading order: see :class:`Marker`."""
-    return Marker(query, None if encoder is None else lambda: encoder, most).marks(text)
 
 
 class Marker:
@@ -38,11 +35,10 @@ class Marker:
     Args:
         query: The query as typed.
         encoder: Gives the encoder, which is used only where no words match; without it, such a text has no highlight.
-        most: How many sentences of a text at the most.
     """
 
-    def __init__(self, query: str, encoder: Callable[[], Encoder] | None = None, most: int = 2) -> None:
-        self._query, self._encoder, self._most = query, encoder, most
+    def __init__(self, query: str, encoder: Callable[[], Encoder] | None = None) -> None:
+        self._query, self._encoder = query, encoder
 
     @cached_property
     def _terms(self) -> list[str]:
@@ -60,7 +56,7 @@ class Marker:
         # Few of a query's terms are in any one text: only they are looked for in each of its sentences.
         terms = [term for term in self._terms if term in folded]
         scored = [(_weight(terms, folded[span.start : span.end]), span) for span in spans] if terms else []
-        chosen = sorted((item for item in scored if item[0]), key=lambda item: -item[0])[: self._most]
+        chosen = sorted((item for item in scored if item[0]), key=lambda item: -item[0])[:_MOST]
         if chosen:
             # A sentence with a small part of the best one's matches is noise.
             kept = sorted(span for weight, span in chosen if weight >= chosen[0][0] / 3)

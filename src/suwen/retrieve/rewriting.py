@@ -65,14 +65,10 @@ class Rewritten:
     milliseconds: float
 
 
-def may_rewrite(path: Path | None = None) -> bool:
-    """Whether a model is named that may write hypothetical documents; what is wrong is said by :meth:`Rewriter.load`.
-
-    Args:
-        path: As for :meth:`Rewriter.load`.
-    """
+def may_rewrite() -> bool:
+    """Whether a model is named that may write hypothetical documents; :meth:`Rewriter.load` says what is wrong."""
     try:
-        file, settings = _section(path)
+        file, settings = _section(None)
         load_config(file).require([settings.model])
     except SuwenError:
         return False

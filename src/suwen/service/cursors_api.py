@@ -68,7 +68,9 @@ class CursorEnded(BaseModel):
 
 def routes() -> APIRouter:
     """The endpoints of cursors."""
-    router = APIRouter(route_class=DirectRoute, tags=["search"], dependencies=[Depends(needs("read"))])
+    router = APIRouter(
+        route_class=DirectRoute, tags=["search"], dependencies=[Depends(needs("read"))], default_response_class=Response
+    )
     _add_begin(router)
     _add_reading(router)
     return router
@@ -77,7 +79,6 @@ def routes() -> APIRouter:
 def _add_begin(router: APIRouter) -> None:
     @router.post(
         "/cursors",
-        response_class=Response,
         responses=answered(CursorPage, "The first page.", _BEGUN)
         | documented(*_PROBLEMS, "text_too_long", "too_many", "cursor_changed"),
         summary="Begin to read every hit of a query",
@@ -113,7 +114,6 @@ def _add_begin(router: APIRouter) -> None:
 def _add_reading(router: APIRouter) -> None:
     @router.get(
         "/cursors/{id}",
-        response_class=Response,
         responses=answered(CursorPage, "The page.", _BEGUN | {"after": 1000, "next": 2000})
         | documented("unknown_cursor", "cursor_changed", "too_many"),
         summary="Read on",
@@ -134,7 +134,6 @@ def _add_reading(router: APIRouter) -> None:
 
     @router.delete(
         "/cursors/{id}",
-        response_class=Response,
         responses=answered(CursorEnded, "It has ended.", {"ended": _BEGUN["cursor"]}) | documented("unknown_cursor"),
         summary="End a cursor",
     )

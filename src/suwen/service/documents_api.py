@@ -70,7 +70,7 @@ class Delete(Asked):
 
 def routes() -> APIRouter:
     """The document endpoints."""
-    router = APIRouter(route_class=DirectRoute, tags=["documents"])
+    router = APIRouter(route_class=DirectRoute, tags=["documents"], default_response_class=Response)
     _add_post(router)
     _add_reading(router)
     _add_deleting(router)
@@ -81,7 +81,6 @@ def _add_post(router: APIRouter) -> None:
     @router.post(
         "/documents",
         dependencies=[Depends(needs("write"))],
-        response_class=Response,
         responses={
             **answered(PostAnswer, "Stored; the next search finds them.", POSTED),
             **documented(*_WRITES, *_POST_PROBLEMS),
@@ -103,7 +102,6 @@ def _add_reading(router: APIRouter) -> None:
     @router.get(
         "/documents",
         dependencies=[Depends(needs("read"))],
-        response_class=Response,
         responses={**answered(IdsAnswer, "A page of ids.", {"ids": ["note-7"], "next": None}), **documented()},
         summary="List ids",
     )
@@ -119,7 +117,6 @@ def _add_reading(router: APIRouter) -> None:
     @router.get(
         "/documents/{id:path}",
         dependencies=[Depends(needs("read"))],
-        response_class=Response,
         responses={**answered(DocumentAnswer, "The document.", DOCUMENT), **documented("unknown_document")},
         summary="Look at a document",
     )
@@ -132,7 +129,6 @@ def _add_deleting(router: APIRouter) -> None:
     @router.delete(
         "/documents/{id:path}",
         dependencies=[Depends(needs("write"))],
-        response_class=Response,
         responses={
             **answered(DeletedAnswer, "It is gone, durably.", {"deleted": 1}),
             **documented(*_WRITES, "unknown_document"),
@@ -149,7 +145,6 @@ def _add_deleting(router: APIRouter) -> None:
     @router.post(
         "/documents/delete",
         dependencies=[Depends(needs("write"))],
-        response_class=Response,
         responses={
             **answered(DeletedAnswer, "They are gone, durably.", {"deleted": 1}),
             **documented(*_WRITES, "too_many"),

@@ -48,7 +48,7 @@ class Sample(Asked):
 
 def routes(indexes: Indexes) -> APIRouter:
     """The endpoints that look at the service itself."""
-    router = APIRouter(route_class=DirectRoute, tags=["service"])
+    router = APIRouter(route_class=DirectRoute, tags=["service"], default_response_class=Response)
     _add_health(router)
     _add_metrics(router, indexes)
     _add_ready(router, indexes)
@@ -59,7 +59,6 @@ def routes(indexes: Indexes) -> APIRouter:
 def _add_health(router: APIRouter) -> None:
     @router.get(
         "/healthz",
-        response_class=Response,
         responses=answered(StatusAnswer, "Alive.", {"status": "ok"}) | documented(common=_OPEN),
         summary="Alive",
     )
@@ -73,7 +72,6 @@ def _add_ready(router: APIRouter, indexes: Indexes) -> None:
 
     @router.get(
         "/readyz",
-        response_class=Response,
         responses=answered(StatusAnswer, "Ready.", {"status": "ready"})
         | documented(*waiting, common=(*_OPEN, "unauthorized", "unknown_index", "forbidden")),
         summary="Ready",
@@ -93,7 +91,6 @@ def _add_metrics(router: APIRouter, indexes: Indexes) -> None:
 
     @router.get(
         "/metrics",
-        response_class=Response,
         responses={200: plain, **documented(common=_OPEN)},
         summary="Numbers for Prometheus",
     )
@@ -118,7 +115,6 @@ def _add_info(router: APIRouter) -> None:
     @router.get(
         "/info",
         dependencies=reading,
-        response_class=Response,
         responses=answered(InfoAnswer, "What is served.", INFO) | documented(),
         summary="What is served",
     )
@@ -132,7 +128,6 @@ def _add_info(router: APIRouter) -> None:
     @router.get(
         "/examples",
         dependencies=reading,
-        response_class=Response,
         responses=answered(ExamplesAnswer, "The examples.", {"examples": ["高血压可有哪些不适"]}) | documented(),
         summary="Things to ask",
     )
@@ -143,7 +138,6 @@ def _add_info(router: APIRouter) -> None:
     @router.post(
         "/info/recall",
         dependencies=reading,
-        response_class=Response,
         responses=answered(RecallAnswer, "The recall.", {"recall": 0.995, "k": 10, "queries": 100}) | documented(),
         summary="Check the index's recall",
     )

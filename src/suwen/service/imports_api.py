@@ -107,7 +107,9 @@ class ImportsAnswer(BaseModel):
 
 def routes() -> APIRouter:
     """The import endpoints."""
-    router = APIRouter(prefix="/imports", tags=["imports"], dependencies=[Depends(needs("write"))])
+    router = APIRouter(
+        prefix="/imports", tags=["imports"], dependencies=[Depends(needs("write"))], default_response_class=Response
+    )
     _add_post(router)
     _add_looking(router)
     return router
@@ -116,7 +118,6 @@ def routes() -> APIRouter:
 def _add_post(router: APIRouter) -> None:
     @router.post(
         "",
-        response_class=Response,
         responses={
             **answered(ImportAnswer, "Taken: it is on the disk, and its turn comes.", _EXAMPLE),
             **documented("read_only", "disk_full"),
@@ -211,7 +212,6 @@ async def receive_to(stream: Any, request: Request, most: int, slow_seconds: flo
 def _add_looking(router: APIRouter) -> None:
     @router.get(
         "",
-        response_class=Response,
         responses={**answered(ImportsAnswer, "The imports.", {"imports": [_EXAMPLE]}), **documented()},
         summary="List imports",
     )
@@ -221,7 +221,6 @@ def _add_looking(router: APIRouter) -> None:
 
     @router.get(
         "/{id}",
-        response_class=Response,
         responses={**answered(ImportAnswer, "How it stands.", _EXAMPLE), **documented("unknown_import")},
         summary="Look at an import",
     )
@@ -231,7 +230,6 @@ def _add_looking(router: APIRouter) -> None:
 
     @router.delete(
         "/{id}",
-        response_class=Response,
         responses={
             **answered(ImportAnswer, "It has ended.", _EXAMPLE | {"state": "cancelled"}),
             **documented("unknown_import", "read_only"),

@@ -86,7 +86,7 @@ class Switch(Asked):
 
 def routes(indexes: Indexes, restoring: Restoring) -> APIRouter:
     """The endpoints that look at, add, switch and remove indexes."""
-    router = APIRouter(route_class=DirectRoute, tags=["indexes"])
+    router = APIRouter(route_class=DirectRoute, tags=["indexes"], default_response_class=Response)
     _add_looking(router, indexes, restoring)
     _add_changing(router, indexes, restoring)
     _add_aliases(router, indexes)
@@ -98,7 +98,6 @@ def _add_looking(router: APIRouter, indexes: Indexes, restoring: Restoring) -> N
     @router.get(
         "/indexes",
         dependencies=[Depends(needs("read"))],
-        response_class=Response,
         responses=answered(IndexesAnswer, "The indexes.", {"indexes": [_ONE]}) | documented(),
         summary="List indexes",
     )
@@ -114,7 +113,6 @@ def _add_looking(router: APIRouter, indexes: Indexes, restoring: Restoring) -> N
     @router.get(
         "/indexes/{name}",
         dependencies=[Depends(needs("read", everywhere=True))],
-        response_class=Response,
         responses=answered(IndexShape, "The index.", _ONE) | documented(),
         summary="Look at an index",
     )
@@ -155,7 +153,6 @@ def _add_changing(router: APIRouter, indexes: Indexes, restoring: Restoring) -> 
     @router.put(
         "/indexes/{name}",
         dependencies=everywhere,
-        response_class=Response,
         responses=answered(IndexShape, "It is being opened.", _ONE | {"state": "opening"}) | documented(*_CHANGES),
         summary="Serve an index of the folder",
     )
@@ -166,7 +163,6 @@ def _add_changing(router: APIRouter, indexes: Indexes, restoring: Restoring) -> 
     @router.delete(
         "/indexes/{name}",
         dependencies=everywhere,
-        response_class=Response,
         responses=answered(DroppedAnswer, "It is gone, and so are its files.", {"deleted": "drugs-1"})
         | documented(*_CHANGES),
         summary="Delete an index",
@@ -186,7 +182,6 @@ def _add_aliases(router: APIRouter, indexes: Indexes) -> None:
     @router.get(
         "/aliases",
         dependencies=[Depends(needs("read", everywhere=True))],
-        response_class=Response,
         responses=answered(AliasesAnswer, "The aliases.", {"aliases": {"default": "drugs-1"}}) | documented(),
         summary="List aliases",
     )
@@ -197,7 +192,6 @@ def _add_aliases(router: APIRouter, indexes: Indexes) -> None:
     @router.put(
         "/aliases/{alias}",
         dependencies=everywhere,
-        response_class=Response,
         responses=answered(SwitchAnswer, "Done.", {"alias": "drugs", "index": "drugs-2", "before": "drugs-1"})
         | documented(*_CHANGES, "writer_stuck"),
         openapi_extra={"parameters": [_ALIAS]},
@@ -212,7 +206,6 @@ def _add_aliases(router: APIRouter, indexes: Indexes) -> None:
     @router.delete(
         "/aliases/{alias}",
         dependencies=everywhere,
-        response_class=Response,
         responses=answered(DroppedAnswer, "It means nothing any more.", {"deleted": "drugs"}) | documented(*_CHANGES),
         summary="Delete an alias",
     )
@@ -228,7 +221,6 @@ def _add_copies(router: APIRouter, indexes: Indexes, restoring: Restoring) -> No
     @router.get(
         "/snapshot",
         dependencies=[Depends(needs("write"))],
-        response_class=Response,
         responses={200: {"description": "A tar of the backup.", "content": tar}, **documented("disk_full")},
         summary="Copy an index",
     )
@@ -253,7 +245,6 @@ def _add_copies(router: APIRouter, indexes: Indexes, restoring: Restoring) -> No
     @router.post(
         "/indexes/{name}/restore",
         dependencies=[Depends(needs("write", everywhere=True))],
-        response_class=Response,
         responses=answered(IndexShape, "Taken; its search files are being made.", _ONE | {"state": "restoring"})
         | documented(*_CHANGES, "bad_snapshot", "disk_full"),
         openapi_extra={"requestBody": {"required": True, "content": tar}},

@@ -182,13 +182,13 @@ def _second(moment: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+def log_to_stderr() -> None:
     """Send the logs of the service, the index and uvicorn to standard error, a line of JSON each."""
     # No line tells where in the code it was written, or in which thread: finding out costs as much as writing it.
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = ToStderr()
-    for name, least in (("suwen", level), ("uvicorn.error", max(level, logging.WARNING))):
+    for name, least in (("suwen", logging.INFO), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(least)

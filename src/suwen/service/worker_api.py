@@ -119,7 +119,11 @@ class ProbeAnswer(BaseModel):
 def routes() -> APIRouter:
     """The endpoints for workers."""
     router = APIRouter(
-        prefix="/worker", tags=["worker"], dependencies=[Depends(needs("worker"))], route_class=DirectRoute
+        prefix="/worker",
+        tags=["worker"],
+        dependencies=[Depends(needs("worker"))],
+        route_class=DirectRoute,
+        default_response_class=Response,
     )
     _add_lease(router)
     _add_results(router)
@@ -129,7 +133,6 @@ def routes() -> APIRouter:
 def _add_lease(router: APIRouter) -> None:
     @router.post(
         "/lease",
-        response_class=Response,
         responses={
             **answered(LeaseAnswer, "Documents to encode, oldest first.", _LEASED),
             **documented("read_only", "barred_worker"),
@@ -147,7 +150,6 @@ def _add_lease(router: APIRouter) -> None:
 
     @router.post(
         "/release",
-        response_class=Response,
         responses={
             **answered(ReleasedAnswer, "They wait for another worker.", {"released": 3}),
             **documented("unknown_lease"),
@@ -167,7 +169,6 @@ def _add_lease(router: APIRouter) -> None:
 
     @router.get(
         "/probe",
-        response_class=Response,
         responses={
             **answered(ProbeAnswer, "The probe.", {"space": "sp-…", "dimension": 512, "texts": [], "vectors": ""}),
             **documented(),
@@ -182,7 +183,6 @@ def _add_lease(router: APIRouter) -> None:
 def _add_results(router: APIRouter) -> None:
     @router.post(
         "/results",
-        response_class=Response,
         responses={
             **answered(ResultsAnswer, "Stored, durably.", {"stored": 1, "outcomes": {"note-7": "stored"}}),
             **documented(*_WRITES, "stale_version", "duplicate_id", "too_many", "wrong_vectors"),

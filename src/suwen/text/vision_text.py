@@ -59,15 +59,6 @@ def lines_of(reply: str) -> tuple[float, list[Line]]:
     return max(top, _APART), lines
 
 
-def clean_grounding(reply: str) -> str:
-    r"""What a vision model wrote about a page as plain text.
-
-    >>> clean_grounding("<|ref|>text<|/ref|><|det|>[[10, 20, 300, 40]]<|/det|>\n## 心力衰竭\n**呼吸困难**。")
-    '心力衰竭\n呼吸困难。'
-    """
-    return "\n".join(line.text for line in lines_of(reply)[1])
-
-
 def _without_marks(reply: str) -> str:
     """The pieces of a page that are text, a blank line between them."""
     parts = _REF.split(_DEBUG.sub("", clean(reply)))

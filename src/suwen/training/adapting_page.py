@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from suwen import html_kit as html
-from suwen.bench.benchmark_report import comparison_cells
+from suwen.bench.benchmark_report import comparison_table
 from suwen.durable import write_json, write_text
 from suwen.training.adapting import Outcome, as_record
 
@@ -23,20 +23,8 @@ def write_page(outcome: Outcome, work: Path) -> Path:
 
 def _body(outcome: Outcome) -> Iterator[str]:
     yield html.heading("Before and after", "tasks")
-    rows: list[html.PlainRow] = []
-    for task in outcome.tasks:
-        metric, *numbers = comparison_cells(task)
-        rows.append((task.task, [html.Cell(metric, word=True), *numbers]))
-    headings: list[html.Column] = [
-        "task",
-        "metric",
-        ("after", "x 100"),
-        ("before", "x 100"),
-        ("difference", "95% bootstrap interval"),
-        ("p", "paired t-test"),
-        ("won / lost / tied", "queries"),
-    ]
-    yield html.table("The light query side of both pairs; questions and paraphrases were kept apart", headings, rows)
+    caption = "The light query side of both pairs; questions and paraphrases were kept apart"
+    yield comparison_table(caption, outcome.tasks, ("after", "before"))
     yield html.paragraph(
         "The questions were written by a language model for passages that nothing was trained on. People ask "
         "otherwise: measure on questions of your own before you rely on it (suwen bench).",

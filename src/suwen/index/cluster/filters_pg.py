@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from suwen.corpora.records import Scalar
 from suwen.index.cluster.stored import fields
 from suwen.index.cluster.truth import Connection
 from suwen.index.cluster.wire import number, rows_of
 from suwen.index.engine import Rows
-from suwen.index.filters import (
-    AnyOf,
-    Filter,
-    Where,
-    Within,
-    conditions,
-    no_number,
-    no_numbers,
-    otherwise_spelled,
-    read_where,
-    unknown_field,
-    unlike_stored,
-    wrong_kind,
-)
-from suwen.index.filters_sql import OPERATORS, Compiled, combined
+from suwen.index.filters import AnyOf, Filter, Where, Within, read_where
+from suwen.index.filters_sql import OPERATORS, Compiled, Kind, check_values, combined
 
 _OF_FIELD = "SELECT document FROM attributes WHERE key = %s"
 #: A long text is found by its beginning, which is what the index holds.
 _SAME_TEXT = "left(text, 100) = ANY(%s) AND text = ANY(%s)"
 
-#: Text that spells no number.
-_WORDS = "text IS NOT NULL AND spelled IS NULL"
+_CLAUSES: dict[Kind, str] = {
+    "text": "text IS NOT NULL",
+    "word": "text IS NOT NULL AND spelled IS NULL",
+    "number": "coalesce(number, spelled) IS NOT NULL",
+}
 
 
 def admitted(connection: Connection, where: Where) -> Rows:
@@ -42,23 +33,14 @@ def _check_fields(connection: Connection, found: Filter) -> None:
     """Refuse a filter on a field that no document has, or with what no value of it can be."""
     query = "SELECT text, number FROM attributes WHERE key = %s"
 
-    def held(field: str, kind: str) -> bool:
-        return connection.execute(f"{query} AND {kind} LIMIT 1".encode(), (field,)).fetchone() is not None
+    def example(field: str) -> Scalar | None:
+        row = None if "\0" in field else connection.execute(f"{query} LIMIT 1", (field,)).fetchone()
+        return None if row is None else row[0] if row[0] is not None else float(row[1])
 
-    for one in conditions(found):
-        row = None if "\0" in one.field else connection.execute(f"{query} LIMIT 1", (one.field,)).fetchone()
-        if row is None:
-            raise unknown_field(one.field, fields(connection))
-        example = row[0] if row[0] is not None else float(row[1])
-        if isinstance(one, AnyOf) and (isinstance(example, str) or held(one.field, "text IS NOT NULL")):
-            odd = otherwise_spelled(one)
-            if odd and not held(one.field, _WORDS):
-                raise unlike_stored(one.field, odd[0], example)
-        elif isinstance(one, AnyOf) and (texts := no_numbers(one)):
-            raise no_number(one.field, texts[0], example)
-        for _, bound in one.bounds if isinstance(one, Within) else ():
-            if not held(one.field, _WORDS if isinstance(bound, str) else "coalesce(number, spelled) IS NOT NULL"):
-                raise wrong_kind(one.field, bound, example)
+    def held(field: str, kind: Kind) -> bool:
+        return connection.execute(f"{query} AND {_CLAUSES[kind]} LIMIT 1".encode(), (field,)).fetchone() is not None
+
+    check_values(found, example, held, lambda: fields(connection))
 
 
 def _simple(found: AnyOf | Within) -> Compiled:

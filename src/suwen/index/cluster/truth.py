@@ -176,10 +176,10 @@ class Truth:
         """Whether this was opened for writing."""
         return self._epoch is not None
 
-    def begin_writing(self, wait: float = 2.0) -> None:
+    def begin_writing(self) -> None:
         """Become the one writer: take the lock and begin an epoch."""
         with self._telling():
-            connection = self._locked(wait)
+            connection = self._locked()
             (epoch,) = connection.execute("UPDATE meta SET epoch = epoch + 1 RETURNING epoch").fetchone() or (0,)
             self._epoch = int(epoch)
 
@@ -222,7 +222,7 @@ class Truth:
 
     def _writers(self) -> Connection:
         """The writer's connection; where it broke, a new one that holds the lock again."""
-        connection = self._still_open() or self._locked(wait=2.0)
+        connection = self._still_open() or self._locked()
         if self._unsettled is not None:
             told = "was stored" if self._was_stored(connection) else "was not stored"
             log.warning("%s: the call whose commit was lost %s", self.place.shown, told)
@@ -239,7 +239,7 @@ class Truth:
         """Find out what became of a commit that was lost; one that was stored is as good as any other."""
         self._unsettled = before
         try:
-            stored = self._was_stored(self._locked(wait=2.0))
+            stored = self._was_stored(self._locked())
         except (psycopg.Error, IndexProblem) as second:
             said = " ".join(str(second).split())
             raise Unreachable(
@@ -264,12 +264,12 @@ class Truth:
         before, self._unsettled = self._unsettled, None
         return sequence != before
 
-    def _locked(self, wait: float) -> Connection:
+    def _locked(self) -> Connection:
         own = self._connect()
         if self._session is not None:
             # A proxy may keep alive what this side gave up, and the lock with it.
             end_session(own.connection, self._session)
-        until = time.monotonic() + wait
+        until = time.monotonic() + _PATIENCE
         query = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
         while not own.connection.execute(query, (f"suwen {self.place.schema}",)).fetchone()[0]:  # type: ignore[index]
             if time.monotonic() >= until:
@@ -306,6 +306,8 @@ class Truth:
         self._local = threading.local()
 
 
+#: Seconds to wait for another writer to end.
+_PATIENCE = 2.0
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 

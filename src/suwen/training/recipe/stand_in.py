@@ -221,16 +221,11 @@ def _writer(steps: int, folder: Path) -> None:
 
 def _save_byte_pairs(folder: Path, *, first_token: bool = False) -> int:
     """A tokenizer like the Qwens': byte pairs, an end token that it does not add by itself."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+    from tokenizers import processors
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    special, alphabet = ["<|im_end|>", "<|endoftext|>"], sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=800, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(_texts(), trainer)
+    from suwen.training.recipe.tiny_writer import byte_pairs
+
+    tokenizer, special = byte_pairs(_texts(), 800)
     if first_token:
         tokenizer.post_processor = processors.TemplateProcessing(
             single=f"{special[1]} $A", pair=f"{special[1]} $A $B", special_tokens=[(special[1], 1)]

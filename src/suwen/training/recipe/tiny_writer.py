@@ -7,7 +7,7 @@ unsure. So there is something to choose among, and something to learn from what 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -106,8 +106,8 @@ def _asked(name: str, **values: str) -> str:
     return "\n\n".join(one.content for one in messages) + "\n"
 
 
-def _tokenizer(texts: list[str]) -> Any:
-    import transformers
+def byte_pairs(texts: Iterable[str], size: int) -> tuple[Any, list[str]]:
+    """A tokenizer like the Qwens' before it is wrapped: byte pairs; and its end and padding token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -115,9 +115,16 @@ def _tokenizer(texts: list[str]) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     special, alphabet = ["<|im_end|>", "<|endoftext|>"], sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=1200, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer, special
+
+
+def _tokenizer(texts: list[str]) -> Any:
+    import transformers
+
+    tokenizer, special = byte_pairs(texts, 1200)
     make: Any = transformers.PreTrainedTokenizerFast
     return make(tokenizer_object=tokenizer, eos_token=special[0], pad_token=special[1], model_max_length=512)
 
