@@ -183,7 +183,7 @@ def test_questions_to_index_by(curate: Run, collection: Path, tmp_path: Path, se
     assert [(step["name"], step["calls"], step["failed"]) for step in outcome["steps"]] == [("queries", 12, 0)]
     told = outcome["funnel"]
     # Both draws of this model are the same.
-    assert (told["passages"], told["questions"], told["asked"]) == (6, 6, 12)
+    assert (told["passages"], told["questions"], told["repeated"], told["kept"], told["asked"]) == (6, 6, 6, 12, 12)
     lines = list(read_questions(tmp_path / "asked.jsonl"))
     documents = {document.id: document for document in Collection.open(collection).documents()}
     assert len(lines) == 6

@@ -14,7 +14,7 @@ from suwen.encoders.document import DocumentEncoder
 from suwen.encoders.importing import import_model
 from suwen.encoders.pair import Pair
 from suwen.encoders.released import Contract, ImportProblem, hub_name
-from suwen.encoders.side import ModelError
+from suwen.encoders.side import ModelError, load_model
 from suwen.encoders.space import load_manifest
 
 TEXTS = ["高血压患者应低盐饮食", "aspirin lowers the risk of a second heart attack", "多久", "血压 " * 400]
@@ -276,3 +276,19 @@ def test_a_damaged_weight_is_noticed(plain_bert: Path, tmp_path: Path) -> None:
         file.write(b"\1\2\3\4")
     with pytest.raises(Exception, match="damaged"):
         Pair.load(tmp_path / "pair").encoder()
+
+
+def test_weights_that_are_cut_off_or_of_another_shape_are_refused(plain_bert: Path, tmp_path: Path) -> None:
+    told = Contract(pooling="cls", similarity="dot", query_prompt="", document_prompt="")
+    folder = shutil.copytree(plain_bert, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"others than its config\.json says.*download it again"):
+        import_model(folder, tmp_path / "pair", told=told)
+    import_model(plain_bert, tmp_path / "pair", told=told)
+    for weights in (folder / "model.safetensors", tmp_path / "pair" / "model.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(ModelError, match="are damaged"):
+        import_model(folder, tmp_path / "other", told=told)
+    with pytest.raises(ModelError, match="are damaged"):
+        load_model(tmp_path / "pair")

@@ -122,14 +122,6 @@ def test_queries_of_documents(tmp_path: Path) -> None:
         assert writer.counts["copied"] == 1
 
 
-def test_a_query_without_an_end_is_left_out_and_one_with_an_answer_after_it_is_not(tmp_path: Path) -> None:
-    said = iter([Says("血压高的人如果吃药那么", finish="length"), Says("能喝酒吗？\n不能，", finish="length")])
-    with Server(lambda _: next(said)) as server, LLM.open(configured(server.url), tmp_path / "r.db") as llm:
-        writer = Writer(llm, "m")
-        found = [*writer.queries(["高血压患者应低盐饮食。"]), *writer.queries(["高血压患者应少饮酒。"])]
-    assert found == [None, "能喝酒吗？"] and writer.counts == {"asked": 2, "endless": 1, "kept": 1}
-
-
 def test_many_documents_without_chance_are_refused(tmp_path: Path) -> None:
     with Server(answer) as server, LLM.open(configured(server.url), tmp_path / "r.db") as llm:
         writer = Writer(llm, "m")

@@ -45,12 +45,15 @@ def write_questions(passages: Sequence[Passage], to: Path, writer: Writer, each:
         seed: Of the draws.
 
     Returns:
-        What was written, and how many passages have no question.
+        What was written, how many questions a passage had already, and how many passages have none.
     """
     if not passages:
         raise CurateError("the source has no passages: nothing was written. Check the path and the format")
     contents = [passage.content for passage in passages]
     rounds = [writer.queries(contents, draws=draws) for draws in question_draws(each, seed)]
-    found = [list(dict.fromkeys(filter(None, own))) for own in zip(*rounds, strict=True)]
+    every = [list(filter(None, own)) for own in zip(*rounds, strict=True)]
+    found = [list(dict.fromkeys(own)) for own in every]
     write_lines(to, (question_record(passage, own) for passage, own in zip(passages, found, strict=True) if own))
-    return Counter(passages=len(passages), questions=sum(map(len, found)), without_question=found.count([]))
+    kept = sum(map(len, found))
+    repeated = sum(map(len, every)) - kept
+    return Counter(passages=len(passages), questions=kept, repeated=repeated, without_question=found.count([]))

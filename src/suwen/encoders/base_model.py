@@ -124,6 +124,7 @@ def open_transformer(folder: Path, dtype: Any, max_length: int | None, *, trust_
         max_length: Tokens a text may have; None for what the tokenizer says.
         trust_remote_code: Run Python code that comes with the model.
     """
+    from safetensors import SafetensorError
     from sentence_transformers.sentence_transformer.modules import Transformer
 
     folder = transformer_folder(folder)
@@ -140,6 +141,10 @@ def open_transformer(folder: Path, dtype: Any, max_length: int | None, *, trust_
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(f"{folder} cannot be loaded by transformers ({error}): name a decoder's folder") from error
+    except (SafetensorError, RuntimeError) as error:
+        raise ModelError(
+            f"the weights in {folder} are damaged, or others than its config.json says ({error}): download it again"
+        ) from error
     _refuse_missing(transformer.model, _stored_names(folder), folder)
     _take_texts_alone(transformer)
     return transformer

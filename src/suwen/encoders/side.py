@@ -58,6 +58,7 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
     if pickle := next(pickled_weights(folder), None):
         raise ModelError(f"{pickle} {refusal(pickle)}")
     try:
+        from safetensors import SafetensorError
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise ModelError("encoding with torch needs the train extra: pip install 'suwen[train]'") from error
@@ -72,6 +73,8 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
         raise ModelError(
             f"{folder} cannot be loaded by sentence-transformers ({error}): name a folder saved by it"
         ) from error
+    except SafetensorError as error:
+        raise ModelError(f"the weights in {folder} are damaged ({error}): get the model again") from error
     return model.eval(), folder
 
 

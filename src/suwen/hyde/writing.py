@@ -192,7 +192,6 @@ class Writer:
         if least is not None:
             text = stripped(reply.text)
             fault: Fault | None = None if speaks(text, self.language) else "language"
-            fault = "endless" if reply.finish == "length" and "\n" not in text else fault
             fault = fault if len(text) >= least else "empty"
         else:
             text, fault = usable(reply.text, prompt=prompt, language=self.language, cut=reply.finish == "length")

@@ -82,9 +82,16 @@ def test_any_text_keeps_both_ends_when_it_is_cut(words, text, length):
 
 
 def test_the_same_texts_give_the_same_file(words):
-    assert train_tokenizer(iter(TEXTS), size=300).to_str() == words.to_str()
+    assert train_tokenizer(tuple(TEXTS), size=300).to_str() == words.to_str()
     again = Tokenizer.from_str(words.to_str())
     assert again.encode("高血压 blood 10⁹").ids == words.encode("高血压 blood 10⁹").ids
+
+
+def test_characters_that_are_as_rare_are_not_kept_by_chance():
+    """Room for 64 characters, and 300 that come once."""
+    many = ["".join(map(chr, range(0x4E00, 0x4E00 + 300))), "糖尿病" * 50]
+    first, *others = (set(train_tokenizer(many, size=120).get_vocab()) for _ in range(4))
+    assert all(other == first for other in others) and {"糖", "尿", "病", chr(0x4E00)} <= first
 
 
 def test_the_size_is_a_bound(words):

@@ -144,3 +144,6 @@ def test_a_share_of_rows_is_the_same_in_every_run_and_part_of_a_larger_one():
     assert set(drawn(0.25)) < set(drawn(0.5)) < set(whole) and len(whole) == 40
     assert [row[0] for row in drawn(0.25)] == sorted(row[0] for row in drawn(0.25)) != list(range(10))
     assert len(drawn(0.001)) == 2
+    beside = drawn_rows(written_table({"b": rows["a"], "a": rows["a"], "A": rows["a"]}), 0.25).sources
+    asked = [[table.queries[query] for query in beside[name].queries] for name in ("a", "b")]
+    assert asked[0] == [table.queries[row[0]] for row in drawn(0.25)] != asked[1], "a variant may have other sources"

@@ -6,8 +6,10 @@ How text is cut for other purposes (words to index, passages) is in :mod:`suwen.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from suwen.encoders.tokens import well_formed
@@ -32,14 +34,14 @@ class TokenizerError(SuwenError):
     """A vocabulary that cannot be trained."""
 
 
-def train_tokenizer(texts: Iterable[str], *, size: int = DEFAULT_SIZE) -> Any:
+def train_tokenizer(texts: Collection[str], *, size: int = DEFAULT_SIZE) -> Any:
     """Train a vocabulary. The same texts in the same order give the same file, byte for byte.
 
     Width, case and traditional characters are folded and accents dropped. A text becomes ``[CLS] text [SEP]``, and both
     stay when it is cut.
 
     Args:
-        texts: A stream of texts, read once.
+        texts: The texts, read twice.
         size: The most tokens, special ones included.
 
     Returns:
@@ -53,12 +55,14 @@ def train_tokenizer(texts: Iterable[str], *, size: int = DEFAULT_SIZE) -> Any:
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     tokenizer.normalizer = _normaliser()
     tokenizer.pre_tokenizer = _pre_tokenizer()
+    # Rare characters make way for words; those left out become [UNK].
+    alphabet = _alphabet(texts, tokenizer.normalizer, max(64, size // 3))
     trainer = trainers.BpeTrainer(
         vocab_size=size + size // 4,  # phrases are dropped afterwards
         min_frequency=2,
         special_tokens=list(SPECIAL),
-        # Rare characters make way for words; those left out become [UNK].
-        limit_alphabet=max(64, size // 3),
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
         max_token_length=_LONGEST_PIECE,
         show_progress=False,
     )
@@ -90,6 +94,15 @@ def _normaliser() -> Any:
 @cache
 def _scripts() -> bytes:
     return charsmap(simplified())
+
+
+def _alphabet(texts: Collection[str], normaliser: Any, most: int) -> list[str]:
+    """The most frequent characters; of some as frequent those with the lower numbers: the trainer would draw lots."""
+    found = Counter[str]()
+    for character, times in Counter(chain.from_iterable(map(well_formed, texts))).items():
+        for one in set(normaliser.normalize_str(character)):
+            found[one] += 0 if one.isspace() else times
+    return sorted(+found, key=lambda one: (-found[one], one))[:most]
 
 
 def _pre_tokenizer() -> Any:

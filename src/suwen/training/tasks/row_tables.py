@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -315,10 +316,10 @@ def table_of(shards: Mapping[str, Sequence[Path]]) -> PairTable:
 
 
 def drawn_rows(table: PairTable, share: float) -> PairTable:
-    """A share of each source's rows; those of a smaller share are among those of a larger one."""
+    """A share of each source's rows, whatever others there are; a smaller share's are among those of a larger one."""
     sources = {}
-    for number, (name, rows) in enumerate(sorted(table.sources.items())):
-        order = np.random.default_rng((number, 17)).permutation(len(rows.queries))
+    for name, rows in table.sources.items():
+        order = np.random.default_rng((zlib.crc32(name.encode()), 17)).permutation(len(rows.queries))
         chosen = np.sort(order[: max(2, round(share * len(order)))])
         sources[name] = rows.of(chosen)
     return replace(table, sources=sources)
