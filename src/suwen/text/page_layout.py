@@ -59,8 +59,11 @@ _ALIKE, _CROSSED = 0.8, 0.1
 _LEVEL = 0.15
 #: Lines of a column beside which one or two others are a column, too; and how near they stand, of a word's size.
 _LONG, _BESIDE = 8, 4.0
+#: What stands before an item of a list; those of Word's fonts of symbols have no character of their own.
+BULLETS = "•·●○◦▪▫■□◆◇◊❖‣▶►➢➤✓✔★※\uf020-\uf0ff"
 _MARKER = re.compile(
-    r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]|[•·●○▪◦■□–—*-]|[①-⑳])"
+    r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]"
+    rf"|[{BULLETS}–—*-]|[①-⑳])"
 )
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
 #: Hebrew and Arabic, with the forms that fonts have for them.
