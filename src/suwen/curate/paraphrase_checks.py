@@ -63,7 +63,8 @@ _OPPOSITES = tuple(
     (re.compile(one), re.compile(other))
     for one, other in (
         (
-            r"\b(?:increas|rais|ris(?:e|es|ing)\b|rose\b|elevat|higher\b|augment|widen|more (?:likely|common|frequent|often))|升高|增[加高大多强]|上升|升压|变快",
+            r"\b(?:increas|rais|ris(?:e|es|ing)\b|rose\b|elevat|higher\b|augment|widen"
+            r"|more (?:likely|common|frequent|often))|升高|增[加高大多强]|上升|升压|变快",
             r"\b(?:decreas|reduc|lower(?:s|ed|ing)?\b|fall(?:s|en|ing)?\b|fell\b|drop|declin|diminish|narrow"
             r"|less (?:likely|common|frequent|often))"
             r"|降低|减[少低小弱]|下降|降压|减慢|变慢",
