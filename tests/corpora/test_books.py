@@ -191,6 +191,19 @@ def test_an_epub_gives_its_chapters_in_the_order_of_the_spine(tmp_path):
     assert (second.text, second.metadata["chapter"]) == ("Four valves.", 2)
 
 
+@pytest.mark.parametrize("kind", ["text/x-oeb1-document", "application/xml", "text/html", ""])
+def test_chapters_of_an_epub_may_be_called_otherwise(tmp_path, kind):
+    package = PACKAGE.replace("application/xhtml+xml", kind)
+    chapters = [("Valves", "<p>Four valves.</p>"), ("Walls", "<p>Two walls.</p>")]
+    found = read_documents(epub(tmp_path / "a.epub", chapters, **{"OEBPS/book.opf": package}))
+    assert [one.text for one in found] == ["Two walls.", "Four valves."]
+
+
+def test_a_book_without_text_is_told_and_no_scan_is_blamed(tmp_path):
+    with pytest.raises(CorpusError, match="no text was found in it: it is empty, or holds pictures alone"):
+        words(word(tmp_path / "a.docx", "<w:p/>"))
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [

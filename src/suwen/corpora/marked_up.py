@@ -56,6 +56,8 @@ _CITED = re.compile(r"(?:^|[\s_-])(?:bibliography|references|reflist|ref-list)(?
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
 _HEAD = 4096
 _MEANT = {"iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "big5": "big5hkscs", "shift_jis": "cp932"}
+#: What an EPUB calls its chapters: older books and some programs say no HTML. Others in its order are pictures.
+_TEXT = re.compile(r"html|x-oeb1-document|^(?:(?:application|text)/xml)?$")
 _MOST_BYTES = 64 * 2**20
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
@@ -228,7 +230,7 @@ def _epub(parts: SafeZip) -> Iterator[Part]:
     number = 0
     for reference in package.iter("itemref"):
         item = items.get(reference.get("idref"))
-        if item is None or "html" not in item.get("media-type", ""):
+        if item is None or not _TEXT.search(item.get("media-type", "")):
             continue
         number += 1
         name = posixpath.normpath(posixpath.join(posixpath.dirname(root), unquote(item.get("href", ""))))
