@@ -225,6 +225,9 @@ def test_no_gain_is_said_plainly(tmp_path: Path) -> None:
     assert verdict(better)[0] and verdict([*better, task("cmedqa", 0.295, 0.3, -0.1)])[0]
     gain, answer = verdict([*better, task("cmedqa", 0.25, 0.3, -0.1)])
     assert not gain and answer.startswith("no gain: keep the pair you have") and "lose 5.0 points" in answer
+    one = task("questions", 0.5, 0.0, 0.5)
+    one.queries, one.interval = 1, None
+    assert verdict([one])[0] is False and "so few questions tell nothing" in verdict([one])[1]
     # Both reasons, where there are two.
     _, answer = verdict([task("questions", 0.5, 0.4, -0.01), task("cmedqa", 0.25, 0.3, -0.1)])
     assert "could be chance, and the general sets lose 5.0 points" in answer

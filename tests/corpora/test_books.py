@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from suwen.corpora.files import CorpusError
 from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -190,6 +191,19 @@ def test_an_epub_gives_its_chapters_in_the_order_of_the_spine(tmp_path):
     assert (second.text, second.metadata["chapter"]) == ("Four valves.", 2)
 
 
+@pytest.mark.parametrize("kind", ["text/x-oeb1-document", "application/xml", "text/html", ""])
+def test_chapters_of_an_epub_may_be_called_otherwise(tmp_path, kind):
+    package = PACKAGE.replace("application/xhtml+xml", kind)
+    chapters = [("Valves", "<p>Four valves.</p>"), ("Walls", "<p>Two walls.</p>")]
+    found = read_documents(epub(tmp_path / "a.epub", chapters, **{"OEBPS/book.opf": package}))
+    assert [one.text for one in found] == ["Two walls.", "Four valves."]
+
+
+def test_a_book_without_text_is_told_and_no_scan_is_blamed(tmp_path):
+    with pytest.raises(CorpusError, match="no text was found in it: it is empty, or holds pictures alone"):
+        words(word(tmp_path / "a.docx", "<w:p/>"))
+
+
 @pytest.mark.parametrize(
     ("written", "said"),
     [
@@ -224,3 +238,21 @@ def test_html_and_cnxml(tmp_path):
     page, module = read_documents(tmp_path)
     assert (page.id, page.title, page.text) == ("a.html", "Gout", "Uric acid<7.\n\nRest")
     assert (module.title, module.text) == ("Heart", "The atria contract.\n\na | b")
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [("iso-8859-1", "cp1252"), ("Windows-1252", "cp1252"), ("big5", "big5"), ("Shift_JIS", "cp932")],
+)
+def test_an_html_page_is_read_in_the_encoding_that_it_names(tmp_path, said, written):
+    text = {"big5": "高血壓患者應限制鈉鹽攝取。", "cp932": "塩分を控える。"}.get(written, "Ménière’s: 5 µg at 37 °C.")
+    page = f'<meta http-equiv="Content-Type" content="text/html; charset={said}"><title>x</title><p>{text}</p>'
+    (tmp_path / "a.html").write_bytes(page.encode(written))
+    assert words(tmp_path / "a.html") == text
+
+
+@pytest.mark.parametrize("said", ["rot13", "nosuch", "utf-8"])
+def test_an_html_page_that_names_a_wrong_encoding_is_told(tmp_path, said):
+    (tmp_path / "a.html").write_bytes(f"<meta charset='{said}'><p>37 °C.</p>".encode("latin-1"))
+    with pytest.raises(CorpusError, match=r"a\.html:1: not utf-8 text"):
+        words(tmp_path / "a.html")

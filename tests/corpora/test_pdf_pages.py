@@ -63,9 +63,10 @@ def test_a_page_reads_the_same_whichever_way_its_text_runs(tmp_path, angle, turn
 
 def test_what_runs_across_comes_last_and_not_from_the_edge(tmp_path):
     table = column(400, 500, 90, ["Drug and dose", "Digoxin 125 mg"])
-    edge = [(20, 600, "Downloaded from a library", 90), (585, 600, "Downloaded from a library", 90)]
-    (page,) = read_documents(drawn(tmp_path / "a.pdf", [[*edge, *table, *column(60, 440)]]))
-    assert page.text == f"{' '.join(LINES)}\n\nDrug and dose Digoxin 125 mg"
+    edge = [(20, 600, "Downloaded from a library", 90), (585, 600, "at night", 90)]
+    pages = [[*edge, *table, *column(60, 440, lines=LINES[:2])], column(60, 440, lines=LINES[2:])]
+    (page,) = read_documents(drawn(tmp_path / "a.pdf", pages))
+    assert page.text == f"{' '.join(LINES)}\n\nDrug and dose\nDigoxin 125 mg"
 
 
 def test_a_sign_with_a_high_box_joins_no_lines(tmp_path):

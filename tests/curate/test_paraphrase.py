@@ -202,6 +202,23 @@ def test_what_a_paraphrase_must_keep(said: str, other: str, why: str | None) -> 
     assert refusal(said, other) == why
 
 
+@pytest.mark.parametrize(
+    ("said", "other", "why"),
+    [
+        ("青霉素过敏者不可服用阿莫西林。", "对青霉素过敏的患者可以服用阿莫西林。", "negation"),
+        ("阿莫西林成人一次0.5g，每日三次口服。", "成人口服阿莫西林，每天3次，每次0.5克。", None),
+        ("缺血性卒中患者不应使用阿替普酶。", "缺血性卒中的患者应当使用阿替普酶。", "negation"),
+        ("重症肌无力患者不能使用莫西沙星。", "重症肌无力的患者能够使用莫西沙星。", "negation"),
+        ("Aspirin reduces the risk of stroke.", "Stroke becomes more likely with aspirin.", "opposites"),
+        ("Give it intramuscularly for anaphylaxis.", "For anaphylaxis, it is given intravenously.", "opposites"),
+        ("胰岛素应皮下注射。", "胰岛素应当静脉注射。", "opposites"),
+        ("Insulin goes under the skin before meals.", "Before meals, insulin goes in subcutaneously.", None),
+    ],
+)
+def test_names_that_hold_a_no_hide_none_and_a_way_of_giving_stays(said: str, other: str, why: str | None) -> None:
+    assert refusal(said, other) == why
+
+
 @pytest.mark.parametrize("file", ["pairs", "later"])
 def test_a_changed_dose_is_refused_and_other_words_for_it_pass(file: str) -> None:
     lines = (PAIRS / f"{file}.tsv").read_text(encoding="utf-8").splitlines()

@@ -91,3 +91,15 @@ def test_a_call_costs_the_meter_as_little_with_thousands_in_flight_as_with_one()
         meter.settle(int(ticket or 0), Spent(1, 1, 1, 0.01))
     assert Counted.walks == 0
     assert meter.reserve(Spent(1, 0, 0, 51.0), "m") is not None, "what has landed is still counted as in flight"
+
+
+@pytest.mark.parametrize(("answered", "told"), [(0, True), (2, True), (3, False)])
+def test_a_budget_spent_on_a_broken_endpoint_says_so(answered: int, told: bool) -> None:
+    meter = Meter(Budget(calls=6))
+    for number in range(6):
+        ticket = meter.reserve(Spent(1, 5, 5))
+        assert ticket is not None
+        meter.settle(ticket, Spent(1, 5, 5), billed=number < answered)
+    with pytest.raises(BudgetSpent, match="raise the budget") as spent:
+        meter.reserve(Spent(1, 5, 5))
+    assert (f"{6 - answered} of 6 calls came to no reply" in str(spent.value)) == told

@@ -24,6 +24,13 @@ def test_a_citation_is_taken_out(cited: str) -> None:
     assert without_citations(f"Mortality fell {cited}.") == "Mortality fell."
 
 
+def test_a_raised_number_behind_capitals_is_taken_out() -> None:
+    assert (
+        without_citations("It is the first cause of AF.12,13 It is treated.")
+        == "It is the first cause of AF. It is treated."
+    )
+
+
 @pytest.mark.parametrize(
     "cited", ["（王等，2019）", "（王和李，2019；张伟等，2020）", "(王等,2019)", "[1,2]", "（参考文献3–5）"]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from suwen.text.book_sentences import sentences_of
 from suwen.text.page_blocks import blocks_of
 from suwen.text.page_furniture import PageLines
@@ -78,6 +80,7 @@ def test_a_page_number_in_the_gutter_hides_no_columns():
 
 def test_hyphens_and_confusions():
     assert join_lines(["anticoagu-", "lation and follow-", "up"]) == "anticoagulation and follow-up"
+    assert join_lines(["A meta-", "analysis of twice-", "daily doses"]) == "A meta-analysis of twice-daily doses"
     assert repair_scan("Give 2O mg and l.5 mmol/L") == "Give 20 mg and 1.5 mmol/L"
     assert repair_scan("Ill patients, Olga and Io") == "Ill patients, Olga and Io"
 
@@ -92,6 +95,12 @@ def test_a_line_that_ends_in_a_short_form_goes_on():
         "Rest is of no use to those who have angina.",
         "Dr. Wu described it in the year 1998.",
     ]
+
+
+@pytest.mark.parametrize("bullet", ["•", "◊", "➢", "\uf0b7", "\uf076"])
+def test_items_behind_any_bullet_are_items(bullet):
+    pages = [page(1, (f"{bullet} Give oxygen at 4 litres", False), (f"{bullet} Call the cardiologist", False))]
+    assert [one.text for one in sentences_of(blocks_of(pages))] == ["Give oxygen at 4 litres", "Call the cardiologist"]
 
 
 def small(text, top, size=7):

@@ -52,6 +52,25 @@ def test_a_table_below_a_page_of_prose_keeps_its_rows():
     assert texts([*prose, *cells])[12:] == [f"drug {n} | dose {n} | hours {n}" for n in range(5)]
 
 
+def test_three_columns_are_read_one_after_the_other():
+    columns = [column(40 + 180 * at, 20, name, width=160) for at, name in enumerate(("first", "second", "third"))]
+    assert texts(across(*(word for words in columns for word in words))) == [
+        word.text for words in columns for word in words
+    ]
+
+
+def test_tables_that_fill_a_column_are_no_rows_with_the_prose_beside_them():
+    cells = [
+        Word(f"{name} {n}", left, 100 + 12 * n, left + 50, 109 + 12 * n, 9)
+        for n in range(20)
+        for name, left in (("drug", 60), ("dose", 130), ("hours", 210))
+    ]
+    prose = column(310, 18, "prose")
+    assert texts(across(*cells, *prose)) == [f"drug {n} | dose {n} | hours {n}" for n in range(20)] + [
+        word.text for word in prose
+    ]
+
+
 def test_a_note_in_the_margin_parts_no_page_of_one_column():
     prose = column(60, 20, "prose", width=400)
     note = Word("a note", 480, 170, 520, 181, 8)

@@ -115,11 +115,13 @@ def read_book(
                 # No chapter is that long: what says it is one is for the server to refuse.
                 yield from [document] if kind == "epub" else _in_parts(document, longest)
     if not found:
-        raise BadRecord(f"{path}: no text was found in it: {_nothing(ocr, pictures)}")
+        raise BadRecord(f"{path}: no text was found in it: {_nothing(kind, ocr, pictures)}")
 
 
-def _nothing(ocr: bool, pictures: PictureReader | None) -> str:
+def _nothing(kind: str, ocr: bool, pictures: PictureReader | None) -> str:
     """What a book without text may be."""
+    if kind != "pdf":
+        return "it is empty, or holds pictures alone"
     if not ocr:
         return "scans are not read here (--no-ocr)"
     if pictures is None and not find_spec("rapidocr"):

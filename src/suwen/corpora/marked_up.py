@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
-from suwen.corpora.files import BadRecord, encoding_of, read_text
+from suwen.corpora.files import BadRecord, CorpusError, encoding_of, read_text
 from suwen.corpora.hardened import SafeZip, decoded, open_zip, parse_xml
 from suwen.corpora.word_files import read_word
 from suwen.text.clean import clean
@@ -52,6 +52,12 @@ _LEAVES = {"p", "h1", "h2", "h3", "h4", "h5", "h6"}
 #: What classes and roles are called.
 _CAPTIONED = re.compile(r"(?:^|[\s_-])(?:fig|figure|table|img|image)?[_-]?(?:fig)?caption(?:$|[\s_-])", re.IGNORECASE)
 _CITED = re.compile(r"(?:^|[\s_-])(?:bibliography|references|reflist|ref-list)(?:$|[\s_-])", re.IGNORECASE)
+#: Where a page names its encoding, and what browsers read for what is named.
+_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+_HEAD = 4096
+_MEANT = {"iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "big5": "big5hkscs", "shift_jis": "cp932"}
+#: What an EPUB calls its chapters: older books and some programs say no HTML. Others in its order are pictures.
+_TEXT = re.compile(r"html|x-oeb1-document|^(?:(?:application|text)/xml)?$")
 _MOST_BYTES = 64 * 2**20
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
 
@@ -74,7 +80,7 @@ def read_parts(path: Path, kind: str) -> Iterator[Part]:
     if kind in ("html", "cnxml", "text") and path.stat().st_size > _MOST_BYTES:
         raise BadRecord(f"{path}: over {_MOST_BYTES // 2**20} MiB of {kind.upper()}; split it")
     if kind == "html":
-        yield _whole(*html_blocks(read_text(path, encoding_of(path))))
+        yield _whole(*html_blocks(_page(path)))
     elif kind == "text":
         text = clean(read_text(path, encoding_of(path)))
         yield Part(1, heading_of(text), "", [("text", text)])
@@ -86,6 +92,22 @@ def read_parts(path: Path, kind: str) -> Iterator[Part]:
     else:
         with open_zip(path) as parts:
             yield from _epub(parts)
+
+
+def _page(path: Path) -> str:
+    """An HTML page by its bytes; where they are in no encoding that shows by itself, by the one that it names."""
+    try:
+        return read_text(path, encoding_of(path))
+    except CorpusError:
+        data = path.read_bytes()
+        if (named := _CHARSET.search(data[:_HEAD])) is None:
+            raise
+        name = named[1].decode("ascii").lower()
+        try:
+            return data.decode(_MEANT.get(name, name))
+        except (LookupError, UnicodeError):
+            pass  # the first problem says more
+        raise
 
 
 def _whole(title: str, blocks: list[tuple[Kind, str]]) -> Part:
@@ -208,7 +230,7 @@ def _epub(parts: SafeZip) -> Iterator[Part]:
     number = 0
     for reference in package.iter("itemref"):
         item = items.get(reference.get("idref"))
-        if item is None or "html" not in item.get("media-type", ""):
+        if item is None or not _TEXT.search(item.get("media-type", "")):
             continue
         number += 1
         name = posixpath.normpath(posixpath.join(posixpath.dirname(root), unquote(item.get("href", ""))))

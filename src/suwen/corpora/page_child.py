@@ -116,11 +116,11 @@ def _pdf_page(
 
 
 def _lines(content: PdfPageContent) -> list[Line]:
-    """A page's lines; those that run another way come last, as columns of their own."""
+    """A page's lines; those that run another way come last, as rows: a sentence goes on over them to the next page."""
     lines = reading_order(content.words)
     for words in content.across:
         columns = lines[-1].column + 1 if lines else 0
-        lines += [line._replace(column=line.column + columns) for line in reading_order(words)]
+        lines += [line._replace(column=line.column + columns, is_row=True) for line in reading_order(words)]
     return lines
 
 

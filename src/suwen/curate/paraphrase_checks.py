@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import combinations
 
 from suwen.curate.leakage import comparable, weight
 from suwen.curate.near_duplicates import shingles, similarity
@@ -36,8 +37,9 @@ _NEGATED_ZH = re.compile("[不没無无未非否勿莫禁忌缺]|避免|除外|�
 #: Words with a negating character that negate nothing.
 _NO_NEGATION = re.compile(
     "不同|不断|不仅|不但|不过|不管|不论|不良|不适|不舒服|不全|不齐|不稳|不足|不少|不久|不低于|不超过|不少于|非常|无论|无菌|除非"
-    "|未来|莫名|莫沙|不规则|不典型|不随意"
+    "|未来|莫名|不规则|不典型|不随意|不张|不孕|不整|肌无力|无创|缺(?=[血氧铁损陷钾钙锌碘])"
 )
+_HIDDEN = str.maketrans(dict.fromkeys("不没无未非否勿莫禁忌缺", "·"))
 _CLAUSE = re.compile(
     r"[,;:.!?，；：。！？](?!\d)|但|而|却|\b(?:but|whereas|while|although)\b"
     r"|\band (?=(?:do|does|did|is|are|was|were|has|have|no|not)\b)"
@@ -61,8 +63,10 @@ _OPPOSITES = tuple(
     (re.compile(one), re.compile(other))
     for one, other in (
         (
-            r"\b(?:increas|rais|ris(?:e|es|ing)\b|rose\b|elevat|higher\b|augment|widen)|升高|增[加高大多强]|上升|升压|变快",
-            r"\b(?:decreas|reduc|lower(?:s|ed|ing)?\b|fall(?:s|en|ing)?\b|fell\b|drop|declin|diminish|narrow)"
+            r"\b(?:increas|rais|ris(?:e|es|ing)\b|rose\b|elevat|higher\b|augment|widen"
+            r"|more (?:likely|common|frequent|often))|升高|增[加高大多强]|上升|升压|变快",
+            r"\b(?:decreas|reduc|lower(?:s|ed|ing)?\b|fall(?:s|en|ing)?\b|fell\b|drop|declin|diminish|narrow"
+            r"|less (?:likely|common|frequent|often))"
             r"|降低|减[少低小弱]|下降|降压|减慢|变慢",
         ),
         (
@@ -84,7 +88,15 @@ _OPPOSITES = tuple(
         (r"\bsuperior\b|\bupper\b|上肢|上腔", r"\binferior\b|\blower (?=limb|extrem|leg|lobe)|下肢|下腔"),
         (r"\bmedial|内侧", r"\blateral|外侧"),
         (r"\bpositive|阳性", r"\bnegative|阴性"),
-        (r"\boral(?:ly)?\b|\bby mouth\b|口服", r"\bintravenous|\bi\.?v\b|静脉[注滴推]|静滴|静注"),
+        *combinations(
+            (
+                r"\boral(?:ly)?\b|\bby mouth\b|口服",
+                r"\bintravenous|\bi\.?v\b|静脉[注滴推]|静滴|静注",
+                r"\bintramuscular|\bi\.?m\b|肌内?注射?",
+                r"\bsubcutaneous|\bs\.?c\b|\bunder the skin\b|皮下",
+            ),
+            2,
+        ),
         (r"\bmales?\b|\bmen\b|男", r"\bfemales?\b|\bwom[ae]n\b|女"),
         (
             r"\b(?:start|begin|began|begun|initiat|resum)|开始|启用|恢复服用",
@@ -151,7 +163,7 @@ def negated(folded: str) -> bool:
     >>> negated("it is not common"), negated("心律不齐非常多见"), negated("未见异常")
     (True, False, True)
     """
-    return bool(_negations(_NO_NEGATION.sub("", folded)))
+    return bool(_negations(_plain(folded)))
 
 
 def moved_negation(own: str, other: str) -> bool:
@@ -186,6 +198,12 @@ def _sequence(folded: str) -> list[bool]:
     return [late for _, late in sorted([*places, *((found.start(), True) for found in after.finditer(folded))])]
 
 
+def _plain(folded: str) -> str:
+    """A text without what only looks as if it negated: in words such as 不同 and names of drugs such as 阿莫西林."""
+    names = _drug_names()[1].sub(lambda name: name[0].translate(_HIDDEN), folded)
+    return _NO_NEGATION.sub(" ", names)
+
+
 def _negations(folded: str) -> list[re.Match[str]]:
     return [*_NEGATED_EN.finditer(folded), *_NEGATED_ZH.finditer(folded)]
 
@@ -194,7 +212,7 @@ def _denied_and_said(folded: str) -> tuple[set[str], set[str]]:
     """The words that a text negates, and those of clauses in which nothing is negated; some words are neither."""
     denied: set[str] = set()
     said: set[str] = set()
-    for clause in _clauses(_NO_NEGATION.sub(" ", folded)):
+    for clause in _clauses(_plain(folded)):
         found = _negations(clause)
         for match in found:
             denied |= _words(_scope(clause, match))

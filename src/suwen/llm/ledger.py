@@ -109,7 +109,7 @@ class Meter:
 
     def __init__(self, budget: Budget | None) -> None:
         self.budget = budget or Budget()
-        self.spent = Spent()
+        self.spent, self._unanswered = Spent(), 0
         self._flying: dict[int, _Flight] = {}
         # What those in flight are expected to take together, and how many are of each model: thousands may fly, and
         # counting them anew for every call would cost more than the calls.
@@ -132,6 +132,10 @@ class Meter:
         if over := self._over(self.spent + expected):
             bill = f"{expected.tokens / max(estimate.tokens, 1):.3g}"
             why = f" (bills were up to {bill} times their estimate)" if float(bill) > 1 else ""
+            if 2 * self._unanswered > self.spent.calls:
+                why += (
+                    f", and {self._unanswered} of {self.spent.calls} calls came to no reply (does the endpoint work?)"
+                )
             raise BudgetSpent(
                 f"the budget is spent: the next call may bring it to {over}{why}; "
                 "every reply so far is kept: raise the budget and run again to go on"
@@ -159,6 +163,7 @@ class Meter:
         # Prices are no whole numbers: with nothing in flight, nothing of them is left.
         self._wave = self._wave + -flight.expected if self._flying else Spent()
         self.spent += actual
+        self._unanswered += 0 if billed else actual.calls
         if billed:
             self._bills.setdefault(flight.model, _Bills()).learn(flight.estimate, actual)
 

@@ -30,8 +30,8 @@ _CITATION = re.compile(
     rf"|\s?\((?:[Rr]efs?\.?|[Rr]eferences?) {_NUMBERS}\)|[(（]参?考?文献\s?{_NUMBERS}[)）]"
     # Numbers alone only where several are listed behind a word and the sentence ends: "(30-40)" is a range.
     r"|(?<=[a-z]) \(\d{1,3}(?:[–—-]\d{1,3})?(?:, ?\d{1,3}(?:[–—-]\d{1,3})?)+\)(?=[.;](?:\s|$))"
-    # A raised number behind a mark or a closing one, as text layers give it: "mortality.12,13 The".
-    rf"|(?<=[a-z)%][.,;]){_NUMBERS}(?=\s|$)"
+    # A raised number behind a mark or a closing one, as text layers give it: "mortality.12,13 The" and "in CHF.12".
+    rf"|(?:(?<=[a-z)%][.,;])|(?<=[A-Z]{{2}}[.,;])){_NUMBERS}(?=\s|$)"
     rf"|[¹²³⁰⁴-⁹]+(?:[,，–-][¹²³⁰⁴-⁹]+)*(?=[\s.,;。，；]|$)(?<![m0-9][²³])"
 )
 _SPACE_BEFORE_MARK = re.compile(r"\s+(?=[.,;:。，；：](?:\s|$))")

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from suwen.text.page_furniture import PageLines, without_furniture
-from suwen.text.page_layout import CELL, Line
+from suwen.text.page_layout import BULLETS, CELL, Line
 from suwen.text.page_repair import join_lines, repair, repair_scan
 from suwen.text.split import sentences
 
@@ -41,7 +41,7 @@ _INDENT = (0.8, 4.0)
 #: The number or bullet that an item of a list begins with.
 ITEM = re.compile(
     r"(?:[(（]\s?(?:\d{1,2}|[a-z]|[ivx]{1,4}|[一二三四五六七八九十]{1,3})\s?[)）]|\d{1,2}[.)、．](?!\d)|[①-⑳]"
-    r"|[•●○▪◦■□]|[-–—*] |[a-z][.)] |[一二三四五六七八九十]{1,3}、)"
+    rf"|[{BULLETS.replace('·', '')}]|[-–—*] |[a-z][.)] |[一二三四五六七八九十]{1, 3}、)"
 )
 _CAPTION = re.compile(
     r"(?:(?:supplementary )?(?:figure|fig\.|table|box|chart|plate)\s?\d+(?:[.-]\d+)*[A-Za-z]?(?:[.:|]|\s+(?=[A-Z]))"

@@ -53,10 +53,17 @@ _FILLED, _MOST, _SURELY = 0.75, 0.35, 0.5
 #: Sides so nearly as wide as each other were made so.
 _EQUAL = 0.95
 _LEAST_ROWS = 3
+#: Three columns are about as wide as each other; and what is beside them is known where so little reaches across.
+_ALIKE, _CROSSED = 0.8, 0.1
+#: Of a word's size: lines so nearly level are a row.
+_LEVEL = 0.15
 #: Lines of a column beside which one or two others are a column, too; and how near they stand, of a word's size.
 _LONG, _BESIDE = 8, 4.0
+#: What stands before an item of a list; those of Word's fonts of symbols have no character of their own.
+BULLETS = "•·●○◦▪▫■□◆◇◊❖‣▶►➢➤✓✔★※\uf020-\uf0ff"
 _MARKER = re.compile(
-    r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]|[•·●○▪◦■□–—*-]|[①-⑳])"
+    r"(?:[(（]?(?:\d{1,2}|[a-zA-Z]|[ivxIVX]{1,4}|[一二三四五六七八九十]{1,3})[.)）、．]"
+    rf"|[{BULLETS}–—*-]|[①-⑳])"
 )
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
 #: Hebrew and Arabic, with the forms that fonts have for them.
@@ -135,8 +142,12 @@ def _gutter(pieces: Sequence[Word], size: float) -> tuple[float, float] | None:
     for start in _starts(pieces, size):
         left, right = _sides(pieces, (start - _GUTTER * size, start))
         # What reaches across costs little: a page may be half one column and half two.
-        score = min(len(left), len(right)) - 0.25 * (len(pieces) - len(left) - len(right))
-        if score > (best[0] if best else 0) and _are_columns(left, right, size):
+        across = len(pieces) - len(left) - len(right)
+        score = min(len(left), len(right)) - 0.25 * across
+        if score > (best[0] if best else 0) and (
+            _are_columns(left, right, size)
+            or (across < _CROSSED * len(pieces) and _are_beside_other(left, right, size))
+        ):
             # A mark at the end of a line may hang into it.
             best = (score, (start - _HANGING * size, start))
     return best[1] if best else None
@@ -180,6 +191,32 @@ def _are_columns(left: Sequence[Word], right: Sequence[Word], size: float) -> bo
     if max(full, other_full) >= _MOST and min(wide, other_wide) >= _EQUAL * max(wide, other_wide):
         return min(full, other_full) > 0
     return min(full, other_full) >= _MOST
+
+
+def _are_beside_other(left: Sequence[Word], right: Sequence[Word], size: float) -> bool:
+    """Whether one is a column of prose, and the other two more, or a column that holds mostly tables."""
+    (wide, full), (other_wide, other_full) = _fill(left), _fill(right)
+    if (wide and other_wide) or max(wide, other_wide) < _PROSE * size or max(full, other_full) < _MOST:
+        return False
+    prose, other = (left, right) if wide else (right, left)
+    return _out_of_step(prose, other, size) or (wide > 0.0 and _are_two_more(other, wide, size))
+
+
+def _are_two_more(right: Sequence[Word], wide: float, size: float) -> bool:
+    """Whether what is beside a column are two columns as wide as it is: three on a page."""
+    gutter = _gutter(right, size)
+    return gutter is not None and all(_fill(side)[0] >= _ALIKE * wide for side in _sides(right, gutter))
+
+
+def _out_of_step(prose: Sequence[Word], other: Sequence[Word], size: float) -> bool:
+    """Whether lines of prose keep no step with the rows of a table beside them: the table is another column's."""
+    lines = [row[0] for row in _same_height(prose)]
+    rows = [row[0] for row in _same_height(other)]
+    if min(len(lines), len(rows)) < _LONG:
+        return False
+    near = [line for line in lines if rows[0].top <= line.top <= rows[-1].top]
+    level = sum(min(abs(line.bottom - row.bottom) for row in rows) < _LEVEL * size for line in near)
+    return level < 0.5 * len(near)
 
 
 def _is_rest(left: Sequence[Word], right: Sequence[Word], wide: float, size: float) -> bool:

@@ -13,12 +13,14 @@ _WIDE = re.compile(rf"[{_HAN}“”‘’—…]")
 #: Words that keep their hyphen where a line breaks at it; other hyphens were put in by the printer.
 _KEEPS = re.compile(
     r"(?:^|[\s(/])(?:non|anti|beta|alpha|gamma|long|short|high|low|well|self|mid|half|double|single|dual|two|three|four"
-    r"|one|first|second|third|x|t|b|follow|co|pre|post|re|all|cross|end|age|dose|drug|time|life|evidence|case|blood"
+    r"|one|once|twice|first|second|third|meta|x|t|b|follow|co|pre|post|re|all|cross|end|age|dose|drug|time|life|evidence|case|blood"
     r"|left|right|upper|lower|multi|full|part|ill|calcium|heart|risk|broad|rate|thiazide|ace|stent|catheter|balloon|[a-z]*\d+)$",
     re.IGNORECASE,
 )
 _HYPHENS = "-\u2010\u00ad\u2011\ufffe\x02"
 _LIGATURES = {ord(sign): unicodedata.normalize("NFKC", sign) for sign in "ﬀﬁﬂﬃﬄﬅﬆ"}
+#: The bullets that Word takes from its fonts of symbols.
+_BULLETS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0D8: "➢", 0xF0FC: "✓"}
 _UNIT = r"(?:mg|g|kg|µg|μg|mcg|ml|mL|L|mmol|mmHg|%|bpm|mm|cm|IU|mEq|U|min|h|次|毫克|克|毫升|天|周|岁|年)"
 #: A letter where a digit belongs: inside a number, or before a unit.
 _LETTER_DIGIT = re.compile(rf"(?<![A-Za-z])(?=[\dOolI|.]*\d)(?=[\d.]*[OolI|])[\dOolI|.]+(?=\s?{_UNIT}(?![A-Za-z]))")
@@ -72,7 +74,7 @@ def repair(text: str) -> str:
     >>> repair("ﬁbrillation and ﬂow")
     'fibrillation and flow'
     """
-    return clean(text.translate(_LIGATURES))
+    return clean(text.translate(_LIGATURES | _BULLETS))
 
 
 def repair_scan(text: str) -> str:

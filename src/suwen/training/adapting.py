@@ -38,6 +38,8 @@ from suwen.training.stages.merge import MergeStage
 _TRAINING, _ASKING, _REPAIRS = 0.7, 0.3, 0.9
 #: The most that the general sets may lose, as a part of 1.
 MOST_LOST = 0.01
+#: Questions kept apart below which nothing is told: five that are all better or all worse are chance once in 16.
+FEWEST = 6
 
 
 class AdaptError(SuwenError):
@@ -361,9 +363,12 @@ def verdict(tasks: Sequence[TaskComparison]) -> tuple[bool, str]:
     own = next(task for task in tasks if task.task == QUESTIONS)
     general = [task.difference for task in tasks if task.task not in (QUESTIONS, SOURCE)]
     lost = -sum(general) / len(general) if general else 0.0
-    low = own.interval.low if own.interval is not None else own.difference
     said = f"{100 * own.b:.1f} before, {100 * own.a:.1f} after ({own.metric} on {own.queries} questions kept apart)"
-    reasons = ["the difference could be chance"] if low <= 0 else []
+    reasons = []
+    if own.queries < FEWEST:
+        reasons.append(f"so few questions tell nothing (add books, or calls; {FEWEST} at least)")
+    elif own.interval is None or own.interval.low <= 0:
+        reasons.append("the difference could be chance")
     if lost > MOST_LOST:
         reasons.append(f"the general sets lose {100 * lost:.1f} points, of which {100 * MOST_LOST:g} may be lost")
     if reasons:
