@@ -115,7 +115,8 @@ def read_book(
                 # No chapter is that long: what says it is one is for the server to refuse.
                 yield from [document] if kind == "epub" else _in_parts(document, longest)
     if not found:
-        raise BadRecord(f"{path}: no text was found in it: {_nothing(ocr, pictures)}")
+        why = _nothing(ocr, pictures) if kind == "pdf" else "it is empty, or holds pictures alone; remove it"
+        raise BadRecord(f"{path}: no text was found in it: {why}")
 
 
 def _nothing(ocr: bool, pictures: PictureReader | None) -> str:
