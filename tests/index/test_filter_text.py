@@ -47,6 +47,16 @@ from suwen.index.filters import DEEPEST, FilterError, conditions, read_where
         ('a="x and b=2"', {"a": "x and b=2"}),
         ('a="=x"', {"a": "=x"}),
         ("lang IS MISSING", {"lang": None}),
+        ("科室＝心内科｜神经科", {"科室": ["心内科", "神经科"]}),
+        ("年份＞＝2020 AND 年份＜2024", {"年份": {"gte": 2020, "lt": 2024}}),
+        ("科室！＝心内科", {"科室": {"ne": "心内科"}}),
+        ('科室="甲｜乙＝丙"', {"科室": "甲｜乙＝丙"}),
+        ("科室=骨科（一）", {"科室": "骨科（一）"}),
+        ("科室=心内科 year=2020", None),
+        ("科室=心内科，年份>=2020", None),
+        ("科室=心内科、年份＝2020", None),
+        ("科室=心内科 且 年份>=2020", None),
+        ("科室=心内科,year=2020", None),
     ],
 )
 def test_text_says_what_a_mapping_says(text: Any, wanted: Any) -> None:
