@@ -164,7 +164,7 @@ def test_excels_own_first_line_says_what_parts_the_columns(tmp_path):
     assert len(told) == 1 and told[0].startswith(f"{table}:4: ")
 
 
-@pytest.mark.parametrize(("name", "sign"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", ","), ("a.csv", "|"), ("a.tsv", "\t")])
+@pytest.mark.parametrize(("name", "sign"), [*(("a.csv", sign) for sign in ";\t,|"), ("a.tsv", "\t")])
 def test_columns_are_parted_by_what_the_header_shows(tmp_path, name, sign):
     rows = (("编号", "标题", "内容", "科室"), ("7", "头痛", "头痛三天, 发热; 无皮疹", "神经内科"))
     (tmp_path / name).write_text("".join(sign.join(f'"{cell}"' for cell in row) + "\n" for row in rows), "utf-8")

@@ -219,7 +219,7 @@ def _delimited(
 
 
 def _delimiter(header: str, usual: str) -> str:
-    """What parts the columns: spreadsheets of many languages write ``;``, databases ``|``, and both call it .csv too."""
+    """What parts the columns: spreadsheets of many languages write ``;``, databases ``|``, and call it .csv too."""
     return max((usual, ",", ";", "\t", "|"), key=lambda sign: len(next(csv.reader([header], delimiter=sign), [])))
 
 
