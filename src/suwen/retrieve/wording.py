@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suwen.index.copying import SYNONYMS
-from suwen.index.engine import Engine, Snapshot
+from suwen.index.engine import Engine, IndexProblem, Snapshot
 from suwen.retrieve.naming import Name, names_of, pairs
 from suwen.text.fold import fold
 from suwen.text.homophones import sound_alike
 from suwen.text.question import subject
 from suwen.text.segment import bigrams, is_word, medical_words, pieces
-from suwen.text.synonyms import Mention, Synonyms, shipped
+from suwen.text.synonyms import BadSynonyms, Mention, Synonyms, shipped
 
 #: The index's own list, kept beside its data; read again when it has changed.
 FILE = SYNONYMS
@@ -104,7 +104,15 @@ class Wordings:
         version = self._engine.blob_version(FILE)
         if version != self._own[0]:
             kept = self._engine.get_blob(FILE) or b""
-            self._own = (version, Synonyms.parse(kept.decode("utf-8"), FILE))
+            try:
+                # With the mark that some editors put before a text.
+                self._own = (version, Synonyms.parse(kept.decode("utf-8-sig"), FILE))
+            except (BadSynonyms, UnicodeDecodeError) as problem:
+                address = self._engine.address
+                raise IndexProblem(
+                    f"the list of names of {address} cannot be read ({problem}): correct it, and give it anew with "
+                    f"'suwen synonyms {address} FILE', which reads other encodings too"
+                ) from problem
         return self._own[1]
 
 
