@@ -330,7 +330,7 @@ def synonyms(
     """
     from suwen.corpora.files import encoding_of, read_text
     from suwen.index.opening import open_engine
-    from suwen.retrieve.wording import FILE
+    from suwen.retrieve.wording import FILE, own_list
     from suwen.text.synonyms import Synonyms
 
     with closing(open_engine(index)) as engine:
@@ -339,8 +339,8 @@ def synonyms(
             text = "" if emptied else read_text(file, encoding_of(file))
             Synonyms.parse(text, str(file))
             engine.put_blob(FILE, text.encode())
-        kept = (engine.get_blob(FILE) or b"").decode()
-    groups = len(Synonyms.parse(kept, FILE))
+        kept, known = own_list(engine)
+    groups = len(known)
     show({"groups": groups, "synonyms": kept.splitlines()}, f"{plural(groups, 'group')}\n{kept}".rstrip(), json=json)
 
 

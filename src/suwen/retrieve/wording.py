@@ -103,17 +103,25 @@ class Wordings:
     def _own_list(self) -> Synonyms:
         version = self._engine.blob_version(FILE)
         if version != self._own[0]:
-            kept = self._engine.get_blob(FILE) or b""
-            try:
-                # With the mark that some editors put before a text.
-                self._own = (version, Synonyms.parse(kept.decode("utf-8-sig"), FILE))
-            except (BadSynonyms, UnicodeDecodeError) as problem:
-                address = self._engine.address
-                raise IndexProblem(
-                    f"the list of names of {address} cannot be read ({problem}): correct it, and give it anew with "
-                    f"'suwen synonyms {address} FILE', which reads other encodings too"
-                ) from problem
+            self._own = (version, own_list(self._engine)[1])
         return self._own[1]
+
+
+def own_list(engine: Engine) -> tuple[str, Synonyms]:
+    """An index's own list of names as it stands there, and read.
+
+    Raises:
+        IndexProblem: It is not UTF-8, or a line of it is wrong.
+    """
+    try:
+        # With the mark that some editors put before a text.
+        text = (engine.get_blob(FILE) or b"").decode("utf-8-sig")
+        return text, Synonyms.parse(text, FILE)
+    except (BadSynonyms, UnicodeDecodeError) as problem:
+        raise IndexProblem(
+            f"the list of names of {engine.address} cannot be read ({problem}): correct it, and give it anew with "
+            f"'suwen synonyms {engine.address} FILE', which reads other encodings too"
+        ) from problem
 
 
 def _set_right(text: str, wrong: Mapping[str, str]) -> str:
