@@ -23,6 +23,8 @@ _VALUE = re.compile(rf"\s*({_QUOTED}|[^|｜]*?)\s*([|｜]|$)", re.DOTALL)
 #: Another sign (==, =>, <>), or a second condition behind a space or a comma: as a value it would equal nothing.
 _SIGN = re.compile(r"[=<>≥≤≠＝＜＞]")
 _SIGN_FIRST, _JOINED = re.compile(rf"\s*{_SIGN.pattern}"), re.compile(r"[\s,;，；、]")
+#: A value that begins with a quote and does not end with one.
+_UNCLOSED = re.compile(r'(?:^|[|｜])\s*"')
 #: Of full width, as Chinese keyboards have them.
 _WIDE = str.maketrans("＝＜＞！", "=<>!")
 _NAMES = {">": "gt", ">=": "gte", "≥": "gte", "<": "lt", "<=": "lte", "≤": "lte"}
@@ -112,10 +114,12 @@ class _Reader:
             raise self.error()
         bare = re.sub(_QUOTED, "", values, flags=re.DOTALL)
         joined = _JOINED.search(bare)
-        if _SIGN_FIRST.match(bare) or (joined and _SIGN.search(bare, joined.end())):
+        if _SIGN_FIRST.match(bare) or (joined and _SIGN.search(bare, joined.end())) or _UNCLOSED.search(bare):
             raise self.error()
         field, operator = _plain(found["key"]), found["op"].translate(_WIDE)
         if operator in _NAMES:
+            if _SIGN.search(bare):  # 2019<year<2022, begun at its middle
+                raise self.error()
             return bounded(field, _NAMES[operator], _plain(values))  # type: ignore[arg-type]
         found_values = equal(field, _listed(values))
         return found_values if operator == "=" else Not(found_values)
