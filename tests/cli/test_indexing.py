@@ -132,6 +132,12 @@ def test_files_left_out_are_named_and_counted(suwen: Suwen, tmp_path: Path) -> N
     assert "1 file read as gb18030: fever.txt" in done.err
     told = suwen("index", tmp_path / "new", folder, "--json").json["left_out"]
     assert told == {"files": [str(folder / "guide.rtf"), str(folder / "letter.doc")], "records": 0, "pages": []}
+    (tmp_path / "more").mkdir()
+    (folder / "linked").symlink_to(tmp_path / "more")
+    linked = suwen("index", tmp_path / "new", folder).err
+    assert "(1 .rtf, 1 .doc, 1 linked folder): guide.rtf, letter.doc, linked" in linked
+    assert "; name a linked folder itself to have it read" in linked
+    (folder / "linked").unlink()
     (folder / "fever.txt").unlink()
     assert "only guide.rtf, letter.doc" in suwen("index", tmp_path / "other", folder).err
 

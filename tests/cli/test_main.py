@@ -117,6 +117,9 @@ def test_a_wrong_value_is_told_in_plain_words(suwen: Suwen, arguments: list[str]
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--size", "3"], "size is at least 8"),
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--format", "pptx"], "no format 'pptx'; use one of"),
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--vectors", "v.npy"], "--vectors needs --ids"),
+        (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--ids", "i.txt"], "say what --vectors are"),
+        (["add", "{tmp}/new", "{tmp}/notes.jsonl", "--text", "a", "--id", "b"], "notes.jsonl would not be read"),
+        (["add", "{tmp}/new", "{tmp}/notes.jsonl", "--id", "b"], "whose text is --text"),
         (
             ["index", "{tmp}/new", "{tmp}/notes.jsonl", "--vectors", "v.npy", "--ids", "i.txt"],
             "v.npy: there is no such file",

@@ -88,6 +88,10 @@ def test_a_filter_that_admits_nothing_is_named(suwen: Suwen, index: Path) -> Non
 def test_names_come_from_a_file_of_any_encoding_or_from_none(suwen: Suwen, index: Path, tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_bytes("氯吡格雷, 小白片, 血小板抑制药物\n".encode("gb18030"))
     assert suwen("synonyms", index, tmp_path / "names.txt", "--json").json["groups"] == 1
+    kept = (index / "synonyms.txt").read_bytes()
+    (index / "synonyms.txt").write_bytes(b"\xb0\xa2")
+    assert "give it anew with 'suwen synonyms" in suwen("synonyms", index).err
+    (index / "synonyms.txt").write_bytes(kept)
     missing = suwen("synonyms", index, tmp_path / "nmaes.txt")
     assert missing.code == 1 and f"did you mean {tmp_path / 'names.txt'}?" in missing.err
     (tmp_path / "names.txt").write_bytes(b"")

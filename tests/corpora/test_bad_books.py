@@ -102,6 +102,13 @@ def test_scans_that_are_not_to_be_read_give_no_file_up(tmp_path):
     assert [page for page, _ in told] == [1, 2, 3]
 
 
+def test_a_page_without_words_is_not_told_to_be_a_scan(tmp_path):
+    path = tmp_path / "a.html"
+    path.write_text("<html><body><img src='a.png'></body></html>", encoding="utf-8")
+    with pytest.raises(BadRecord, match=r"no text was found in it: it is empty, or holds pictures alone"):
+        list(read_book(path, tmp_path, "html"))
+
+
 def test_a_page_a_mile_wide_is_drawn_small(tmp_path):
     path = raw_pdf(tmp_path / "a.pdf", [shown(LINE)], box="0 0 60000 60000")
     (page,) = read_documents(path)

@@ -155,7 +155,16 @@ def test_damaged_utf_8_is_not_taken_for_another_encoding(tmp_path):
                 list(read_documents(tmp_path))
 
 
-@pytest.mark.parametrize(("name", "sign"), [("a.csv", ";"), ("a.csv", "\t"), ("a.csv", ","), ("a.tsv", "\t")])
+def test_excels_own_first_line_says_what_parts_the_columns(tmp_path):
+    table = tmp_path / "a.csv"
+    table.write_text("\ufeffsep=;\r\nid;text\r\n1;低盐,少油\r\n2;\r\n", encoding="utf-8")
+    told = []
+    (document,) = read_documents(table, on_skip=told.append)
+    assert document[:2] == ("1", "低盐,少油")
+    assert len(told) == 1 and told[0].startswith(f"{table}:4: ")
+
+
+@pytest.mark.parametrize(("name", "sign"), [*(("a.csv", sign) for sign in ";\t,|"), ("a.tsv", "\t")])
 def test_columns_are_parted_by_what_the_header_shows(tmp_path, name, sign):
     rows = (("编号", "标题", "内容", "科室"), ("7", "头痛", "头痛三天, 发热; 无皮疹", "神经内科"))
     (tmp_path / name).write_text("".join(sign.join(f'"{cell}"' for cell in row) + "\n" for row in rows), "utf-8")

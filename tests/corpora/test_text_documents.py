@@ -1,6 +1,7 @@
 """Text files as documents."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from suwen.corpora.files import BadRecord
-from suwen.corpora.text_documents import read_text_document, text_files
+from suwen.corpora.text_documents import files_under, read_text_document, text_files
 
 
 def test_files_are_found_in_order_and_hidden_or_unknown_ones_are_not(tmp_path):
@@ -23,6 +24,18 @@ def test_files_are_found_in_order_and_hidden_or_unknown_ones_are_not(tmp_path):
         "b.txt",
         "e.MARKDOWN",
     ]
+
+
+def test_a_pipe_is_not_waited_for_and_a_linked_folder_is_not_passed_over(tmp_path):
+    folder, elsewhere = tmp_path / "texts", tmp_path / "elsewhere"
+    for place in (folder, elsewhere):
+        place.mkdir()
+    (elsewhere / "a.txt").write_text("x", encoding="utf-8")
+    (folder / "linked").symlink_to(elsewhere)
+    (folder / "broken.txt").symlink_to("nothing.txt")
+    os.mkfifo(folder / "pipe.txt")
+    assert [path.name for path in files_under(folder)] == ["broken.txt", "linked", "pipe.txt"]
+    assert [path.name for path in text_files(folder)] == ["broken.txt"]
 
 
 @pytest.mark.parametrize(

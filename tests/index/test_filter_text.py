@@ -47,6 +47,19 @@ from suwen.index.filters import DEEPEST, FilterError, conditions, read_where
         ('a="x and b=2"', {"a": "x and b=2"}),
         ('a="=x"', {"a": "=x"}),
         ("lang IS MISSING", {"lang": None}),
+        ("科室＝心内科｜神经科", {"科室": ["心内科", "神经科"]}),
+        ("年份＞＝2020 AND 年份＜2024", {"年份": {"gte": 2020, "lt": 2024}}),
+        ("科室！＝心内科", {"科室": {"ne": "心内科"}}),
+        ('科室="甲｜乙＝丙"', {"科室": "甲｜乙＝丙"}),
+        ("科室=骨科（一）", {"科室": "骨科（一）"}),
+        ('year="2020', None),
+        ('lang=zh|"en', None),
+        ("year>2019<2022", None),
+        ("科室=心内科 year=2020", None),
+        ("科室=心内科，年份>=2020", None),
+        ("科室=心内科、年份＝2020", None),
+        ("科室=心内科 且 年份>=2020", None),
+        ("科室=心内科,year=2020", None),
     ],
 )
 def test_text_says_what_a_mapping_says(text: Any, wanted: Any) -> None:
@@ -97,6 +110,12 @@ def test_nesting_has_an_end(text: str) -> None:
         nested = {"$not": nested}
     with pytest.raises(FilterError, match=f"deeper than {DEEPEST}"):
         read_where(nested)
+
+
+def test_a_number_that_nothing_holds_and_bytes_that_are_no_text() -> None:
+    assert read_where({"year": [2020, 10**400]}) == read_where({"year": 2020})
+    with pytest.raises(FilterError, match="b'2020' is not a value"):
+        read_where({"year": b"2020"})
 
 
 VALUE = st.text(st.characters(codec="utf-8"), max_size=6)

@@ -19,6 +19,9 @@ FEVER = (
 POTASSIUM = (
     "血钾高于正常上限，提示高钾血症，应立即停用保钾利尿药并复查心电图，同时给予葡萄糖酸钙稳定心肌，必要时透析治疗。"
 )
+BONES = (
+    "双能X线吸收法测得腰椎T值-2.5，髋部T值 -1.0，请结合年龄、骨折史和家族史评估骨折风险，并按医嘱补充钙剂和维生素D。"
+)
 LUNG = "患者左侧肺下叶可见结节，边界清楚，建议三个月后复查胸部CT，如增大则考虑手术切除并送病理检查明确性质，期间戒烟。"
 KIDNEY = (
     "患者诊断为慢性肾脏病IV期，建议低盐优质低蛋白饮食，控制血压和血糖，避免肾毒性药物，定期复查肌酐和血钾，必要时随诊。"
@@ -87,6 +90,7 @@ APART = [
     *((TABLETS, "suddenly", "gradually"), (STAGE, "savolitinib", "sovaleritib"), (STAGE, "III", "II")),
     (VISIT, "denies chest pain on exertion and reports", "reports chest pain on exertion and denies"),
     *((DRIP, "5 mU", "5 MU"), (DRIP, "<1.5", ">1.5"), (DRIP, "left", "right"), (DRIP, "no; rash", "no rash")),
+    *((BONES, "T值-2.5", "T值2.5"), (BONES, "-1.0", "1.0")),
     *((DRIP, "1.5", "15"), (DRIP, "1.5", "-1.5"), (FEVER, "24小时", "2，4小时"), (STOMACH, "呈阳性", "呈阳性？")),
 ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from small_pair import Counting
 
+from suwen.corpora.record_fields import to_document
 from suwen.corpora.records import Document
 from suwen.encoders.pair import Pair
 from suwen.encoders.query import Vectors
@@ -129,6 +130,12 @@ def test_a_duplicate_is_an_error_and_what_came_before_it_is_stored(library: Libr
     with pytest.raises(IngestError, match=r"'a' comes twice.*--duplicates first\|last.*stored"):
         library.mirror(twice())
     assert library.ids() == ["a", "b"]
+
+
+def test_records_without_ids_that_are_alike_are_named_by_their_text(library: Library) -> None:
+    rows = [to_document({"内容": text}, "rows:1") for text in ("头痛。", "发热。", "头痛。")]
+    with pytest.raises(IngestError, match=r"have the same text \(头痛。\): give them ids, or .*--duplicates"):
+        library.mirror(rows)
 
 
 @pytest.mark.parametrize(("keep", "text"), [("first", "第一版。"), ("last", "第二版。")])

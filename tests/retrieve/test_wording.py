@@ -9,6 +9,7 @@ import pytest
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.encoders.pair import default_pair_path
+from suwen.index.engine import IndexProblem
 from suwen.retrieve.naming import is_code
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.wording import FILE, corrections
@@ -123,6 +124,17 @@ def test_an_index_has_names_of_its_own(index: Index) -> None:
     assert index.search("大力丸", 3, tier="static").also_searched == ()
     index.engine.put_blob(FILE, "氯吡格雷, 大力丸\n".encode())
     assert index.search("大力丸要吃多久", 3, tier="static")[0].document_id == "clopidogrel"
+
+
+def test_a_list_that_an_editor_wrote(index: Index) -> None:
+    # As editors of Windows save it: with a mark, or not in UTF-8.
+    index.engine.put_blob(FILE, "\ufeff大力丸, 氯吡格雷\r\n".encode())
+    assert "氯吡格雷" in index.search("大力丸", 3, tier="static").also_searched
+    for content in ("大力丸, 氯吡格雷\n".encode("gb18030"), "大力丸[\n".encode()):
+        index.engine.put_blob(FILE, content)
+        with pytest.raises(IndexProblem, match=r"the list of names of .* cannot be read .*'suwen synonyms"):
+            index.search("大力丸", 3, tier="static")
+    index.engine.put_blob(FILE, "氯吡格雷, 大力丸\n".encode())
 
 
 def test_a_bare_name_stands_under_an_answer_to_a_question_and_over_it_for_a_name(index: Index) -> None:

@@ -19,7 +19,7 @@ def nested(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([], "not an object"),
+        ([], "neither text"),
         ({f"k{n}": 1 for n in range(65)}, "more than 64 conditions"),
         ({"$or": [{"a": n} for n in range(65)]}, "more than 64 conditions"),
         ({"$or": [{"a": {"gte": n, "lt": n + 1}} for n in range(33)]}, "more than 64 conditions"),

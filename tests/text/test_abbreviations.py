@@ -134,6 +134,11 @@ portal hypertension | hypertension |
 opioid respiratory depression | depression |
 left ventricular stroke volume | stroke |
 electric shock to the hand | shock |
+hearing aids for the elderly | aids |
+AIDS opportunistic infection | AIDS | 艾滋病
+best diet for weight loss | weight loss |
+unexplained weight loss | weight loss | 消瘦
+rheumatic fever prophylaxis | fever |
 """
 CASES = [tuple(part.strip() for part in line.split("|")) for line in MEANT.strip().splitlines()]
 

@@ -79,6 +79,21 @@ def test_names_stand_in_running_text(query: str, name: str) -> None:
     assert name in [mention.text for mention in shipped().mentions(query)]
 
 
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        *(("慢性非萎缩性胃炎怎么办", []), ("non-allergic rhinitis", []), ("假性痛风", []), ("类白血病反应", [])),
+        *(("非糖尿病肾病", []), ("副流感病毒", []), ("类天疱疮", []), ("non diabetic kidney disease", [])),
+        *(("这类贫血", ["贫血"]), ("西地那非头痛", ["西地那非", "头痛"]), ("一副感冒药", ["感冒"])),
+        *(("非小细胞肺癌", ["非小细胞肺癌"]), ("非霍奇金淋巴瘤", ["非霍奇金淋巴瘤"]), ("副伤寒", ["副伤寒"])),
+        *(("人工流产后能洗衣服吗", ["人工流产"]), ("药物流产", []), ("多囊肝", []), ("流产后多久", ["流产"])),
+        *(("极低密度脂蛋白", ["极低密度脂蛋白"]), ("心源性哮喘", ["心源性哮喘"]), ("白细胞介素6", ["白细胞介素"])),
+    ],
+)
+def test_what_makes_another_thing_of_a_name_leaves_it_alone(query: str, names: list[str]) -> None:
+    assert [mention.text for mention in shipped().mentions(query)] == names
+
+
 def test_the_longest_name_wins_and_words_are_whole() -> None:
     own = Synonyms.parse("# names\n心衰, heart failure\n右心衰, right heart failure\nTIA, 小中风\n")
     assert [mention.text for mention in own.mentions("右心衰和TIA")] == ["右心衰", "TIA"]

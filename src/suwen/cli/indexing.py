@@ -164,10 +164,9 @@ def add(
     sources = (places or [])[len(folder) :]
     if not (server or folder):
         raise SuwenError("nothing to add to: give the folder of an index, or --server")
+    _one_of_both(text, id, title, sources)
     with scan_reading(ocr, ocr_model) as scans:
-        if text is not None:
-            if not id or not text.strip():
-                raise SuwenError("--text needs some text and an --id")
+        if text is not None and id:
             documents: Iterator[Document] = iter([Document(id, text, title)])
         elif sources:
             documents = read_sources(sources, format, id_field, text_field, title_field, encoding, notes, scans)
@@ -180,6 +179,16 @@ def add(
             return
         with Index.open(folder[0], pair=pair, write=True) as opened:
             Take(opened, tier, document_encoder, duplicates, notes).run(documents, json)
+
+
+def _one_of_both(text: str | None, id: str | None, title: str, sources: list[Path]) -> None:
+    """Refuse what would be left unread without a word."""
+    if text is None and (id or title):
+        raise SuwenError("--id and --title are those of one document, whose text is --text; files have their own")
+    if text is not None and sources:
+        raise SuwenError(f"give --text or files, not both: {sources[0]} would not be read; add it by a second command")
+    if text is not None and not (id and text.strip()):
+        raise SuwenError("--text needs some text and an --id")
 
 
 def delete(
@@ -260,6 +269,8 @@ def read_sources(
 
 def _ready(opened: Index, vectors: Path | None, ids: Path | None, space: str | None) -> ImportedVectors | None:
     if vectors is None:
+        if ids is not None or space is not None:
+            raise SuwenError("--ids and --space say what --vectors are: name them too, or leave these out")
         return None
     if ids is None:
         raise SuwenError("--vectors needs --ids: the file with the passage id of each row")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from contextlib import closing
+from math import floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -194,7 +195,9 @@ def _show(results: Results, offset: int, filtered: bool) -> None:
         page = f", page {hit.metadata['page']}" if "page" in hit.metadata else ""
         title = f"{hit.title}{page}  " if hit.title else ""
         out.print(
-            Text.assemble((f"{number:>3}. {title}", "bold"), f"{hit.id}  confidence {hit.confidence:.2f}{_more(hit)}")
+            Text.assemble(
+                (f"{number:>3}. {title}", "bold"), f"{hit.id}  confidence {confidence_told(hit.confidence)}{_more(hit)}"
+            )
         )
         out.print(_marked(hit))
         if hit.explanation:
@@ -209,6 +212,15 @@ def _show(results: Results, offset: int, filtered: bool) -> None:
         err.print(f"also searched for {', '.join(results.also_searched)}", markup=False)
     for note in results.notes:
         err.print(note, markup=False)
+
+
+def confidence_told(confidence: float) -> str:
+    """A confidence with two digits, cut: 0.395 is no answer, and 0.40 would be one.
+
+    >>> confidence_told(0.395), confidence_told(0.4), confidence_told(0.57)
+    ('0.39', '0.40', '0.57')
+    """
+    return f"{floor(100 * confidence + 1e-9) / 100:.2f}"
 
 
 def _counted(field: str, facet: Facet) -> str:
@@ -318,7 +330,7 @@ def synonyms(
     """
     from suwen.corpora.files import encoding_of, read_text
     from suwen.index.opening import open_engine
-    from suwen.retrieve.wording import FILE
+    from suwen.retrieve.wording import FILE, own_list
     from suwen.text.synonyms import Synonyms
 
     with closing(open_engine(index)) as engine:
@@ -327,8 +339,8 @@ def synonyms(
             text = "" if emptied else read_text(file, encoding_of(file))
             Synonyms.parse(text, str(file))
             engine.put_blob(FILE, text.encode())
-        kept = (engine.get_blob(FILE) or b"").decode()
-    groups = len(Synonyms.parse(kept, FILE))
+        kept, known = own_list(engine)
+    groups = len(known)
     show({"groups": groups, "synonyms": kept.splitlines()}, f"{plural(groups, 'group')}\n{kept}".rstrip(), json=json)
 
 

@@ -13,6 +13,7 @@ _NAMED = 5
 _TEXT_INSIDE = {".doc", ".ppt", ".pptx", ".xls", ".xlsx", ".rtf"}
 #: What is read as records, and left out where a folder is read as texts alone.
 _TABLES = {".jsonl", ".json", ".csv", ".tsv", ".parquet"}
+_LINKED = "linked folder"
 
 
 class _Pages:
@@ -57,10 +58,11 @@ class SourceNotes(_Pages):
         if not new:
             return
         self._files += new
-        endings = Counter(path.suffix.lower() or "no ending" for path in new)
+        endings = Counter(map(_kind, new))
         kinds = ", ".join(f"{count:,} {ending}" for ending, count in endings.most_common())
         remedy = "; PDF needs pip install 'suwen[files]'" if ".pdf" in endings else ""
         remedy += "; to have them searched, save their text as .txt or .md" if _TEXT_INSIDE & set(endings) else ""
+        remedy += "; name a linked folder itself to have it read" if _LINKED in endings else ""
         if tables := sorted(_TABLES & set(endings)):
             remedy += f"; {' and '.join(tables)} files hold records: give them by themselves, or without --format text"
         why = "are not read as text" if tables else "cannot be read"
@@ -122,6 +124,12 @@ class Unheard(_Pages):
 
     def page(self, *_: object) -> None:
         """A page that could not be read."""
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        return _LINKED if path.is_symlink() else "folder"
+    return path.suffix.lower() or "no ending"
 
 
 def _names(paths: list[Path]) -> str:

@@ -121,7 +121,7 @@ def read_book(
 def _nothing(kind: str, ocr: bool, pictures: PictureReader | None) -> str:
     """What a book without text may be."""
     if kind != "pdf":
-        return "it is empty, or holds pictures alone"
+        return "it is empty, or holds pictures alone; remove it"
     if not ocr:
         return "scans are not read here (--no-ocr)"
     if pictures is None and not find_spec("rapidocr"):

@@ -50,10 +50,15 @@ def to_document(record: Mapping[str, Any], place: str, fields: Fields = Fields()
         raise BadRecord(f"{place}: the field {text_field!r} is empty; give the record a text, or skip bad records")
     identifier = identifier_of(record[id_field], place, id_field) if id_field else ""
     if not identifier:
-        identifier = sha1(f"{title}\n{text}".encode()).hexdigest()[:16]
+        identifier = made_id(title, text)
     used = {text_field, title_field, id_field}
     metadata = tidy_metadata({key: value for key, value in record.items() if key not in used})
     return Document(identifier, text, title, metadata)
+
+
+def made_id(title: str, text: str) -> str:
+    """The id of a record that has none: the same for the same title and text."""
+    return sha1(f"{title}\n{text}".encode()).hexdigest()[:16]
 
 
 def document_fields(

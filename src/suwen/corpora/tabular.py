@@ -26,6 +26,8 @@ _SUFFIXES = {
     ".md": "text",
     ".markdown": "text",
 }
+#: A first line by which Excel is told what parts the columns.
+_SEPARATOR = re.compile(r"sep=(.)\r?\n?", re.I)
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _CUT_OFF = "the file looks cut off; get it again, or remove this last record"
 _CHUNK = 1 << 16
@@ -190,15 +192,18 @@ def _delimited(
     # The limit is the process's own; it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), _CELL_LIMIT))
     with open_text(path, encoding) as file:
-        first = [file.readline()]
-        delimiter = delimiter if columns else _delimiter(first[0], delimiter)
+        first, above = [file.readline()], 0
+        if said := _SEPARATOR.fullmatch(first[0]):
+            first, above, delimiter = [file.readline()], 1, said[1]
+        elif not columns:
+            delimiter = _delimiter(first[0], delimiter)
         named = {cell.strip(' "\r\n') for cell in first[0].split(delimiter)} & {*columns, *headings}
         bare = columns and not named
         quoting: Literal[0, 3] = 3 if columns and delimiter == "\t" else 0  # csv.QUOTE_NONE, csv.QUOTE_MINIMAL
         reader = csv.reader(chain(first, file), delimiter=delimiter, strict=True, quoting=quoting)
         header = [] if bare else _header(reader, path)
         while True:
-            place = f"{path}:{reader.line_num + 1}"
+            place = f"{path}:{reader.line_num + 1 + above}"
             try:
                 cells = next(reader)
             except StopIteration:
@@ -214,8 +219,8 @@ def _delimited(
 
 
 def _delimiter(header: str, usual: str) -> str:
-    """What parts the columns: spreadsheets of many languages write ``;``, and call a file with tabs .csv too."""
-    return max((usual, ",", ";", "\t"), key=lambda sign: len(next(csv.reader([header], delimiter=sign), [])))
+    """What parts the columns: spreadsheets of many languages write ``;``, databases ``|``, and call it .csv too."""
+    return max((usual, ",", ";", "\t", "|"), key=lambda sign: len(next(csv.reader([header], delimiter=sign), [])))
 
 
 def _header(reader: Iterator[list[str]], path: Path) -> list[str]:

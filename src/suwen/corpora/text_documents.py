@@ -14,17 +14,21 @@ from suwen.text.clean import clean
 
 def text_files(folder: Path) -> list[Path]:
     """List the texts and books of a folder and the folders in it, hidden ones left out, in the order of their paths."""
-    return [path for path in files_under(folder) if kind_of(path) in ("text", *readable_books())]
+    readable = ("text", *readable_books())
+    # A pipe would be waited for, and a name that is neither file nor broken link is no document.
+    return [path for path in files_under(folder) if kind_of(path) in readable and (path.is_file() or not path.exists())]
 
 
 def files_under(folder: Path) -> list[Path]:
     """List the files of a folder and the folders in it, hidden ones left out, in the order of their paths.
 
-    A folder that cannot be looked into is listed itself, so that it is not taken for an empty one.
+    A folder that cannot be looked into, or that is a link, which may lead anywhere, is listed itself, so that it is not
+    taken for an empty one.
     """
     files: list[Path] = []
     for parent, folders, names in os.walk(folder, onerror=lambda problem: files.append(Path(problem.filename))):
         folders[:] = [name for name in folders if not name.startswith(".")]
+        files.extend(path for path in map(Path(parent).joinpath, folders) if path.is_symlink())
         files.extend(Path(parent, name) for name in names if not name.startswith("."))
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 

@@ -1,7 +1,7 @@
 r"""Filters as people type them: ``year>=2020 AND (department=药剂科 OR NOT lang=zh)``. Only their reading lives here.
 
 * ``field=value`` equals, ``field=a|b`` any of them, ``field!=value``, ``field!=a|b`` none of them, ``<``, ``<=``,
-  ``>``, ``>=`` (or ``≤``, ``≥``, ``≠``), and ``field is missing``.
+  ``>``, ``>=`` (or ``≤``, ``≥``, ``≠``), and ``field is missing``. The signs may be of full width (``＝``).
 * ``AND``, ``OR`` and ``NOT``, in capitals and with spaces around them; *and* binds closer than *or*; brackets group.
 * A field or a value in double quotes stands for itself, whatever is in it: ``title="A|B"``; ``\"`` is a quote in it.
 """
@@ -16,13 +16,17 @@ from suwen.index.filters import DEEPEST, Either, Filter, FilterError, Missing, N
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _WORD = re.compile(r"\s+(AND|OR)(?=[\s(]|$)")
 _NOT = re.compile(r"NOT(?=[\s(]|$)")
-_FIELD = rf"\s*(?P<key>{_QUOTED}|[^<>=!≥≤≠\"]+?)"
-_COMPARED = re.compile(rf"{_FIELD}\s*(?P<op>>=|<=|!=|=|>|<|≥|≤|≠)", re.DOTALL)
+_FIELD = rf"\s*(?P<key>{_QUOTED}|[^<>=!≥≤≠＜＞＝！\"]+?)"
+_COMPARED = re.compile(rf"{_FIELD}\s*(?P<op>[>＞][=＝]|[<＜][=＝]|[!！][=＝]|[=>≥≤≠<＝＞＜])", re.DOTALL)
 _MISSING = re.compile(rf"{_FIELD}\s+(?i:is\s+missing)\s*", re.DOTALL)
-_VALUE = re.compile(rf"\s*({_QUOTED}|[^|]*?)\s*(?:\||$)", re.DOTALL)
-#: Another sign (==, =>, <>), or a second condition behind a small *and* or a comma: as a value it would equal nothing.
-_SIGN = re.compile(r"[=<>≥≤≠]")
-_SIGN_FIRST, _JOINED = re.compile(r"\s*[=<>≥≤≠]"), re.compile(r"(?:\s(?:and|or|&&|\|\|)|[,;，；])\s")
+_VALUE = re.compile(rf"\s*({_QUOTED}|[^|｜]*?)\s*([|｜]|$)", re.DOTALL)
+#: Another sign (==, =>, <>), or a second condition behind a space or a comma: as a value it would equal nothing.
+_SIGN = re.compile(r"[=<>≥≤≠＝＜＞]")
+_SIGN_FIRST, _JOINED = re.compile(rf"\s*{_SIGN.pattern}"), re.compile(r"[\s,;，；、]")
+#: A value that begins with a quote and does not end with one.
+_UNCLOSED = re.compile(r'(?:^|[|｜])\s*"')
+#: Of full width, as Chinese keyboards have them.
+_WIDE = str.maketrans("＝＜＞！", "=<>!")
 _NAMES = {">": "gt", ">=": "gte", "≥": "gte", "<": "lt", "<=": "lte", "≤": "lte"}
 
 
@@ -110,10 +114,12 @@ class _Reader:
             raise self.error()
         bare = re.sub(_QUOTED, "", values, flags=re.DOTALL)
         joined = _JOINED.search(bare)
-        if _SIGN_FIRST.match(bare) or (joined and _SIGN.search(bare, joined.end())):
+        if _SIGN_FIRST.match(bare) or (joined and _SIGN.search(bare, joined.end())) or _UNCLOSED.search(bare):
             raise self.error()
-        field, operator = _plain(found["key"]), found["op"]
+        field, operator = _plain(found["key"]), found["op"].translate(_WIDE)
         if operator in _NAMES:
+            if _SIGN.search(bare):  # 2019<year<2022, begun at its middle
+                raise self.error()
             return bounded(field, _NAMES[operator], _plain(values))  # type: ignore[arg-type]
         found_values = equal(field, _listed(values))
         return found_values if operator == "=" else Not(found_values)
@@ -137,10 +143,10 @@ def _listed(values: str) -> Iterator[str]:
         found = _VALUE.match(values, place)
         if found is None:
             # Something stands behind a closing quote: the quote was part of the text.
-            yield from (part.strip() for part in values[place:].split("|"))
+            yield from (part.strip() for part in re.split("[|｜]", values[place:]))
             return
         yield _plain(found[1])
-        if not found[0].endswith("|"):
+        if not found[2]:
             return
         place = found.end()
 

@@ -161,11 +161,18 @@ def equal(field: str, values: Iterable[Any]) -> AnyOf:
             # Where numbers are kept as text, full-width digits are those digits.
             texts += [folded] if number_of(folded := fold(value)) is not None else []
             numbers += [number] if (number := _asked(value)) is not None else []
-        elif math.isfinite(value):
+        elif _is_finite(value):
             numbers.append(value)
             spelled.append(value)
             texts += [str(value), str(value).lower(), str(value).upper()] if isinstance(value, bool) else []
     return AnyOf(_field(field), _once(texts), _once(numbers), _once(spelled))
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds, and no stored number is
+        return False
 
 
 def _once(values: list[T]) -> tuple[T, ...]:
@@ -295,7 +302,7 @@ def _operate(field: str, name: str, value: Any) -> Filter:
 def _values(field: str, wanted: Any) -> Iterable[Any]:
     if isinstance(wanted, str | int | float):
         return [wanted]
-    if not isinstance(wanted, Sequence | set | frozenset):
+    if isinstance(wanted, bytes) or not isinstance(wanted, Sequence | set | frozenset):
         raise FilterError(f"filter on {field!r}: {wanted!r} is not a value, a list of values or a range")
     return wanted
 

@@ -65,10 +65,10 @@ _LATIN_FILLING = re.compile(
 #: A stop after a word that denies is a part of what is said: 过敏：无，高血压 is not 过敏：无高血压.
 _DENIED = re.compile(r"([不没无否非未勿有]|[ny](?<!\w.)(?:ot?|one|ever|es))\s*[,.;:、。!\n]")
 #: What may be between words without saying anything. A question mark is not in it (肺炎？ is a suspicion), nor is a
-#: sign, and a point, a comma, a colon, a dash or a prime beside a digit are a part of the number.
+#: sign (T值-2.5), and a point, a comma, a colon, a dash or a prime beside a digit are a part of the number.
 _PUNCTUATION = re.compile(r"[\s、。;!“”‘「」『』《》〈〉()\[\]{}【】〔〕•●■◆…|]+")
 _BY_NUMBERS = re.compile(
-    r"[.,:·\"'’–—-](?:(?<!\d.)(?<![–—-])|(?<=[.,:·])(?!\d)|(?<=[–—])(?!\s*\d)|(?<=[^\W\d]-)(?=\w))"
+    r"[.,:·\"'’–—-](?:(?<!\d.)(?<![–—-])|(?<=[.,:·])(?!\d)|(?<=[–—])(?!\s*\d)|(?<=[^\W\d]-)(?=[^\W\d])|(?<=[a-z]-)(?=\d))"
 )
 _HAN = "[\u3400-\u4dbf\u4e00-\u9fff]"
 #: Spaces that part no two words: beside Chinese, and between a number and its unit.

@@ -6,12 +6,23 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 
 from suwen.choices import Duplicates
+from suwen.corpora.record_fields import made_id
 from suwen.corpora.records import Document
 from suwen.errors import SuwenError
+
+#: So many characters of a text name it.
+_SHOWN = 40
 
 
 class IngestError(SuwenError):
     """A source that cannot be taken in as it is. What was stored before stays."""
+
+
+def _told(document: Document) -> str:
+    if document.id != made_id(document.title, document.text):
+        return f"document id {document.id!r} comes twice: make ids unique"
+    text = document.text if len(document.text) <= _SHOWN else document.text[:_SHOWN] + "…"
+    return f"two records without an id have the same text ({' '.join(text.split())}): give them ids"
 
 
 class SeenIds:
@@ -45,10 +56,8 @@ class SeenIds:
             if not new:
                 repeated()
             if not new and duplicates == "error":
-                raise IngestError(
-                    f"document id {document.id!r} comes twice: make ids unique, or choose to keep the first or the "
-                    f"last one (--duplicates first|last). {stored}"
-                )
+                keep = "choose to keep the first or the last one (--duplicates first|last)"
+                raise IngestError(f"{_told(document)}, or {keep}. {stored}")
             yield document
 
     def __contains__(self, id_: str) -> bool:

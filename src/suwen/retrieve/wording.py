@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suwen.index.copying import SYNONYMS
-from suwen.index.engine import Engine, Snapshot
+from suwen.index.engine import Engine, IndexProblem, Snapshot
 from suwen.retrieve.naming import Name, names_of, pairs
 from suwen.text.fold import fold
 from suwen.text.homophones import sound_alike
 from suwen.text.question import subject
 from suwen.text.segment import bigrams, is_word, medical_words, pieces
-from suwen.text.synonyms import Mention, Synonyms, shipped
+from suwen.text.synonyms import BadSynonyms, Mention, Synonyms, shipped
 
 #: The index's own list, kept beside its data; read again when it has changed.
 FILE = SYNONYMS
@@ -103,9 +103,25 @@ class Wordings:
     def _own_list(self) -> Synonyms:
         version = self._engine.blob_version(FILE)
         if version != self._own[0]:
-            kept = self._engine.get_blob(FILE) or b""
-            self._own = (version, Synonyms.parse(kept.decode("utf-8"), FILE))
+            self._own = (version, own_list(self._engine)[1])
         return self._own[1]
+
+
+def own_list(engine: Engine) -> tuple[str, Synonyms]:
+    """An index's own list of names as it stands there, and read.
+
+    Raises:
+        IndexProblem: It is not UTF-8, or a line of it is wrong.
+    """
+    try:
+        # With the mark that some editors put before a text.
+        text = (engine.get_blob(FILE) or b"").decode("utf-8-sig")
+        return text, Synonyms.parse(text, FILE)
+    except (BadSynonyms, UnicodeDecodeError) as problem:
+        raise IndexProblem(
+            f"the list of names of {engine.address} cannot be read ({problem}): correct it, and give it anew with "
+            f"'suwen synonyms {engine.address} FILE', which reads other encodings too"
+        ) from problem
 
 
 def _set_right(text: str, wrong: Mapping[str, str]) -> str:

@@ -35,6 +35,8 @@ def checked_metadata(value: Any) -> dict[str, Any]:
 
 def checked_filter(value: Any) -> Any:
     """A filter: text, or an object of fields and of filters of filters."""
+    if not isinstance(value, str | dict):
+        raise ValueError("it is neither text, such as 'year>=2020 AND lang=zh', nor an object of fields")
     if isinstance(value, str):
         if len(value) > _LONGEST_TEXT:
             raise ValueError(f"it has {len(value)} characters, at most {_LONGEST_TEXT} are taken: send it as an object")

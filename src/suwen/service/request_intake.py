@@ -280,7 +280,8 @@ class Patience:
 
 def _too_large(most: int) -> Problem:
     return Problem(
-        "too_large", f"the body is longer than {most} bytes: send fewer documents at once, or POST them to /imports"
+        "too_large",
+        f"the body is longer than {most} bytes: send less of it; of documents fewer at once, or POST them to /imports",
     )
 
 

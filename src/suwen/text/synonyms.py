@@ -26,6 +26,8 @@ _HEADINGS = {"# Diseases,": "disease", "# Findings,": ""}
 _SHORT = 2
 _COMMA = re.compile(r"[,，](?![^\[]*\])")
 _HAN = re.compile("[\u3400-\u9fff]")
+#: What makes another thing of a name right behind it: 非霍奇金淋巴瘤, 假性痛风, 类白血病; but 这类贫血, 西地那非, 一副.
+_ANOTHER = re.compile(r"(?:(?<![那拉])非|(?<![一二两三几\d])副|假性|(?<![\u3400-\u9fff])类|\b(?:non|pseudo)[ -])$")
 _NAME = re.compile(r"([^\[\]]+?)\s*(?:\[([^\[\]]+)\])?")
 
 
@@ -125,6 +127,8 @@ class Synonyms:
             if name is None:
                 continue
             end = place + len(name)
+            if _ANOTHER.search(folded[max(0, place - 8) : place]):
+                continue
             if (group := _decided(self._senses[name], reading, place, end)) is not None:
                 others = tuple(other for other in self.groups[group] if self._folded[other] != name)
                 if others:

@@ -140,6 +140,13 @@ def test_an_error_speaks_the_language_of_the_page(tab, address):
     assert "'nowhere'" in tab.text(".notice.bad details") and not tab.see("document.querySelector('.own').open")
 
 
+def test_an_error_that_quotes_a_chinese_field_speaks_the_language_of_the_page(tab, address):
+    tab.speak("zh-CN")
+    visit(tab, address, q="头痛", where="科室=心内科")
+    assert "请去掉这个筛选" in tab.text("#results .notice")
+    assert "no document has the field '科室'" in tab.text("#results .own [lang=en]")
+
+
 def test_examples_come_from_the_index(tab, own):
     address, read, _ = own
     enter(tab, address, read)

@@ -1,7 +1,7 @@
 // Filters on metadata as the command line has them: `field=value`, `field!=a|b`, `field>=2020`, `field is missing`, with
 // AND, OR, NOT and brackets. The service reads them; here they are only written.
 
-const SPECIAL = /[|"()<>=!≠≤≥\n]|^\s|\s$|^$|\s(AND|OR)(\s|$)|^(AND|OR|NOT)\s|\sis\s+missing$/u;
+const SPECIAL = /[|"()<>=!≠≤≥｜＜＞＝！\n]|^\s|\s$|^$|\s(AND|OR)(\s|$)|^(AND|OR|NOT)\s|\sis\s+missing$/u;
 
 const quoted = (text) => (SPECIAL.test(text) ? `"${text.replace(/[\\"]/g, "\\$&")}"` : text);
 
@@ -11,7 +11,7 @@ export const condition = (field, operator, ...values) => quoted(field) + operato
 export const missing = (field) => `${quoted(field)} is missing`;
 
 /** Whether a text could be a filter; what it says, the service finds out. */
-export const plausible = (clause) => /[=<>≠≤≥]\s*\S|\sis\s+missing/u.test(clause);
+export const plausible = (clause) => /[=<>≠≤≥＝＜＞]\s*\S|\sis\s+missing/u.test(clause);
 
 /** Filters that must all hold, as the service takes them. */
 export const toWhere = (clauses) => clauses.map((clause) => `(${clause})`).join(" AND ") || null;

@@ -4,7 +4,7 @@ import { condition } from "./filters.js";
 import { marked, markedTitle } from "./marks.js";
 import { fill, languageOf, node } from "./nodes.js";
 import { SOURCE, origin as sourceOf } from "./taking.js";
-import { find, number, say } from "./words.js";
+import { confidence, find, number, say } from "./words.js";
 
 const LEGS = ["dense", "lexical"];
 
@@ -31,7 +31,7 @@ export function full(hit, rank, options) {
           "span.score",
           { title: `${say(`hit.score.${options.mode}`)} ${score(hit.score, options.mode)}` },
           node("span.unit", {}, say("hit.confidence")),
-          node("b", {}, number(hit.confidence, 2)),
+          node("b", {}, confidence(hit.confidence)),
         ),
       ),
       node("p.text", { lang: languageOf(hit.text) }, marked(hit.text, hit.highlights)),
@@ -71,7 +71,7 @@ export function brief(hit, rank, options) {
         {},
         node("h3", { id: heading, lang: languageOf(title) }, titled(hit)),
         hit.document_id === options.added ? node("span.badge.new", {}, say("hit.added")) : null,
-        node("span.score", {}, node("b", {}, number(hit.confidence, 2))),
+        node("span.score", {}, node("b", {}, confidence(hit.confidence))),
       ),
       node("p.text", { lang: languageOf(hit.text) }, marked(hit.text, hit.highlights, briefly(hit.text))),
       node("p.places", {}, state(hit), ...elsewhere),

@@ -23,7 +23,8 @@ const PASSING = new Set(["unreachable", "unreadable", "overloaded", "timeout", "
 export function trouble(problem, retry = null, words = `error.${problem.code}`) {
   const title = find(words) || say("error.title");
   const fix = find(`${words}.text`);
-  const own = problem.message && languageOf(problem.message) !== language() ? problem.message : null;
+  // The service speaks English, also of fields and values that are Chinese.
+  const own = problem.message && language() !== "en" ? problem.message : null;
   const text = own && fix ? fix : problem.message || fix || "";
   const facts = [problem.code, problem.requestId && say("error.request", { id: problem.requestId })];
   const buttons = [];

@@ -19,6 +19,9 @@ export const say = (key, values) => find(key, values) ?? key;
 export const number = (value, digits = 0) =>
   new Intl.NumberFormat(current, { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value);
 
+/** A confidence with two digits, cut: 0.395 is no answer, and 0.40 would be one. */
+export const confidence = (value) => number(Math.floor(100 * value + 1e-9) / 100, 2);
+
 /** Milliseconds with the digits that tell something: 0.12, 3.4, 57. */
 export const milliseconds = (value) => number(value, value < 1 ? 2 : value < 20 ? 1 : 0);
 

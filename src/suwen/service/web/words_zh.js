@@ -329,7 +329,7 @@ export default {
   "error.unknown_field": "没有这个元数据字段",
   "error.unknown_field.text": "请去掉这个筛选，或从列表里选一个字段。",
   "error.bad_filter": "筛选条件有误",
-  "error.bad_filter.text": "请写成 字段=值、字段=甲|乙 或 字段>=2020。",
+  "error.bad_filter.text": "请写成 字段=值、字段=甲|乙 或 字段>=2020；几个条件之间写 AND 或 OR。",
   "error.bad_search": "无法这样检索",
   "error.bad_search.text": "请减少页数，或换一种方式。",
   "error.no_instruction": "这个编码器不接受指令",
