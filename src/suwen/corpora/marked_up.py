@@ -15,13 +15,14 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of, read_text
+from suwen.corpora.formulas import in_a_line
 from suwen.corpora.hardened import SafeZip, decoded, open_zip, parse_xml
 from suwen.corpora.word_files import read_word
 from suwen.text.clean import clean
 from suwen.text.page_blocks import Kind
 from suwen.text.page_layout import CELL
 
-_SKIPPED = {"script", "style", "template", "noscript", "nav", "svg", "math", "head", "iframe", "object"}
+_SKIPPED = {"script", "style", "template", "noscript", "nav", "svg", "head", "iframe", "object"}
 _VOID = {"br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr", "param"}
 _BREAKS = frozenset(
     "p div section article main header footer aside h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table thead tbody tr caption "  # noqa: SIM905
@@ -155,8 +156,14 @@ class _Reader(HTMLParser):
         self._skipped: list[str] = []
         self._in: str = ""
         self._open: list[tuple[str, Kind]] = []
+        self._formula: list[Element] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._formula and tag in _BREAKS:
+            self._end_formula(tag)
+        if self._formula or tag == "math":
+            self._begin_formula(Element(tag))
+            return
         if tag == "title" or (tag == "h1" and not self.title):
             self._in = tag
         if tag in _SKIPPED and tag not in _VOID:
@@ -169,7 +176,24 @@ class _Reader(HTMLParser):
         elif tag in _CELLS:
             self.blocks.add_cell()
 
+    def _begin_formula(self, node: Element) -> None:
+        if self._formula:
+            self._formula[-1].append(node)
+        self._formula.append(node)
+
+    def _end_formula(self, tag: str) -> None:
+        """Leave what has ended of a formula, which is all of it where a paragraph begins or ends in it."""
+        if tag in _BREAKS:
+            tag = "math"
+        last = next((at for at in reversed(range(len(self._formula))) if self._formula[at].tag == tag), None)
+        if last == 0 and not self._skipped:
+            self.blocks.add(in_a_line(self._formula[0]))
+        del self._formula[len(self._formula) if last is None else last :]
+
     def handle_endtag(self, tag: str) -> None:
+        if self._formula:
+            self._end_formula(tag)
+            return
         if tag in self._skipped:
             del self._skipped[self._skipped.index(tag) :]
         if tag == self._in:
@@ -180,6 +204,13 @@ class _Reader(HTMLParser):
             self._leave(len(self._open) if last is None else last)
 
     def handle_data(self, data: str) -> None:
+        if self._formula:
+            within = self._formula[-1]
+            if len(within):
+                within[-1].tail = (within[-1].tail or "") + data
+            else:
+                within.text = (within.text or "") + data
+            return
         if self._in:
             self.title.append(data)
         if self._in != "title" and not self._skipped:
@@ -209,7 +240,7 @@ def html_blocks(page: str) -> tuple[str, list[tuple[Kind, str]]]:
     ('Rx', [('heading', 'Dose'), ('text', 'Take 5 mg.\n\na | b')])
     """
     reader = _Reader()
-    reader.feed(page)
+    reader.feed(f"{page}</p>")  # a formula that was never closed ends here
     reader.close()
     return " ".join("".join(reader.title).split()), reader.blocks.whole()
 
@@ -263,7 +294,9 @@ def _walk_cnxml(node: Element, blocks: _Blocks) -> None:
         blocks.add_cell()
     blocks.add(" ".join(_spaced(node.text)))
     for child in node:
-        if child.tag not in ("math", "media", "iframe"):
+        if child.tag == "math":
+            blocks.add(in_a_line(child))
+        elif child.tag not in ("media", "iframe"):
             _walk_cnxml(child, blocks)
         blocks.add(" ".join(_spaced(child.tail)))
     if node.tag in _CNXML_BREAKS:

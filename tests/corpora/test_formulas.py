@@ -1,0 +1,58 @@
+"""Formulas as a line of text: nothing that is divided or raised runs together, and none is lost."""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from suwen.corpora.formulas import in_a_line
+from suwen.corpora.marked_up import html_blocks, read_parts
+
+HALF = "<mfrac><mn>1</mn><mn>2</mn></mfrac>"
+CELLS = "<mrow><mn>5</mn><mo>×</mo><msup><mn>10</mn><mn>9</mn></msup></mrow>"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (HALF, "1/2"),
+        (CELLS, "5 × 10^9"),
+        ("<mn>5</mn><mo>.</mo><mn>2</mn><mtext> mg</mtext>", "5.2 mg"),
+        ("<mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mi>c</mi></mfrac>", "(a + b)/c"),
+        ("<msub><mi>CO</mi><mn>2</mn></msub><mo>≤</mo><msqrt><mi>x</mi></msqrt>", "CO_2 ≤ √x"),
+        ("<semantics><mn>7</mn><annotation encoding='TeX'>7</annotation></semantics>", "7"),
+        ("<mtable><mtr><mtd>1</mtd><mtd>2</mtd></mtr><mtr><mtd>3</mtd><mtd>4</mtd></mtr></mtable>", "1, 2; 3, 4"),
+        ("<mfrac><mn>3</mn></mfrac>", "3"),
+    ],
+)
+def test_a_formula_is_a_line(written, said):
+    assert in_a_line(fromstring(f"<math>{written}</math>")) == said
+
+
+def test_a_formula_stands_in_its_sentence():
+    page = f"<p>Give <math><mrow>{HALF}</mrow></math> mg. Cells: <math>{CELLS}</math>/l.</p><p>Rest.</p>"
+    assert html_blocks(page)[1] == [("text", "Give 1/2 mg. Cells: 5 × 10^9/l.\n\nRest.")]
+
+
+def test_a_formula_in_cnxml_too(tmp_path):
+    (tmp_path / "a.cnxml").write_text(
+        '<document xmlns:m="urn:m"><title>Heart</title><content><para>It pumps '
+        f"<m:math>{CELLS.replace('<', '<m:').replace('<m:/', '</m:')}</m:math> cells.</para></content></document>",
+        "utf-8",
+    )
+    (part,) = read_parts(tmp_path / "a.cnxml", "cnxml")
+    assert part.blocks == [("text", "It pumps 5 × 10^9 cells.")]
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("<p>Half: <math><mn>1<p>Rest.</p>", "Half: 1\n\nRest."),
+        ("Half: <math><mn>1</mn> mg", "Half: 1 mg"),
+        ("A </math> B </mn> C", "A B C"),
+        (f"x{'<math><mrow>' * 3000}1{'</mrow>' * 3000}</math> y", "x y"),
+    ],
+)
+def test_a_broken_formula_takes_nothing_with_it(page, said):
+    assert html_blocks(page)[1] == [("text", said)]
