@@ -143,6 +143,17 @@ def test_signs_from_fonts_of_symbols_are_read(tmp_path):
     assert words(word(tmp_path / "a.docx", body)) == "125 μg if the rate is ≥110 or the pressure ↓†"
 
 
+def test_a_power_of_ten_in_a_word_file_is_no_other_number(tmp_path):
+    def piece(text, place=""):
+        return f'<w:r><w:rPr><w:vertAlign w:val="{place}"/></w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+    higher = "superscript"
+    body = (
+        piece("90 x 10") + piece("9", higher) + piece("/l in 110") + piece("12", higher) + piece(" of 10") + piece("4")
+    )
+    assert words(word(tmp_path / "a.docx", f"<w:p>{body}</w:p>")) == "90 x 10^9/l in 11012 of 104"
+
+
 def test_a_word_file_names_its_parts_itself(tmp_path):
     def links(**parts):
         named = (f'<Relationship Type="http://x/{what}" Target="{target}"/>' for what, target in parts.items())

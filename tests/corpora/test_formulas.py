@@ -56,3 +56,26 @@ def test_a_formula_in_cnxml_too(tmp_path):
 )
 def test_a_broken_formula_takes_nothing_with_it(page, said):
     assert html_blocks(page)[1] == [("text", said)]
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        ("血小板 90×10<sup>9</sup>/L，<b>10</b><sup> -3 </sup>以下", "血小板 90×10^9/L，10^-3 以下"),
+        (
+            "mortality.<sup>12</sup> 110<sup>9</sup> 0.10<sup>2</sup> m<sup>2</sup> 10<sup>th</sup>",
+            "mortality.12 1109 0.102 m2 10th",
+        ),
+        ("in 10<sup><a>3</a></sup> trials, 10</sup>5", "in 103 trials, 105"),
+    ],
+)
+def test_a_power_of_ten_is_no_other_number(page, said):
+    assert html_blocks(page)[1] == [("text", said)]
+
+
+def test_a_power_of_ten_in_cnxml_too(tmp_path):
+    (tmp_path / "a.cnxml").write_text(
+        "<document><content><para>Some 10<sup>9</sup> cells a kg<sup>2</sup>.</para></content></document>", "utf-8"
+    )
+    (part,) = read_parts(tmp_path / "a.cnxml", "cnxml")
+    assert part.blocks == [("text", "Some 10^9 cells a kg2.")]

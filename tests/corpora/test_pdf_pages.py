@@ -84,3 +84,17 @@ def test_what_the_page_does_not_show_is_not_its_text(tmp_path):
     words = read_pdf_page(open_pdf(tmp_path / "b.pdf"), 1).words
     assert [word.text for word in words] == LINES[0].split()
     assert round(words[0].left) == 10 and 40 < words[0].top < 50
+
+
+def test_a_power_of_ten_is_no_other_number(tmp_path):
+    made = FPDF(unit="pt", format=(595, 842))
+    made.add_page()
+    made.add_font("S", "", SANS)
+    made.set_font("S", size=12)
+    lines = [("Of 90×10", "LINE"), ("9", "SUP"), ("/L, 10", "LINE"), ("-3", "SUP"), (" or 109, 110", "LINE")]
+    for text, place in [*lines, ("9", "SUP"), (" and 10", "LINE"), ("4", "SUB"), (" none.", "LINE")]:
+        made.char_vpos = place
+        made.write(14, text)
+    made.output(tmp_path / "a.pdf")
+    said = " ".join(word.text for word in read_pdf_page(open_pdf(tmp_path / "a.pdf"), 1).words)
+    assert said.replace(" ", "") == "Of90×10^9/L,10^-3or109,1109and104none."

@@ -1,6 +1,7 @@
-"""Formulas of HTML and CNXML as a line of text: what is divided, raised or lowered must not run together.
+"""Formulas as a line of text: what is divided, raised or lowered must not run together.
 
-Half a milligram is "1/2 mg" and never "12 mg", and so many cells "10^9/l".
+Half a milligram is "1/2 mg" and never "12 mg", and so many cells "10^9/l". Those of HTML and CNXML are elements; of
+what is only set higher, as in Word, powers of ten are told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ _APART = re.compile(r"[=+−±×÷<>≤≥≈≠→⟶∝·*-]+")
 _WHOLE = re.compile(r"[\w.,%]*|\(.*\)", re.DOTALL)
 #: Formulas may not be nested without end: what is deeper is left out.
 _DEEPEST = 60
+#: What a power of ten is raised to, and a ten at the end. Behind another number it is as often a citation.
+POWER = r"[+−–-]?\d{1,2}"
+_TEN = re.compile(r"(?<![\d.,])10$")
 #: How parts of these are put together, by how many there are.
 _JOINED: dict[tuple[str, int], Callable[..., str]] = {
     ("mfrac", 2): lambda above, below: f"{_one(above)}/{_one(below)}",
@@ -37,6 +41,15 @@ def in_a_line(formula: Element) -> str:
     '1/2 = a^(-1)'
     """
     return " ".join(_said(formula, 0).split())
+
+
+def raised(text: str, before: str) -> str:
+    """A text that is set higher than what stands before it, as it is put behind that.
+
+    >>> raised("9", "12 x 10"), raised("-3", "10"), raised("12", "mortality."), raised("2", "kg/m"), raised("3", "110")
+    ('^9', '^-3', '12', '2', '3')
+    """
+    return f"^{text.lstrip()}" if _TEN.search(before) and re.fullmatch(POWER, text.strip()) else text
 
 
 def _said(node: Element, depth: int) -> str:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of, read_text
-from suwen.corpora.formulas import in_a_line
+from suwen.corpora.formulas import in_a_line, raised
 from suwen.corpora.hardened import SafeZip, decoded, open_zip, parse_xml
 from suwen.corpora.word_files import read_word
 from suwen.text.clean import clean
@@ -137,6 +137,10 @@ class _Blocks:
             self._stretches.append((self.kind, []))
         self._stretches[-1][1].append(piece)
 
+    def add_raised(self, piece: str) -> None:
+        """What is set higher than the piece before it."""
+        self.add(raised(piece, "".join(self._stretches[-1][1][-2:])))
+
     def add_cell(self) -> None:
         """A border between two cells: none before the first of a row."""
         pieces = self._stretches[-1][1]
@@ -157,6 +161,7 @@ class _Reader(HTMLParser):
         self._in: str = ""
         self._open: list[tuple[str, Kind]] = []
         self._formula: list[Element] = []
+        self._raised = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._formula and tag in _BREAKS:
@@ -175,6 +180,7 @@ class _Reader(HTMLParser):
             self.blocks.add("\n" if tag in ("br", "tr", "li") else "\n\n")
         elif tag in _CELLS:
             self.blocks.add_cell()
+        self._raised = tag == "sup"
 
     def _begin_formula(self, node: Element) -> None:
         if self._formula:
@@ -194,6 +200,7 @@ class _Reader(HTMLParser):
         if self._formula:
             self._end_formula(tag)
             return
+        self._raised = False
         if tag in self._skipped:
             del self._skipped[self._skipped.index(tag) :]
         if tag == self._in:
@@ -214,7 +221,7 @@ class _Reader(HTMLParser):
         if self._in:
             self.title.append(data)
         if self._in != "title" and not self._skipped:
-            self.blocks.add(" ".join(_spaced(data)))
+            (self.blocks.add_raised if self._raised else self.blocks.add)(" ".join(_spaced(data)))
 
     def _enter(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what a tag says of the text in it."""
@@ -296,6 +303,8 @@ def _walk_cnxml(node: Element, blocks: _Blocks) -> None:
     for child in node:
         if child.tag == "math":
             blocks.add(in_a_line(child))
+        elif child.tag == "sup" and not len(child):
+            blocks.add_raised(" ".join(_spaced(child.text)))
         elif child.tag not in ("media", "iframe"):
             _walk_cnxml(child, blocks)
         blocks.add(" ".join(_spaced(child.tail)))

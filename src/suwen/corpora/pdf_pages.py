@@ -14,6 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.corpora.files import CorpusError
+from suwen.corpora.formulas import POWER
 from suwen.text.page_layout import RIGHT_TO_LEFT, Word
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: pdfium writes a sign of its own for a hyphen at the end of a line, and joins the halves.
 _RUN = re.compile(r"[^\s\x00\x02\ufffe]+[\x02\ufffe]?")
+#: What may be a power of ten: 109, 10-3.
+_POWER = re.compile(rf"(?<![\d.,])10({POWER})(?!\d)")
 #: A page with fewer visible characters than this and a picture over this share of it is a scan.
 _FEW, _COVERED = 24, 0.3
 #: A picture over this share of a page is a scan too where no more than a stamp is on it ("Downloaded from ..."): so few
@@ -144,6 +147,9 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
         way = -round(pdfium.FPDFText_GetCharAngle(text_page.raw, first) / (pi / 2)) * 90 % 360
         if not way and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
+        if power := _POWER.search(word):
+            digits = [index(found.start() + place) for place in (power.start(1) - 1, power.end(1) - 1)]
+            word = _with_power(word, power.start(1), text_page, digits, way)
         box = [box[0] - x, box[1] - y, box[2] - x, box[3] - y]
         shown = box[0] < width and box[3] < height and box[1] > 0 and box[2] > 0  # not cut off with the printer's marks
         x0, y0, x1, y1 = _upright(box, width, height, way)
@@ -160,6 +166,20 @@ def _around(text_page: Any, places: range, box: list[float]) -> list[float]:
         if pdfium.FPDFText_GetLooseCharBox(text_page.raw, place, ctypes.byref(sign)):
             box = [min(box[0], sign.left), max(box[1], sign.top), max(box[2], sign.right), min(box[3], sign.bottom)]
     return box
+
+
+def _with_power(word: str, start: int, text_page: Any, digits: list[int], way: int) -> str:
+    """A word with 109 in it, read as 10^9 where the page has the last of these digits higher than the one before."""
+    import pypdfium2.raw as pdfium
+
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    found = []
+    for place in digits:
+        pdfium.FPDFText_GetCharBox(text_page.raw, place, *map(ctypes.byref, (left, right, bottom, top)))
+        found.append(_upright([left.value, top.value, right.value, bottom.value], 0, 0, way))
+    on_the_line, last = found
+    is_higher = on_the_line[3] - last[3] > 0.2 * (on_the_line[3] - on_the_line[1])
+    return f"{word[:start]}^{word[start:]}" if is_higher else word
 
 
 def _from_the_right(word: str, text_page: Any, first: int) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord
+from suwen.corpora.formulas import raised
 from suwen.corpora.hardened import SafeZip, parse_xml
 from suwen.text.clean import clean
 from suwen.text.page_blocks import Kind
@@ -145,12 +146,18 @@ def _blocks(node: Element, notes: _Notes, last: list[Element]) -> Iterator[tuple
 
 def _text(paragraph: Element, behind: list[Element]) -> str:
     """A paragraph's own text; its text boxes and the notes that it names go to ``behind``."""
-    pieces = []
+    pieces: list[str] = []
+    higher = False
     for node in _shown(paragraph):
         if node.tag in ("txbxContent", "footnoteReference", "endnoteReference"):
             behind.append(node)
+        elif node.tag == "r":
+            higher = _value(node, "rPr/vertAlign") == "superscript"
+        elif node.tag == "t":
+            text = node.text or ""
+            pieces.append(raised(text, "".join(pieces[-2:])) if higher else text)
         else:
-            pieces.append(node.text or "" if node.tag == "t" else _symbol(node) or _SIGNS.get(node.tag, ""))
+            pieces.append(_symbol(node) or _SIGNS.get(node.tag, ""))
     return "".join(pieces).strip()
 
 
