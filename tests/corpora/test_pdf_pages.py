@@ -91,10 +91,18 @@ def test_a_power_of_ten_is_no_other_number(tmp_path):
     made.add_page()
     made.add_font("S", "", SANS)
     made.set_font("S", size=12)
-    lines = [("Of 90×10", "LINE"), ("9", "SUP"), ("/L, 10", "LINE"), ("-3", "SUP"), (" or 109, 110", "LINE")]
+    lines = [
+        ("Of 90×10", "LINE"),
+        ("9", "SUP"),
+        ("/L, 10", "LINE"),
+        ("4", "SUP"),
+        ("–10", "LINE"),
+        ("-3", "SUP"),
+        (" or 109, 110", "LINE"),
+    ]
     for text, place in [*lines, ("9", "SUP"), (" and 10", "LINE"), ("4", "SUB"), (" none.", "LINE")]:
         made.char_vpos = place
         made.write(14, text)
     made.output(tmp_path / "a.pdf")
     said = " ".join(word.text for word in read_pdf_page(open_pdf(tmp_path / "a.pdf"), 1).words)
-    assert said.replace(" ", "") == "Of90×10^9/L,10^-3or109,1109and104none."
+    assert said.replace(" ", "") == "Of90×10^9/L,10^4–10^-3or109,1109and104none."

@@ -147,7 +147,7 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
         way = -round(pdfium.FPDFText_GetCharAngle(text_page.raw, first) / (pi / 2)) * 90 % 360
         if not way and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
-        if power := _POWER.search(word):
+        for power in reversed([*_POWER.finditer(word)]):
             digits = [index(found.start() + place) for place in (power.start(1) - 1, power.end(1) - 1)]
             word = _with_power(word, power.start(1), text_page, digits, way)
         box = [box[0] - x, box[1] - y, box[2] - x, box[3] - y]
