@@ -183,7 +183,7 @@ def test_what_is_counted_of_rows_is_of_those_that_are_trained_on(data: Path, tmp
     """A tenth of the rows, at least two, and of a source with one row none: it has no other row's text beside it."""
     rows = [TrainingRow(f"高血压第{number}问", (f"第{number}种说法，" * 80,)) for number in range(40)]
     write_training_rows(data / "rows" / "odd.jsonl.gz", rows)
-    write_training_rows(data / "rows" / "single.jsonl.gz", rows[:1])
+    write_training_rows(data / "rows" / "single.jsonl.gz", [TrainingRow("唯一一问", ("别的说法，" * 80,))])
     drawn = ["stages.finetune.rows={sources: [odd, single], share: 0.1}"]
     prompts = ['stages.finetune.prompts={query: "{instruction}：", document: ""}']
     folder = _trained(data, tmp_path, *drawn, *prompts)

@@ -36,8 +36,8 @@ _SHOWN = 5
 _SHARE = 10
 #: Texts of which it is known whether they leak: some 100 MB.
 _REMEMBERED = 500_000
-#: Texts whose comparable form is kept: a document stands in many rows, one after another.
-_COMPARED = 8192
+#: Texts whose comparable form is kept: one is often asked for again at once. They may be long, so no more.
+_COMPARED = 256
 _NOT_COMPARED = re.compile(r"[\W_]+")
 _HAN = re.compile("[\u3400-\u9fff\U00020000-\U0003ffff]")
 _Item = TypeVar("_Item", TrainingRow, str)
