@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from suwen.service.service_client import ServerAway, ServerError
 
 __version__ = "0.2.0"
-# onnxruntime 1.31 keeps a number for each user under ~/.cache/Microsoft and, some seconds after a model is loaded,
-# tells its makers what was run. It looks here as it is imported; whoever wants that sets it to 0.
+# onnxruntime 1.31 keeps a number for each user and what was run under ~/.cache/Microsoft and, some seconds after a
+# model is loaded, looks for its makers' host. It looks here as it is imported; whoever wants that sets it to 0.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __all__ = [

@@ -70,9 +70,7 @@ def load_model(path: str | Path, *, device: str | None = None, trust_remote_code
                 str(folder), device=device, trust_remote_code=trust_remote_code, local_files_only=True
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelError(
-            f"{folder} cannot be loaded by sentence-transformers ({error}): name a folder saved by it"
-        ) from error
+        raise ModelError(f"{folder} cannot be loaded ({error}): name a sentence-transformers folder") from error
     except SafetensorError as error:
         raise ModelError(f"the weights in {folder} are damaged ({error}): get the model again") from error
     return model.eval(), folder
