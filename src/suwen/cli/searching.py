@@ -247,6 +247,16 @@ def _marked(hit: Hit) -> Text:
     return text
 
 
+_MOVED = {
+    "like_first": "moved up, being like the first hits",
+    "words": "moved up for its words, which few other passages have",
+    "name": "moved up, holding the whole name that was asked for",
+    "answer": "moved up, above bare names",
+    "less_like": "moved down, others being more like the first hits",
+    "bare_name": "moved down, a bare name below answers",
+}
+
+
 def _because(hit: Hit) -> str:
     why = hit.explanation
     assert why is not None
@@ -255,6 +265,7 @@ def _because(hit: Hit) -> str:
         for name, leg in (("dense", why.dense), ("lexical", why.lexical))
         if leg
     ]
+    legs += [_MOVED[reason] for reason in why.moved]
     return f"     {'; '.join(legs)}; encoded by {why.encoder}; space {why.space}; tier {why.tier}"
 
 

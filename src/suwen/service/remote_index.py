@@ -203,7 +203,8 @@ def _hit(told: dict[str, Any]) -> Hit:
     fields["title_terms"] = tuple((start, end) for start, end in told.get("title_terms", ()))
     if (why := told.get("explanation")) is not None:
         legs = {name: Leg(**_made(Leg, why[name])) if why[name] else None for name in ("dense", "lexical")}
-        fields["explanation"] = Explanation(**{**_made(Explanation, why), **legs})
+        more = {**legs, "moved": tuple(why.get("moved", ()))}
+        fields["explanation"] = Explanation(**{**_made(Explanation, why), **more})
     return Hit(**fields)
 
 
