@@ -107,10 +107,12 @@ class _Own:
 
 def _nearest(folder: Path) -> str:
     """What may have been meant by a folder that holds no index."""
-    there = [file.parent.name for file in folder.parent.glob(f"*/{FILE}")]
-    close = difflib.get_close_matches(folder.name, there, n=1)
-    meant = f"did you mean {folder.with_name(close[0])}? Else " if close else ""
-    return f"{meant}create one with 'suwen index {folder} SOURCE'"
+    beside = {file.parent.name: file.parent for file in folder.parent.glob(f"*/{FILE}")}
+    close = [beside[name] for name in difflib.get_close_matches(folder.name, beside, n=1)]
+    around = [folder.parent] if folder.name == FILE else [file.parent for file in sorted(folder.glob(f"*/{FILE}"))]
+    meant = next((f"did you mean {path}? Else " for path in [*around, *close]), "")
+    new = f"FOLDER {folder}" if folder.is_file() else f"{folder} SOURCE"
+    return f"{meant}create one with 'suwen index {new}'"
 
 
 class Truth:
