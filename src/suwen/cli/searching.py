@@ -37,7 +37,7 @@ Filters = Annotated[
 
 def search(
     index: IndexFolder,
-    query: Annotated[str, typer.Argument(help="The question, in Chinese or English.")],
+    query: Annotated[list[str], typer.Argument(help="The question, in Chinese or English; with or without quotes.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 10,
     mode: Annotated[Mode, typer.Option("--mode", help="Meaning, words, or both.")] = "hybrid",
     tier: QueryTier = None,
@@ -92,7 +92,7 @@ def search(
     options |= {"offset": offset, "sort": sort, "facets": facet or (), "per_document": per_document}
     options |= {"explain": explain, "fold": not every, "synonyms": synonyms}
     options |= {"precise": precise, "budget_ms": precise_budget, "weights": _weights(dense_weight, lexical_weight)}
-    results = _search(index, query, k, pair, options, (hyde_n, hyde_budget) if hyde else None)
+    results = _search(index, " ".join(query), k, pair, options, (hyde_n, hyde_budget) if hyde else None)
     if json:
         print_json(results.as_dict())
     else:
