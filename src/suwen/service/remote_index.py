@@ -75,7 +75,7 @@ class RemoteIndex(AbstractContextManager["RemoteIndex"]):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""
-        return delete_documents(self._client, ids)
+        return delete_documents(self._client, [ids] if isinstance(ids, str) else ids)
 
     def document(self, id_: str) -> StoredDocument | None:
         """A whole document, if it is there."""
