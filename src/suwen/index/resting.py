@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import weakref
 from pathlib import Path
 from typing import NamedTuple
@@ -70,6 +69,8 @@ class Linked:
     """
 
     def __init__(self, folder: Path) -> None:
+        import tempfile  # milliseconds that hardly any index takes
+
         self._files = folder.resolve()
         try:
             self.folder = Path(tempfile.mkdtemp(prefix="suwen-"))
