@@ -110,6 +110,7 @@ def test_a_wrong_value_is_told_in_plain_words(suwen: Suwen, arguments: list[str]
         (["restore", "{tmp}/nowhere", "{tmp}/b"], "not a backup"),
         (["info", "{tmp}/nowhere"], "neither an index nor a pair"),
         (["index", "{tmp}/new", "{tmp}/missing.jsonl"], "there is no such file or folder; check the path"),
+        (["index", "{tmp}/new", "https://example.org/a.csv"], "download it first"),
         (["index", "{tmp}/notes.jsonl", "{tmp}/notes.jsonl"], "cannot be made a folder|give a new or empty folder"),
         (["index", "{tmp}", "{tmp}/notes.jsonl"], r"holds other files .*give a new or empty folder"),
         (["index", "{tmp}/new", "{tmp}/notes.jsonl", "--pair", "{tmp}/nopair"], "no pair at .*--pair or SUWEN_PAIR"),

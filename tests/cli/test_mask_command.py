@@ -29,7 +29,7 @@ def test_masked_records_on_standard_output(notes: Path) -> None:
     done = call(notes, "--field", "text")
     assert done.exit_code == 0
     assert json.loads(done.stdout) == {"id": "王小明", "text": "患者[姓名1]，男。予阿莫西林0.5g。"}
-    assert "1 documents; name 1" in done.stderr
+    assert ": 1 document; name 1" in done.stderr
 
 
 def test_a_file_a_key_and_the_counts(notes: Path, tmp_path: Path) -> None:

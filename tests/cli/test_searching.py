@@ -79,6 +79,19 @@ def test_a_misspelt_index_gets_the_nearest_name(suwen: Suwen, index: Path) -> No
     assert "did you mean" not in suwen("search", index.with_name("其他"), "咳嗽").err
 
 
+def test_a_query_needs_no_quotes(suwen: Suwen, index: Path) -> None:
+    found = suwen("search", index, "how", "to", "treat a", "cough", "-k", "1", "--json")
+    assert found.json["query"] == "how to treat a cough"
+
+
+def test_what_holds_an_index_or_is_in_one_is_told_from_one(suwen: Suwen, index: Path, tmp_path: Path) -> None:
+    assert f"did you mean {index}? Else" in suwen("search", index.parent, "咳嗽").err
+    assert f"did you mean {index}? Else" in suwen("search", index / "truth.db", "咳嗽").err
+    (tmp_path / "notes.txt").write_text("咳嗽三天。", encoding="utf-8")
+    told = suwen("search", tmp_path / "notes.txt", "咳嗽").err
+    assert f"create one with 'suwen index FOLDER {tmp_path / 'notes.txt'}'" in told
+
+
 def test_a_filter_that_admits_nothing_is_named(suwen: Suwen, index: Path) -> None:
     done = suwen("search", index, "患者应定期检查", "--where", "lang=xx")
     assert done.code == 3

@@ -6,6 +6,7 @@ import importlib
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_pair import Counting
@@ -206,6 +207,28 @@ def test_an_interrupted_run_goes_on_where_it_was(library: Library, monkeypatch: 
 def test_a_document_without_text_is_named(library: Library, text: str) -> None:
     with pytest.raises(IngestError, match="'hollow' has no text"):
         library.mirror([Document("hollow", text)])
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        ([{"id": "a", "text": "文。"}], r"a dict is no document: .*Document\(id, text"),
+        (["文。"], "a str is no document"),
+        (Document("a", "文。"), r"give a list: add\(\[document\]\)"),
+        ([Document("a", "文。", metadata={"ward": {"floor": 3}})], "field 'ward' of document 'a' is a dict"),
+        ([Document("a", "文。", metadata={"tags": ["x", ["y"]]})], "field 'tags' of document 'a' has a list in it"),
+    ],
+)
+def test_what_is_no_document_is_told_so(library: Library, documents: Any, said: str) -> None:
+    with pytest.raises(IngestError, match=said):
+        library.index.add(documents)
+    assert library.ids() == []
+
+
+def test_one_id_is_one_id(library: Library) -> None:
+    library.index.add([Document(id_, f"第{id_}条。") for id_ in ("1", "2", "12")])
+    assert library.index.delete("12") == 1
+    assert library.ids() == ["1", "2"]
 
 
 def test_half_a_character_is_named(library: Library) -> None:

@@ -12,7 +12,7 @@ from suwen.encoders.pair import default_pair_path
 from suwen.index.engine import IndexProblem
 from suwen.retrieve.naming import is_code
 from suwen.retrieve.retriever import Index
-from suwen.retrieve.wording import FILE, corrections
+from suwen.retrieve.wording import FILE, corrections, own_list
 from suwen.text.synonyms import Synonyms
 
 TEXTS = {
@@ -130,10 +130,37 @@ def test_a_list_that_an_editor_wrote(index: Index) -> None:
     # As editors of Windows save it: with a mark, or not in UTF-8.
     index.engine.put_blob(FILE, "\ufeff大力丸, 氯吡格雷\r\n".encode())
     assert "氯吡格雷" in index.search("大力丸", 3, tier="static").also_searched
-    for content in ("大力丸, 氯吡格雷\n".encode("gb18030"), "大力丸[\n".encode()):
-        index.engine.put_blob(FILE, content)
-        with pytest.raises(IndexProblem, match=r"the list of names of .* cannot be read .*'suwen synonyms"):
-            index.search("大力丸", 3, tier="static")
+    index.engine.put_blob(FILE, "氯吡格雷, 大力丸\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("神仙水[\n".encode(), "line 2: '神仙水[' is no name"),
+        ("神仙水\n".encode(), "line 2: a group needs two names"),
+        ("神仙水, 氯吡格雷\n".encode("gb18030"), "line 2: it is not in UTF-8"),
+    ],
+)
+def test_a_bad_line_stops_no_search(index: Index, caplog: pytest.LogCaptureFixture, bad: bytes, said: str) -> None:
+    index.engine.put_blob(FILE, "氯吡格雷, 大力丸\n".encode() + bad + "布洛芬, 止痛灵\n".encode())
+    for query, document in (("大力丸要吃多久", "clopidogrel"), ("止痛灵饭前吃吗", "ibuprofen")):
+        assert index.search(query, 3, tier="static")[0].document_id == document
+    [told] = [record.getMessage() for record in caplog.records]
+    assert (
+        said in told
+        and f": left out of {index.engine.address}; correct it" in told
+        and f"'suwen synonyms {index.engine.address} FILE'" in told
+    )
+    assert index.wordings.left_out() == told
+    with pytest.raises(IndexProblem, match=r"the list of names of .* cannot be read .*'suwen synonyms"):
+        own_list(index.engine)
+    index.engine.put_blob(FILE, "氯吡格雷, 大力丸\n".encode())
+    assert index.wordings.left_out() == ""
+
+
+def test_of_many_bad_lines_a_few_are_named(index: Index) -> None:
+    index.engine.put_blob(FILE, b"one\n" * 9 + "氯吡格雷, 大力丸\n".encode())
+    assert "line 3: a group" in (told := index.wordings.left_out()) and "line 4" not in told and "and 6 more" in told
     index.engine.put_blob(FILE, "氯吡格雷, 大力丸\n".encode())
 
 

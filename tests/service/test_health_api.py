@@ -30,6 +30,16 @@ def test_info_tells_what_is_served(served) -> None:
     assert (told["read_only"], told["reviews"], told["role"]) == (False, False, None)
 
 
+def test_info_tells_a_bad_line_of_the_list_of_names(served) -> None:
+    client, holder = served()
+    assert client.get("/info").json()["notices"] == []
+    holder.index.engine.put_blob("synonyms.txt", "发烧, 发热\n一个\n".encode())
+    [told] = client.get("/info").json()["notices"]
+    assert "synonyms.txt, line 2: a group needs two names" in told and "'suwen synonyms" in told
+    assert client.post("/search", json={"query": "发烧", "k": 1}).status_code == 200
+    assert client.get("/readyz").status_code == 200
+
+
 def test_info_tells_the_role_of_the_key_that_asks(served, tmp_path) -> None:
     file = tmp_path / "keys.toml"
     keys = {role: new_key(file, role, role) for role in ("read", "write")}

@@ -227,8 +227,8 @@ def _post(server: str, key: str | None, documents: Iterator[Document], duplicate
 
     with counting("sending") as progress:
         counts = add_documents(Client(server, key), documents, duplicates, progress)
-    said = "{added} added, {changed} changed, {unchanged} unchanged; {passages} passages stored".format(**counts)
-    show({**counts, "server": server}, f"{server}: {said}", json=json)
+    said = "{added} added, {changed} changed, {unchanged} unchanged".format(**counts)
+    show({**counts, "server": server}, f"{server}: {said}; {plural(counts['passages'], 'passage')} stored", json=json)
 
 
 def read_sources(

@@ -11,7 +11,7 @@ import typer
 
 from suwen.choices import MASKED
 from suwen.cli.options import Json
-from suwen.cli.output import print_json, say
+from suwen.cli.output import plural, print_json, say
 from suwen.durable import replacing_text
 
 mask_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -53,4 +53,4 @@ def mask(
     else:
         put = ", ".join(f"{name} {count}" for name, count in counts.masks.most_common()) or "nothing to mask"
         left_out = f"; {counts.bad} left out" if counts.bad else ""
-        say(f"{source}: {counts.documents} documents; {put}{left_out}")
+        say(f"{source}: {plural(counts.documents, 'document')}; {put}{left_out}")

@@ -37,7 +37,7 @@ Filters = Annotated[
 
 def search(
     index: IndexFolder,
-    query: Annotated[str, typer.Argument(help="The question, in Chinese or English.")],
+    query: Annotated[list[str], typer.Argument(help="The question, in Chinese or English; with or without quotes.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many hits.")] = 10,
     mode: Annotated[Mode, typer.Option("--mode", help="Meaning, words, or both.")] = "hybrid",
     tier: QueryTier = None,
@@ -92,7 +92,7 @@ def search(
     options |= {"offset": offset, "sort": sort, "facets": facet or (), "per_document": per_document}
     options |= {"explain": explain, "fold": not every, "synonyms": synonyms}
     options |= {"precise": precise, "budget_ms": precise_budget, "weights": _weights(dense_weight, lexical_weight)}
-    results = _search(index, query, k, pair, options, (hyde_n, hyde_budget) if hyde else None)
+    results = _search(index, " ".join(query), k, pair, options, (hyde_n, hyde_budget) if hyde else None)
     if json:
         print_json(results.as_dict())
     else:
@@ -247,6 +247,16 @@ def _marked(hit: Hit) -> Text:
     return text
 
 
+_MOVED = {
+    "like_first": "moved up, being like the first hits",
+    "words": "moved up for its words, which few other passages have",
+    "name": "moved up, holding the whole name that was asked for",
+    "answer": "moved up, above bare names",
+    "less_like": "moved down, others being more like the first hits",
+    "bare_name": "moved down, a bare name below answers",
+}
+
+
 def _because(hit: Hit) -> str:
     why = hit.explanation
     assert why is not None
@@ -255,6 +265,7 @@ def _because(hit: Hit) -> str:
         for name, leg in (("dense", why.dense), ("lexical", why.lexical))
         if leg
     ]
+    legs += [_MOVED[reason] for reason in why.moved]
     return f"     {'; '.join(legs)}; encoded by {why.encoder}; space {why.space}; tier {why.tier}"
 
 

@@ -62,7 +62,7 @@ def worker(
     working.check()
     say(f"working for {client.server} with {encoder.name} ({encoder.space.id})")
     done = working.run(once=once)
-    show(asdict(done), f"{done.documents} documents encoded ({done.passages} passages)", json=json)
+    show(asdict(done), f"{plural(done.documents, 'document')} encoded ({plural(done.passages, 'passage')})", json=json)
 
 
 def _second_pass(folder: Path | None, pair: Path | None, json: bool) -> None:

@@ -98,6 +98,8 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 def not_there(missing: Path) -> str:
     """What to say of a path where nothing is: the nearest name beside it, if there is one."""
+    if missing.parts[:1] in (("http:",), ("https:",)):  # a path has lost one of the two strokes
+        return f"{missing.parts[0]}//{'/'.join(missing.parts[1:])}: an address is not read; download it first"
     if missing.is_symlink():
         return f"{missing}: the link leads to {missing.readlink()}, and there is nothing: mend the link or remove it"
     there = [path.name for path in missing.parent.iterdir()] if missing.parent.is_dir() else []

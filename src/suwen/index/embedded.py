@@ -53,6 +53,8 @@ log = logging.getLogger("suwen.index")
 SEAL = 1024
 #: Up to this many passages a missing or damaged derived file is made again on opening (seconds); past it, on request.
 _HEAL_LIMIT = 50_000
+#: What is done about a folder that may not be written to.
+_UNWRITTEN = "Write as somebody who may; to search it takes no such right (a server: --read-only)"
 #: A compaction writes files of up to this many records anew (seconds), larger ones where a twentieth of them is dead:
 #: fewer cost a scan next to nothing, and to be rid of one of them all the others would be cut into words again.
 REWRITTEN, WASTE = 20_000, 20
@@ -73,6 +75,7 @@ class EmbeddedEngine(Engine):
         self.index_id, self.dimension, self.space = str(meta["uuid"]), int(meta["dimension"]), str(meta["space"])
         self.similarity: Similarity = meta["similarity"]
         self._views = Views(folder, self.index_id, self.dimension)
+        truth.on_disturbed = self._views.close
         self._backlogs, self._counts = PerMoment(waiting.backlog), PerMoment(count_all)
         self.healed = ""
 
@@ -143,7 +146,7 @@ class EmbeddedEngine(Engine):
             return
         try:
             _take(self._lock)
-        except (IndexLocked, OSError):
+        except IndexProblem:
             return
         try:
             self._repair()
@@ -386,6 +389,8 @@ def _note(transaction: sqlite3.Connection, block: Block) -> None:
 def _take(lock: FileLock, wait: float = 0.0) -> None:
     try:
         lock.acquire(wait)
+    except OSError as problem:
+        raise not_written(lock.path.parent, problem, _UNWRITTEN) from problem
     except Locked as problem:
         raise IndexLocked(
             f"{lock.path.parent} is being written by process {problem.holder}: wait for it to finish, or, if it is a "

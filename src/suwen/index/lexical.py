@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import tantivy
 from suwen.durable import sync
 from suwen.index.engine import Alternatives, DamagedIndex, Ranking, Rows
 from suwen.index.lexical_query import LexicalQuery
+from suwen.index.resting import Linked, may_write
 from suwen.index.vectors import among
 from suwen.text.segment import bigrams, words
 
@@ -24,6 +26,8 @@ _SAME = 1e-4
 _MOST_TIES = 4096
 
 _HEAP = 64_000_000
+#: What tantivy writes anew under another name, with every commit and after every merge.
+_REPLACED = ("meta.json", ".managed.json")
 
 
 def _schema() -> tantivy.Schema:
@@ -34,6 +38,10 @@ def _schema() -> tantivy.Schema:
     return builder.build()
 
 
+def _may_lock(folder: Path) -> bool:
+    return all(os.access(lock, os.W_OK) for lock in folder.glob(".*.lock"))
+
+
 class Lexical:
     """One tantivy folder. A reader holds its own moment of it until :meth:`reload`."""
 
@@ -41,19 +49,21 @@ class Lexical:
         self.folder = folder
         self._schema = _schema()
         self._writer: tantivy.IndexWriter | None = None
+        self._linked: Linked | None = None
         if create:
             folder.mkdir()
         try:
             if not create and not tantivy.Index.exists(str(folder)):
                 raise ValueError("no tantivy index there")
-            self._index = tantivy.Index(self._schema, path=str(folder), reuse=True)
+            # tantivy locks the folder to read it, too.
+            self._linked = None if may_write(folder) and _may_lock(folder) else Linked(folder)
+            self._index = tantivy.Index(self._schema, path=str((self._linked or self).folder), reuse=True)
             spaces = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
             self._index.register_tokenizer("spaces", spaces)
             self._index.config_reader("manual")
             self._index.reload()
         except (ValueError, OSError) as problem:
-            root = folder.parent.parent
-            raise DamagedIndex(f"{folder} cannot be opened ({problem}): run 'suwen rebuild {root}'") from problem
+            raise self._unread("opened", problem) from problem
 
     def add(self, contents: Iterable[tuple[int, str]]) -> None:
         """Write rows and commit: on return they are durable."""
@@ -81,6 +91,7 @@ class Lexical:
         try:
             write(writer)
             writer.commit()
+            self._share()
             # tantivy syncs the folder before it renames its meta.json, not after.
             sync(self.folder)
         except BaseException:
@@ -90,15 +101,28 @@ class Lexical:
             raise
         self._writer = writer
 
+    def _share(self) -> None:
+        """Let who may read the folder read all of it: tantivy keeps what it replaces to its owner."""
+        for name in _REPLACED:
+            with contextlib.suppress(OSError):
+                (self.folder / name).chmod(self.folder.stat().st_mode & 0o666)
+
     def reload(self) -> tantivy.Searcher:
         """The newest committed state."""
         try:
+            if self._linked is not None:
+                self._linked.renew()
             self._index.reload()
         except (ValueError, OSError) as problem:
             # Another process's rebuild takes the folder away: whoever asked looks again, and finds the new one.
-            root = self.folder.parent.parent
-            raise DamagedIndex(f"{self.folder} cannot be read ({problem}): run 'suwen rebuild {root}'") from problem
+            raise self._unread("read", problem) from problem
         return self._index.searcher()
+
+    def _unread(self, how: str, problem: Exception) -> DamagedIndex:
+        who = "" if self._linked is None else " as somebody who may write to it"
+        return DamagedIndex(
+            f"{self.folder} cannot be {how} ({problem}): run 'suwen rebuild {self.folder.parent.parent}'{who}"
+        )
 
     def close(self) -> None:
         """Finish merges and give up the writer."""
@@ -106,6 +130,7 @@ class Lexical:
             with contextlib.suppress(ValueError):
                 self._writer.wait_merging_threads()
             self._writer = None
+            self._share()
 
     def search(
         self,

@@ -14,7 +14,7 @@ import threading
 import uuid
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from suwen.index.engine import (
     StoredPassage,
 )
 from suwen.index.filters_sql import attribute_rows, teach
+from suwen.index.resting import Rest, alone, at_rest
 from suwen.index.stored_vectors import encode_vectors, foreign, put_questions, remove_questions
 
 #: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; 3 those that hold questions;
@@ -84,7 +85,7 @@ def _not_read(path: Path, problem: sqlite3.DatabaseError, fix: str) -> IndexProb
     """The error for a truth that could not be read; only where its own content is wrong is it damaged."""
     code = getattr(problem, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF  # the rest says which call it was
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        fix = f"a log is kept beside it: whoever searches must be allowed to write to {path.parent} and its files"
+        fix = f"whoever searches must be allowed to read all files of {path.parent}, or to write to it and to them"
     elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         fix = f"the disk is full or failing: free space on it and try again, and if that does not help {fix}"
     elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -97,8 +98,8 @@ def _not_read(path: Path, problem: sqlite3.DatabaseError, fix: str) -> IndexProb
 class _Own:
     """A thread's connection. It is closed when the thread is gone, and with it the last reference to this."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: sqlite3.Connection, rest: Rest | None) -> None:
+        self.connection, self.rest = connection, rest
 
     def __del__(self) -> None:
         self.connection.close()
@@ -106,10 +107,12 @@ class _Own:
 
 def _nearest(folder: Path) -> str:
     """What may have been meant by a folder that holds no index."""
-    there = [file.parent.name for file in folder.parent.glob(f"*/{FILE}")]
-    close = difflib.get_close_matches(folder.name, there, n=1)
-    meant = f"did you mean {folder.with_name(close[0])}? Else " if close else ""
-    return f"{meant}create one with 'suwen index {folder} SOURCE'"
+    beside = {file.parent.name: file.parent for file in folder.parent.glob(f"*/{FILE}")}
+    close = [beside[name] for name in difflib.get_close_matches(folder.name, beside, n=1)]
+    around = [folder.parent] if folder.name == FILE else [file.parent for file in sorted(folder.glob(f"*/{FILE}"))]
+    meant = next((f"did you mean {path}? Else " for path in [*around, *close]), "")
+    new = f"FOLDER {folder}" if folder.is_file() else f"{folder} SOURCE"
+    return f"{meant}create one with 'suwen index {new}'"
 
 
 class Truth:
@@ -122,6 +125,8 @@ class Truth:
         self._writer: _Own | None = None
         self._guard = threading.Lock()
         self._closed = False
+        #: Called when what was read last may be of no one moment.
+        self.on_disturbed: Callable[[], None] = lambda: None
         if not self.path.is_file():
             raise NotAnIndex(f"{folder} is not an index (no {FILE}): {_nearest(folder)}")
         self._check_format(folder)
@@ -180,19 +185,27 @@ class Truth:
 
     def reader(self) -> sqlite3.Connection:
         """This thread's connection."""
+        return self._reader().connection
+
+    def _reader(self) -> _Own:
         own: _Own | None = getattr(self._local, "own", None)
+        if own is not None and own.rest is not None and not own.connection.in_transaction:
+            own = own if at_rest(self.path) == own.rest else None
         if own is None:
             self._local.own = own = self._connect()
-        return own.connection
+        return own
 
     def _connect(self) -> _Own:
         if self._closed:
             raise IndexProblem(f"{self.path.parent} was closed: open it again")
-        connection = sqlite3.connect(self.path, isolation_level=None, timeout=30, check_same_thread=False)
+        rest = at_rest(self.path)
+        where = self.path if rest is None else alone(self.path, rest)
+        shared: dict[str, Any] = {"isolation_level": None, "timeout": 30, "check_same_thread": False}
+        connection = sqlite3.connect(where, uri=rest is not None, **shared)
         # In WAL mode only FULL syncs the log at every commit: with NORMAL an acknowledged write may be lost.
         connection.execute("PRAGMA synchronous = FULL")
         teach(connection)
-        own = _Own(connection)
+        own = _Own(connection, rest)
         with self._guard:
             self._connections.add(own)
         return own
@@ -205,14 +218,29 @@ class Truth:
             yield connection
             return
         try:
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                connection.execute("COMMIT")
+            with self.undisturbed():
+                connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    connection.execute("COMMIT")
         except sqlite3.DatabaseError as problem:
             fix = f"run 'suwen verify {self.path.parent}', or restore a backup"
             raise _not_read(self.path, problem, fix) from problem
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Refuse what was read where no log shows a writer's moments apart, and one came meanwhile."""
+        own, failed = self._reader(), None
+        try:
+            yield
+        except sqlite3.DatabaseError as problem:
+            failed = problem
+        if own.rest is not None and at_rest(self.path) != own.rest:
+            self.on_disturbed()
+            raise IndexProblem(f"{self.path.parent} was written to while it was read: try again") from failed
+        if failed is not None:
+            raise failed
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:

@@ -96,13 +96,15 @@ def backup(truth: Truth, target: Path) -> Path:
     _make_empty(target, "give a new folder for the backup")
     unfinished = target / "truth.new"
     try:
-        truth.reader().execute("VACUUM INTO ?", (str(unfinished),))
+        with truth.undisturbed():
+            truth.reader().execute("VACUUM INTO ?", (str(unfinished),))
         sync(unfinished)
         unfinished.rename(target / FILE)
         sync(target)
     except (sqlite3.OperationalError, OSError) as problem:
-        unfinished.unlink(missing_ok=True)
         raise not_written(f"the backup to {target}", problem, "Free space and try again") from problem
+    finally:
+        unfinished.unlink(missing_ok=True)
     return target
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.encoders.query import Encoder
 from suwen.hyde.fusion import fuse
-from suwen.index.engine import Snapshot
+from suwen.index.engine import Ranking, Snapshot
 from suwen.index.filters import Where
 from suwen.retrieve.facets import look_over
 from suwen.retrieve.folding import is_question, says_less
@@ -31,7 +31,7 @@ from suwen.retrieve.ranking import (
     search_legs,
 )
 from suwen.retrieve.relevance import ANSWERS, judge, query_length
-from suwen.retrieve.results import Facet, Hit, Results
+from suwen.retrieve.results import Facet, Hit, Moved, Results
 from suwen.retrieve.wording import Wording
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Found(NamedTuple):
     counted: dict[str, Facet]
     unit: float
     weights: Mapping[str, float]
+    #: Why rows do not stand where their scores put them; told only where that is asked for.
+    moved: Mapping[int, tuple[Moved, ...]]
 
 
 def answer(index: Index, asked: Asked) -> Results:
@@ -125,7 +127,16 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     said, by = (worded, vector, asked.mode), (weights, asked.fusion)
     read = cache(lambda depth: search_legs(snapshot, index.freshness, *said, depth, asked.where, *by))
     vectors = index.freshness.vectors(snapshot)
-    fused = cache(lambda depth: fuse_hybrid(read(depth), 2 * depth, *by, unit, vectors))
+    moved: dict[int, tuple[Moved, ...]] = {}
+
+    @cache
+    def fused(depth: int) -> Ranking:
+        told: dict[int, tuple[Moved, ...]] | None = {} if asked.explain else None
+        found = fuse_hybrid(read(depth), 2 * depth, *by, unit, vectors, told)
+        # What was given out of a lesser depth stays where that put it.
+        moved.update({row: why for row, why in (told or {}).items() if row not in moved})
+        return found
+
     order, counted = look_over(snapshot, ranked(read, fused), asked.k, asked.sort, asked.facets)
     both = asked.sort is None and asked.mode == "hybrid" and all(weights.get(leg) for leg in WEIGHTS)
     offset, k = asked.offset, asked.k
@@ -146,7 +157,7 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
         # this: whether there is an answer is told by the first hit, and that must stay so.
         told = ((one.item.passage, value) for one, value in zip(page, sure, strict=True))
         sure = [ANSWERS if value > ANSWERS and others(said.title, said.text) else value for said, value in told]
-    return Found(page, dict(zip(rows, sure, strict=True)), relevant, evidence, counted, unit, weights)
+    return Found(page, dict(zip(rows, sure, strict=True)), relevant, evidence, counted, unit, weights, moved)
 
 
 def _page(
@@ -178,6 +189,13 @@ def _hits(
         return hits
     told = Reasons(asked.mode, pair.space.id, tier, found.weights, asked.fusion, found.unit)
     return tuple(
-        replace(hit, explanation=replace(told.of(one.item, one.place.legs), precise=read.get(one.item.row)))
+        replace(
+            hit,
+            explanation=replace(
+                told.of(one.item, one.place.legs),
+                precise=read.get(one.item.row),
+                moved=(*found.moved.get(one.item.row, ()), *one.moved),
+            ),
+        )
         for hit, one in zip(hits, page, strict=True)
     )

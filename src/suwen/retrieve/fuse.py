@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from suwen.index.engine import Ranking, Rows, Vectors
+from suwen.retrieve.results import Moved
 
 #: What rankings are fused by.
 Fusion = Literal["scores", "ranks"]
@@ -53,6 +54,8 @@ _DIGITS = 5
 Values = npt.NDArray[np.float64]
 #: Gives the vectors of rows, in their order.
 VectorsOf = Callable[[Rows], Vectors]
+#: Takes why a row does not stand where its score put it.
+Told = dict[int, tuple[Moved, ...]]
 
 
 def fuse_hybrid(
@@ -62,12 +65,13 @@ def fuse_hybrid(
     fusion: Fusion = "scores",
     unit: float = 1.0,
     vectors: VectorsOf | None = None,
+    told: Told | None = None,
 ) -> Ranking:
     """The legs of hybrid search, ``dense`` and ``lexical``, as one; a leg without a weight takes no part."""
     used = {name: float(weights[name]) for name in legs if weights.get(name, 0.0) > 0}
     if fusion == "ranks":
         return reciprocal_rank_fusion([(legs[name].rows, weight) for name, weight in used.items()], k)
-    return score_fusion({name: legs[name] for name in used}, used, k, unit, vectors)
+    return score_fusion({name: legs[name] for name in used}, used, k, unit, vectors, told)
 
 
 def words_read(depth: int, weights: Mapping[str, float], fusion: Fusion) -> int:
@@ -122,6 +126,7 @@ def score_fusion(
     k: int,
     unit: float = 1.0,
     vectors: VectorsOf | None = None,
+    told: Told | None = None,
 ) -> Ranking:
     """Fuse rankings by the weighted mean of their absolute :func:`values`.
 
@@ -131,6 +136,7 @@ def score_fusion(
         k: How many to keep.
         unit: What the dense leg's scores are counted in.
         vectors: Of passages; with them the first are put in another order, see :func:`by_nearness`.
+        told: Takes why rows do not stand where their scores put them.
 
     Returns:
         Rows by falling score; equal scores in ascending row order.
@@ -153,8 +159,20 @@ def score_fusion(
         first = (-scores).argsort(kind="stable")[:MOVED]
         best = scores[first]
         # The scores stay with the places: what they mean was measured without this.
-        scores[first[by_nearness(best, vectors(every[first]))]] = best
-    return _best(every, _exact_first(every, _lifted(every, scores, legs), legs), k)
+        near = by_nearness(best, vectors(every[first]))
+        scores[first[near]] = best
+        _tell(told, every[first], near, "like_first", "less_like")
+    return _best(every, _exact_first(every, _lifted(every, scores, legs, told), legs, told), k)
+
+
+def _tell(told: Told | None, rows: Rows, order: Rows, higher: Moved, lower: Moved | None = None) -> None:
+    """Note which of some rows, best first, stand higher in another order of them, or lower where that has a reason."""
+    if told is None:
+        return
+    for place, before in enumerate(order.tolist()):
+        if why := higher if place < before else lower if place > before else None:
+            row = int(rows[before])
+            told[row] = (*told.get(row, ()), why)
 
 
 def by_nearness(scores: Values, vectors: Vectors) -> Rows:
@@ -173,7 +191,7 @@ def by_nearness(scores: Values, vectors: Vectors) -> Rows:
     return order
 
 
-def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
+def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking], told: Told | None) -> Values:
     """Scores in which a passage that stands out by its words, or holds a rare name, is among the first three.
 
     The only passage with a drug, a code or an order number may be about something else as a whole, and lie below all
@@ -200,10 +218,12 @@ def _lifted(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
     ]
     for step, place in enumerate(reversed(rising), start=1):
         scores[place] = third + _STEP_UP * step
+        if told is not None:
+            told[int(rows[place])] = (*told.get(int(rows[place]), ()), "words")
     return scores
 
 
-def _exact_first(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Values:
+def _exact_first(rows: Rows, scores: Values, legs: Mapping[str, Ranking], told: Told | None) -> Values:
     """Scores in which what holds all of a query that is a rare name and no more comes first, as typed before otherwise.
 
     The scores stay with the places: what they mean was measured without this.
@@ -213,7 +233,9 @@ def _exact_first(rows: Rows, scores: Values, legs: Mapping[str, Ranking]) -> Val
         return scores
     order = (-scores).argsort(kind="stable")
     held = np.array([exact.get(row, 0) for row in rows[order].tolist()])
-    scores[order[(-held).argsort(kind="stable")]] = scores[order]
+    first = (-held).argsort(kind="stable")
+    scores[order[first]] = scores[order]
+    _tell(told, rows[order], first, "name")
     return scores
 
 

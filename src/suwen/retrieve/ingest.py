@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -59,6 +59,28 @@ class OneStep(NamedTuple):
 
 class TooManyGone(IngestError):
     """Most of an index is not in the sources any more: nothing was removed. What was read is stored."""
+
+
+def _checked(documents: Iterable[Any]) -> Iterator[Document]:
+    """Documents, or what callers from Python give that is none."""
+    if isinstance(documents, Document):
+        raise IngestError("one document is given where several may be: give a list: add([document])")
+    for document in documents:
+        if not isinstance(document, Document):
+            raise IngestError(
+                f"a {type(document).__name__} is no document: make one of it, Document(id, text, title, metadata) of "
+                "suwen.corpora.records"
+            )
+        for field, value in document.metadata.items():
+            values: list[Any] = value if isinstance(value, list) else [value]
+            wrong = [type(one).__name__ for one in values if isinstance(one, list | dict | tuple | set)]
+            if wrong:
+                what = f"has a {wrong[0]} in it" if values is value else f"is a {wrong[0]}"
+                raise IngestError(
+                    f"the field {field!r} of document {document.id!r} {what}: metadata takes texts, numbers, true or "
+                    "false, and lists of these"
+                )
+        yield document
 
 
 def refuse_gone(report: IngestReport, address: object) -> None:
@@ -171,7 +193,7 @@ class Ingestion:
         with SeenIds() as seen:
             # Stored before an id comes again: one call of the engine takes each id once.
             stored = "Nothing is stored" if self._step else "What was read before it is stored"
-            for document in seen.once(documents, duplicates, stored, self._repeated):
+            for document in seen.once(_checked(documents), duplicates, stored, self._repeated):
                 self._take(document)
             self._flush()
             if self._mirror:

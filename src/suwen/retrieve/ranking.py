@@ -18,7 +18,7 @@ from suwen.retrieve.freshness import Freshness
 from suwen.retrieve.fuse import CONSTANT, DEPTH, WEIGHTS, Fusion, values, words_read
 from suwen.retrieve.highlight import Marker
 from suwen.retrieve.naming import holds
-from suwen.retrieve.results import Explanation, Hit, Leg
+from suwen.retrieve.results import Explanation, Hit, Leg, Moved
 from suwen.retrieve.wording import Wording
 from suwen.text.clean import clean
 from suwen.text.fold import fold
@@ -150,11 +150,12 @@ _LARGER = 4
 
 
 class Placed(NamedTuple):
-    """A passage on a page: its place in the ranking, and the ids of others that say the same."""
+    """A passage on a page: its place in the ranking, others that say the same, and why it was moved for this page."""
 
     item: StoredPassage
     place: Ranked
     same: tuple[str, ...] = ()
+    moved: tuple[Moved, ...] = ()
 
 
 def cut_page(
@@ -208,7 +209,18 @@ def _answers_first(
         more = _fetched(snapshot, list(islice(ranked, _PIECE)))
         names.update(one.place.row for one in more if less(one.item))
         found = found + more
-    return sorted(found, key=lambda one: one.place.row in names or one.place.score < least) if names else found
+    if not names:
+        return found
+    places = sorted(
+        range(len(found)), key=lambda place: found[place].place.row in names or found[place].place.score < least
+    )
+    return [_moved(found[before], before - now, names) for now, before in enumerate(places)]
+
+
+def _moved(one: Placed, higher: int, names: set[int]) -> Placed:
+    if one.place.row in names:
+        return one._replace(moved=("bare_name",)) if higher < 0 else one
+    return one._replace(moved=("answer",)) if higher > 0 else one
 
 
 def _fetched(snapshot: Snapshot, part: list[Ranked]) -> list[Placed]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from suwen.corpora.records import Metadata, Scalar
 
@@ -37,6 +37,12 @@ class Leg:
     value: float
 
 
+#: Why a hit stands elsewhere than its score put it. Higher: it is ``like_first``, like the first hits; it stands out by
+#: its ``words``, or they are rare names; it holds all of the ``name`` that was asked for; it is an ``answer``, above
+#: bare names. Lower: it is ``less_like`` the first hits than others; it is a ``bare_name``, below what answers.
+Moved = Literal["like_first", "words", "name", "answer", "less_like", "bare_name"]
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Why a hit stands where it stands."""
@@ -49,12 +55,14 @@ class Explanation:
     dense: Leg | None
     lexical: Leg | None
     #: Of the legs, in hybrid: the hit's score is the weighted mean of their values, by ranks the weighted sum; one that
-    #: was moved for being like the first hits, or lifted for its words, has the score of its place.
+    #: was moved, or made way for another, has the score of its place (a bare name and what stands above it, their own).
     weights: dict[str, float]
     #: ``scores`` or ``ranks``; None where one leg was searched alone.
     fusion: str | None
     #: The reranker's score, in precise mode; None where it has not read the passage.
     precise: float | None = None
+    #: Why it was moved, in the order in which it was; empty where it was not, but for making way.
+    moved: tuple[Moved, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,8 @@ class Index(AbstractContextManager["Index"]):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""
-        return self.engine.delete(ids)
+        # A text is a sequence of texts: of "12" the documents 1 and 2 would go.
+        return self.engine.delete([ids] if isinstance(ids, str) else ids)
 
     def document(self, id_: str) -> StoredDocument | None:
         """A whole document, if it is there."""

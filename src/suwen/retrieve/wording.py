@@ -6,7 +6,9 @@ words of medicine. What is added is searched for beside what was typed, and told
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -23,6 +25,9 @@ from suwen.text.question import subject
 from suwen.text.segment import bigrams, is_word, medical_words, pieces
 from suwen.text.synonyms import BadSynonyms, Mention, Synonyms, shipped
 
+log = logging.getLogger("suwen.retrieve")
+#: Lines of a list that are told; all of one in another encoding are wrong.
+_TOLD = 3
 #: The index's own list, kept beside its data; read again when it has changed.
 FILE = SYNONYMS
 #: A query longer than this many characters is a pasted text, which says all it has to say.
@@ -76,13 +81,14 @@ class Wordings:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._own: tuple[int | None, Synonyms] = (None, Synonyms([]))
+        self._own: tuple[int | None, Synonyms, str] = (None, Synonyms([]), "")
+        self._reading = threading.Lock()
 
     def of(self, text: str, snapshot: Snapshot) -> Wording:
         """A query, what its misspelt words were meant for, and other names that the index has of what it mentions."""
         if len(text) > _LONGEST:
             return Wording(text, text, {})
-        own = self._own_list()
+        own = self._own_list()[1]
         wrong = corrections(text, snapshot, own)
         right = _set_right(text, wrong)
         also: dict[str, tuple[str, ...]] = {typed: (meant,) for typed, meant in wrong.items()}
@@ -100,28 +106,52 @@ class Wordings:
                 read.append(usual)
         return Wording(text, meant, also, *names_of(right, mentions, count), tuple(reversed(read)), tuple(mentions))
 
-    def _own_list(self) -> Synonyms:
+    def left_out(self) -> str:
+        """Which lines of the index's own list are not read, and what to do about them."""
+        return self._own_list()[2]
+
+    def _own_list(self) -> tuple[int | None, Synonyms, str]:
         version = self._engine.blob_version(FILE)
         if version != self._own[0]:
-            self._own = (version, own_list(self._engine)[1])
-        return self._own[1]
+            with self._reading:
+                if version != self._own[0]:
+                    self._own = self._read(version)
+        return self._own
+
+    def _read(self, version: int | None) -> tuple[int | None, Synonyms, str]:
+        """The list as it is now, and, once for each time that it was written, what is wrong with it."""
+        bad: list[str] = []
+        names, told = own_list(self._engine, bad)[1], ""
+        if bad:
+            more = f" (and {len(bad) - _TOLD} more)" if len(bad) > _TOLD else ""
+            told = f"{'; '.join(bad[:_TOLD])}{more}: left out of {self._engine.address}; {_mend(self._engine)}"
+            log.warning("%s", told)
+        return version, names, told
 
 
-def own_list(engine: Engine) -> tuple[str, Synonyms]:
+def own_list(engine: Engine, left_out: list[str] | None = None) -> tuple[str, Synonyms]:
     """An index's own list of names as it stands there, and read.
 
+    Args:
+        engine: The index's.
+        left_out: Takes what is wrong with each line that cannot be read.
+
     Raises:
-        IndexProblem: It is not UTF-8, or a line of it is wrong.
+        IndexProblem: It is not UTF-8, or a line of it is wrong; nothing is to be left out.
     """
+    # With the mark that some editors put before a text.
+    text = (engine.get_blob(FILE) or b"").decode("utf-8-sig", "replace")
     try:
-        # With the mark that some editors put before a text.
-        text = (engine.get_blob(FILE) or b"").decode("utf-8-sig")
-        return text, Synonyms.parse(text, FILE)
-    except (BadSynonyms, UnicodeDecodeError) as problem:
+        return text, Synonyms.parse(text, FILE, left_out)
+    except BadSynonyms as problem:
         raise IndexProblem(
-            f"the list of names of {engine.address} cannot be read ({problem}): correct it, and give it anew with "
-            f"'suwen synonyms {engine.address} FILE', which reads other encodings too"
+            f"the list of names of {engine.address} cannot be read ({problem}): {_mend(engine)}"
         ) from problem
+
+
+def _mend(engine: Engine) -> str:
+    how = f"give it anew with 'suwen synonyms {engine.address} FILE', which reads other encodings too"
+    return f"correct it, and {how}"
 
 
 def _set_right(text: str, wrong: Mapping[str, str]) -> str:

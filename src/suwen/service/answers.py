@@ -153,6 +153,7 @@ class InfoAnswer(BaseModel):
     reviews: bool
     hyde: bool = Field(description="Whether a search may ask for hypothetical documents.")
     originals: bool = Field(description="Whether the files that books were read from can be opened.")
+    notices: list[str] = Field(description="What is to be put right, though searches go on; each with its fix.")
     role: str | None = Field(description="The role of the key that asks; null where the server needs none.")
 
 
@@ -249,5 +250,6 @@ INFO = {
     "reviews": False,
     "hyde": False,
     "originals": False,
+    "notices": [],
     "role": "read",
 }

@@ -187,4 +187,5 @@ def _about(holder: Holder, index: Index) -> dict[str, Any]:
         "reviews": settings.reviews is not None,
         "hyde": may_rewrite(),
         "originals": settings.books is not None,
+        "notices": list(filter(None, [index.wordings.left_out()])),
     }

@@ -75,7 +75,7 @@ class RemoteIndex(AbstractContextManager["RemoteIndex"]):
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents; the number that were there. On return they are gone, durably."""
-        return delete_documents(self._client, ids)
+        return delete_documents(self._client, [ids] if isinstance(ids, str) else ids)
 
     def document(self, id_: str) -> StoredDocument | None:
         """A whole document, if it is there."""
@@ -203,7 +203,8 @@ def _hit(told: dict[str, Any]) -> Hit:
     fields["title_terms"] = tuple((start, end) for start, end in told.get("title_terms", ()))
     if (why := told.get("explanation")) is not None:
         legs = {name: Leg(**_made(Leg, why[name])) if why[name] else None for name in ("dense", "lexical")}
-        fields["explanation"] = Explanation(**{**_made(Explanation, why), **legs})
+        more = {**legs, "moved": tuple(why.get("moved", ()))}
+        fields["explanation"] = Explanation(**{**_made(Explanation, why), **more})
     return Hit(**fields)
 
 

@@ -91,16 +91,27 @@ class Synonyms:
         self._starts = (2, 1) if any(len(start) == 1 for start in lengths) else (2,)
 
     @classmethod
-    def parse(cls, text: str, where: str = "synonyms") -> Synonyms:
+    def parse(cls, text: str, where: str = "synonyms", left_out: list[str] | None = None) -> Synonyms:
         """Read a list.
 
+        Args:
+            text: The list.
+            where: What it is called in messages.
+            left_out: Takes what is wrong with each line that is; the others are read.
+
         Raises:
-            BadSynonyms: A line has fewer than two names, or brackets that do not close.
+            BadSynonyms: A line has fewer than two names, or brackets that do not close; nothing is to be left out.
         """
         groups = []
         for number, line in enumerate(text.splitlines(), start=1):
-            if line.strip() and not line.startswith("#"):
+            if not line.strip() or line.startswith("#"):
+                continue
+            try:
                 groups.append(_group(line, f"{where}, line {number}"))
+            except BadSynonyms as problem:
+                if left_out is None:
+                    raise
+                left_out.append(str(problem))
         return cls(groups)
 
     def __len__(self) -> int:
@@ -221,6 +232,8 @@ def _joined(left: str, right: str) -> bool:
 
 
 def _group(line: str, where: str) -> list[tuple[str, tuple[str, ...]]]:
+    if "\ufffd" in line:  # what a reader puts in place of bytes that are no text
+        raise BadSynonyms(f"{where}: it is not in UTF-8")
     if "[" in line or "]" in line:
         group = [_name(part, where) for part in filter(None, map(str.strip, _COMMA.split(line)))]
     else:

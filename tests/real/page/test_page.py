@@ -107,6 +107,17 @@ def test_why_a_hit_is_there(tab, address):
     assert told["explanation"]["space"] in tab.text(".why[open] .origin")
 
 
+def test_why_a_hit_was_moved(tab, address):
+    query = "房颤能不能只吃阿司匹林，不吃利伐沙班"
+    visit(tab, address, q=query)
+    why = [hit["explanation"]["moved"] for hit in api(address, query=query, explain=True)["hits"]]
+    place = next(place for place, reasons in enumerate(why) if reasons)
+    tab.see(f"document.querySelectorAll('.hit .why summary')[{place}].click()")
+    tab.until("document.querySelector('.why table')")
+    said = tab.texts(".why[open] p.soft")[1:]
+    assert len(said) == len(why[place]) and all("移" in one or "Moved" in one for one in said)
+
+
 def test_nothing_relevant_is_said_aloud(tab, address):
     query = "哪支球队赢了世界杯"
     assert api(address, query=query)["relevant"] is False

@@ -140,6 +140,7 @@ function explained(hit) {
       node("tbody", {}, rows),
     ),
     node("p.soft", {}, alone ? say("why.alone") : find(`why.formula.${told.fusion}`)),
+    told.moved.map((reason) => node("p.soft", {}, find(`why.moved.${reason}`))),
     origin(hit, told),
   ];
 }
