@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.corpora.files import CorpusError
 from suwen.corpora.formulas import POWER
+from suwen.corpora.pdf_forms import with_values
 from suwen.text.page_layout import RIGHT_TO_LEFT, Word
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def open_pdf(path: Path) -> PdfDocument:
         raise CorpusError(f"{path}: the file is empty; remove it or get it again")
     try:
         document = pypdfium2.PdfDocument(path)
+        document.init_forms()  # before its pages are looked at; of a file without a form it makes none
         if not len(document):
             raise CorpusError(f"{path}: the PDF has no pages; get it again")
     except pypdfium2.PdfiumError as problem:
@@ -96,7 +98,11 @@ def read_pdf_page(document: PdfDocument, number: int) -> PdfPageContent:
             return content._replace(picture=_rendered(page))
         if _is_little(page, words, visible) and _pictured(page) > _WHOLE and not _has_hidden_text(page):
             return content._replace(picture=_rendered(page), stamped=True)
-        return content
+        return (
+            content
+            if document.formenv is None
+            else _with_values(page, document.formenv.raw, content, _main(page, ways))
+        )
     finally:
         page.close()
 
@@ -112,7 +118,7 @@ def _by_way(words: Iterable[tuple[int, Word]]) -> dict[int, list[Word]]:
 def _upright_content(page: PdfPage, ways: dict[int, list[Word]]) -> PdfPageContent:
     """The page held so that most of its text is upright; what runs another way along an edge is no text of it."""
     left, bottom, right, top = page.get_bbox()
-    main = max(ways, key=lambda way: sum(len(word.text) for word in ways[way]), default=page.get_rotation())
+    main = _main(page, ways)
     heights = {way: right - left if way % 180 else top - bottom for way in {main, *ways}}
     across = []
     for way, words in ways.items():
@@ -120,6 +126,21 @@ def _upright_content(page: PdfPage, ways: dict[int, list[Word]]) -> PdfPageConte
         inner = [word for word in words if word.bottom > edge and word.top < heights[way] - edge]
         across += [inner] if inner and way != main else []
     return PdfPageContent(ways.get(main, []), float(heights[main]), across=across)
+
+
+def _main(page: PdfPage, ways: dict[int, list[Word]]) -> int:
+    """The way in which most of the text runs."""
+    return max(ways, key=lambda way: sum(len(word.text) for word in ways[way]), default=page.get_rotation())
+
+
+def _with_values(page: PdfPage, form: Any, content: PdfPageContent, way: int) -> PdfPageContent:
+    """The page with what is filled into its form; a scan shows that in its picture."""
+    x, y, *end = page.get_bbox()
+
+    def upright(box: list[float]) -> tuple[float, float, float, float]:
+        return _upright([box[0] - x, box[1] - y, box[2] - x, box[3] - y], end[0] - x, end[1] - y, way)
+
+    return content._replace(words=with_values(page, form, content.words, upright))
 
 
 def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
