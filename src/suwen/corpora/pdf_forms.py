@@ -1,4 +1,4 @@
-"""What somebody filled into the form of a PDF file, as words where it stands: pdfium's text of a page has none of it."""
+"""What somebody filled into the form of a PDF file, as words where it stands; pdfium's text of a page lacks it."""
 
 from __future__ import annotations
 
