@@ -119,3 +119,19 @@ def test_a_power_of_ten_in_cnxml_too(tmp_path):
     )
     (part,) = read_parts(tmp_path / "a.cnxml", "cnxml")
     assert part.blocks == [("text", "Some 10^9 cells a kg2.")]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("10<sup><i>9</i></sup>/L", "10^9/L"),
+        ("10<sup><span>-3</span></sup> mol", "10^-3 mol"),
+        ("1<sup>1</sup>⁄<sub>2</sub> tablets", "1 1⁄2 tablets"),
+        ("2<sup>1</sup>/<sub>2</sub> tablets", "2 1/2 tablets"),
+        ("10<sup>1</sup>/<sub>2</sub> tablets", "10 1/2 tablets"),
+        ("<sup>1</sup>/<sub>2</sub> tablet", "1/2 tablet"),
+        ("10<sup>9</sup>/L and 10<sup>9</sup>/<b>L</b>", "10^9/L and 10^9/L"),
+    ],
+)
+def test_what_is_set_higher_runs_into_no_number(written, said):
+    assert html_blocks(f"<p>{written}</p>")[1] == [("text", said)]

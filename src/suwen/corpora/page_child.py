@@ -56,6 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
                 out.flush()
         except CorpusError as problem:
             out.write(json.dumps({"failed": str(problem)}, ensure_ascii=False) + "\n")
+        except OSError as problem:
+            why = f"it cannot be read ({problem.strerror or problem}); check that it is there, and its rights"
+            out.write(json.dumps({"failed": f"{reader.path}: {why}"}, ensure_ascii=False) + "\n")
         except MemoryError:
             out.write(json.dumps({"failed": f"{reader.path}: {reader.too_much}"}, ensure_ascii=False) + "\n")
         out.flush()
