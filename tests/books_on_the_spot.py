@@ -124,3 +124,34 @@ def raw_pdf(path, streams, box="0 0 595 842"):
         data + f"trailer<</Size {len(items) + 1}/Root 1 0 R>>startxref\n{data.rindex(b'xref')}\n%%EOF".encode()
     )
     return path
+
+
+def form_pdf(path, texts, fields, rotate=0, stream=b""):
+    """A PDF of one page with texts at ``(left, bottom)``, and a form of these fields, written by hand.
+
+    A field is its box and the rest of its dictionary.
+    """
+    shown = (
+        stream or " ".join(f"BT /F 11 Tf {left} {bottom} Td ({text}) Tj ET" for left, bottom, text in texts).encode()
+    )
+    names = " ".join(f"{6 + number} 0 R" for number in range(len(fields)))
+    items = [
+        f"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[{names}]/DA(/F 11 Tf 0 g)/DR<</Font<</F 3 0 R>>>>>>>>".encode(),
+        b"<</Type/Pages/Kids[4 0 R]/Count 1>>",
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Rotate {rotate}/Resources<</Font<</F 3 0 R>>>>"
+        f"/Contents 5 0 R/Annots[{names}]>>".encode(),
+        f"<</Length {len(shown)}>>stream\n".encode() + shown + b"\nendstream",
+    ]
+    for number, (box, about) in enumerate(fields):
+        items.append(f"<</Type/Annot/Subtype/Widget/Rect[{box}]/T(field{number})/P 4 0 R{about}>>".encode())
+    data, places = b"%PDF-1.7\n", []
+    for number, item in enumerate(items, 1):
+        places.append(len(data))
+        data += f"{number} 0 obj".encode() + item + b"endobj\n"
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    data += f"xref\n0 {len(items) + 1}\n0000000000 65535 f \n{table}".encode()
+    path.write_bytes(
+        data + f"trailer<</Size {len(items) + 1}/Root 1 0 R>>startxref\n{data.rindex(b'xref')}\n%%EOF".encode()
+    )
+    return path

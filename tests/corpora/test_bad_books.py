@@ -192,3 +192,11 @@ def test_the_box_of_a_right_to_left_word_holds_its_full_stop(tmp_path):
     path = pdf(tmp_path / "a.pdf", [[(60, 100, ".יתימאמד")]])
     (word,) = read_pdf_page(open_pdf(path), 1).words
     assert (word.text, round(word.left)) == ("דמאמיתי.", 60)
+
+
+def test_a_link_that_leads_nowhere_is_told_as_what_it_is(tmp_path):
+    (tmp_path / "a.html").symlink_to(tmp_path / "gone.html")
+    with pytest.raises(
+        BadRecord, match=r"a\.html: it cannot be read \(No such file or directory\); check that it is there"
+    ):
+        list(read_book(tmp_path / "a.html", tmp_path, "html"))

@@ -143,6 +143,13 @@ def test_signs_from_fonts_of_symbols_are_read(tmp_path):
     assert words(word(tmp_path / "a.docx", body)) == "125 μg if the rate is ≥110 or the pressure ↓†"
 
 
+def test_what_a_word_file_hides_is_not_read(tmp_path):
+    hidden = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>answer: 5 mg</w:t></w:r>"
+    shown = "<w:r><w:rPr><w:vanish w:val='0'/></w:rPr><w:t>Which dose?</w:t></w:r>"
+    (found,) = read_documents(word(tmp_path / "a.docx", f"<w:p>{shown}{hidden}</w:p>"))
+    assert found.text == "Which dose?"
+
+
 def test_a_power_of_ten_in_a_word_file_is_no_other_number(tmp_path):
     def piece(text, place=""):
         return f'<w:r><w:rPr><w:vertAlign w:val="{place}"/></w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from suwen.corpora.formulas import in_a_line
 from suwen.corpora.marked_up import html_blocks, read_parts
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from books_on_the_spot import word
 
 HALF = "<mfrac><mn>1</mn><mn>2</mn></mfrac>"
 CELLS = "<mrow><mn>5</mn><mo>×</mo><msup><mn>10</mn><mn>9</mn></msup></mrow>"
@@ -28,6 +34,40 @@ CELLS = "<mrow><mn>5</mn><mo>×</mo><msup><mn>10</mn><mn>9</mn></msup></mrow>"
 )
 def test_a_formula_is_a_line(written, said):
     assert in_a_line(fromstring(f"<math>{written}</math>")) == said
+
+
+def run(text):
+    return f"<r><rPr><sty val='p'/></rPr><t>{text}</t></r>"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (f"<f><fPr/><num>{run(1)}</num><den>{run(2)}</den></f>{run(' tablet')}", "1/2 tablet"),
+        (f"{run('90×')}<sSup><e>{run(10)}</e><sup>{run(9)}</sup></sSup>{run('/L')}", "90×10^9/L"),
+        (f"<sSub><e>{run('CO')}</e><sub>{run(2)}</sub></sSub>{run('=')}{run(5)}", "CO_2 = 5"),
+        (f"<rad><radPr><degHide val='1'/></radPr><deg/><e>{run('x')}</e></rad>", "√x"),
+        (f"<rad><deg>{run(3)}</deg><e>{run('x')}</e></rad>", "x^(1/3)"),
+        (f"<d><e>{run('140 - a')}</e></d>{run('×')}{run('m')}", "(140 - a) × m"),
+        (f"<d><dPr><begChr val='|'/><endChr val='|'/></dPr><e>{run('x')}</e></d>", "|x|"),
+        (
+            f"<nary><naryPr><chr val='∑'/></naryPr><sub>{run('i')}</sub><sup>{run('n')}</sup><e>{run('x')}</e></nary>",
+            "∑_i^n x",
+        ),
+        (f"<f><num>{run(1)}</num></f>", "1"),
+        ("<nary/>", "∫"),
+    ],
+)
+def test_a_formula_of_word_is_a_line(written, said):
+    assert in_a_line(fromstring(f"<oMath>{written}</oMath>")) == said
+
+
+def test_a_formula_of_a_word_file_stands_in_its_sentence(tmp_path):
+    half = f"<f><num>{run(1)}</num><den>{run(2)}</den></f>"
+    body = f"<w:p><w:r><w:t>Take </w:t></w:r><oMath>{half}</oMath><w:r><w:t> tablet.</w:t></w:r></w:p>"
+    table = f"<w:tbl><w:tr><w:tc><w:p><oMathPara><oMath>{half}</oMath></oMathPara></w:p></w:tc></w:tr></w:tbl>"
+    (part,) = read_parts(word(tmp_path / "a.docx", body + table), "docx")
+    assert part.blocks == [("text", "Take 1/2 tablet."), ("text", "1/2")]
 
 
 def test_a_formula_stands_in_its_sentence():
@@ -79,3 +119,19 @@ def test_a_power_of_ten_in_cnxml_too(tmp_path):
     )
     (part,) = read_parts(tmp_path / "a.cnxml", "cnxml")
     assert part.blocks == [("text", "Some 10^9 cells a kg2.")]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("10<sup><i>9</i></sup>/L", "10^9/L"),
+        ("10<sup><span>-3</span></sup> mol", "10^-3 mol"),
+        ("1<sup>1</sup>⁄<sub>2</sub> tablets", "1 1⁄2 tablets"),
+        ("2<sup>1</sup>/<sub>2</sub> tablets", "2 1/2 tablets"),
+        ("10<sup>1</sup>/<sub>2</sub> tablets", "10 1/2 tablets"),
+        ("<sup>1</sup>/<sub>2</sub> tablet", "1/2 tablet"),
+        ("10<sup>9</sup>/L and 10<sup>9</sup>/<b>L</b>", "10^9/L and 10^9/L"),
+    ],
+)
+def test_what_is_set_higher_runs_into_no_number(written, said):
+    assert html_blocks(f"<p>{written}</p>")[1] == [("text", said)]

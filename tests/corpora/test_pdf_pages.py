@@ -15,7 +15,7 @@ from suwen.corpora.readers import read_documents
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from books_on_the_spot import SANS, pdf
+from books_on_the_spot import HAN, SANS, form_pdf, pdf
 
 LINES = [
     "Heart failure begins slowly in most",
@@ -106,3 +106,37 @@ def test_a_power_of_ten_is_no_other_number(tmp_path):
     made.output(tmp_path / "a.pdf")
     said = " ".join(word.text for word in read_pdf_page(open_pdf(tmp_path / "a.pdf"), 1).words)
     assert said.replace(" ", "") == "Of90×10^9/L,10^4–10^-3or109,1109and104none."
+
+
+@pytest.mark.parametrize(
+    ("rotate", "turn", "way"),
+    [(0, "1 0 0 1", (1, 0)), (90, "0 1 -1 0", (0, 1)), (180, "-1 0 0 -1", (-1, 0)), (270, "0 -1 1 0", (0, -1))],
+)
+def test_a_power_of_ten_on_a_page_that_is_turned(tmp_path, rotate, turn, way):
+    def shown(text, size, along, above):
+        x, y = 300 + along * way[0] - above * way[1], 400 + along * way[1] + above * way[0]
+        return f"BT /F {size} Tf {turn} {x} {y} Tm ({text}) Tj ET "
+
+    said = shown("90 x 10", 11, 0, 0) + shown("9", 7, 36.5, 5) + shown("/L, 10", 11, 40.5, 0)
+    said += shown("9 of them", 11, 80, 0) + shown("in 10", 11, 0, -20) + shown("9", 7, 32, -15)
+    path = form_pdf(tmp_path / "a.pdf", [], [], rotate=rotate, stream=said.encode())
+    words = " ".join(word.text for word in read_pdf_page(open_pdf(path), 1).words)
+    assert words.replace(" /L", "/L") == "90 x 10^9/L, 10 9 of them in 10 9"
+
+
+def test_a_cell_of_one_letter_is_no_part_of_the_cell_above_it(tmp_path):
+    cells = [(60, 700, "Na"), (60, 680, "K"), (60, 660, "P"), (160, 700, "7"), (160, 680, "4.1"), (160, 660, "5")]
+    more = [(60, 640, "Cl"), (160, 640, "6"), (260, 700, "1"), (260, 680, "2"), (260, 660, "3"), (260, 640, "4")]
+    (page,) = read_documents(form_pdf(tmp_path / "a.pdf", [*cells, *more], []))
+    assert page.text.splitlines() == ["Na | 7 | 1", "K | 4.1 | 2", "P | 5 | 3", "Cl | 6 | 4"]
+
+
+def test_chinese_that_runs_downwards_stays_together(tmp_path):
+    made = FPDF(unit="pt", format=(595, 842))
+    made.add_page()
+    made.add_font("S", "", HAN)
+    made.set_font("S", size=12)
+    for row, sign in enumerate("心力衰竭"):
+        made.text(300, 100 + 13 * row, sign)
+    made.output(tmp_path / "a.pdf")
+    assert [word.text for word in read_pdf_page(open_pdf(tmp_path / "a.pdf"), 1).words] == ["心力衰竭"]

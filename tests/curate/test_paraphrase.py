@@ -20,7 +20,7 @@ from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut, comparable
 from suwen.curate.near_duplicates import shingles, similarity
 from suwen.curate.paraphrase import Paraphrasing, paraphrase_shelf, read_names
-from suwen.curate.paraphrase_checks import refusal
+from suwen.curate.paraphrase_checks import lost_negation, refusal
 from suwen.curate.shelf_sentences import ShelfSentence, once_each, read_shelf
 from suwen.curate.triplets import Leaks, Triplet, search_texts, split_sentences, with_negatives
 from suwen.llm.asker import Asker, Unfinished
@@ -217,6 +217,24 @@ def test_what_a_paraphrase_must_keep(said: str, other: str, why: str | None) -> 
 )
 def test_names_that_hold_a_no_hide_none_and_a_way_of_giving_stays(said: str, other: str, why: str | None) -> None:
     assert refusal(said, other) == why
+
+
+@pytest.mark.parametrize(
+    ("said", "other", "lost"),
+    [
+        ("ischaemia without infarction does not need surgery", "ischaemia with infarction does not need surgery", True),
+        ("ischaemia without infarction does not need surgery", "without infarction ischaemia does need surgery", True),
+        ("a drug that is not cleared is given without food", "a drug that is not cleared is given with food", True),
+        ("无梗死的缺血不需要手术", "有梗死的缺血不需要手术", True),
+        ("没有压痛也不发热的患者", "有压痛也不发热的患者", True),
+        ("能不能手术要看有没有梗死", "手术与否要看是否有梗死", False),
+        ("无发热无咳嗽", "没有发热和咳嗽", False),
+        ("thrombus was not seen and it did not move", "no thrombus was seen, nor did it move", False),
+        ("no specific treatment exists, and it does not resolve", "it never resolves, and has no treatment", False),
+    ],
+)
+def test_every_negation_of_a_clause_must_stay(said: str, other: str, lost: bool) -> None:
+    assert (lost_negation(said, other) or lost_negation(other, said)) is lost
 
 
 @pytest.mark.parametrize("file", ["pairs", "later"])

@@ -131,3 +131,51 @@ def test_marks_of_the_wrong_width():
     assert repair_scan("每日清晨应当记录血压(mmHg)[3]!") == "每日清晨应当记录血压（mmHg）[3]！"
     assert repair_scan("是否容易复发[12]?467例中有20例复发。") == "是否容易复发[12]？467例中有20例复发。"
     assert repair_scan("剂量为2.5 mg,每日1次。") == "剂量为2.5 mg，每日1次。"
+
+
+def with_note(number, lines, note, *, size=7.5, top=740):
+    """A page with a note in small print at its foot, of one line or more."""
+    foot = [Line(text, 60, top + 10 * at, 480, top + 8 + 10 * at, size, 0) for at, text in enumerate(note)]
+    return page(number, *lines)._replace(lines=[*page(number, *lines).lines, *foot])
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        ["1 Measured lying down, as the guideline of 2019 has it."],
+        ["* Of those who were seen in the first year and", "came back in the second."],
+        ["† In three centres of the north, without those of the"],
+        ["注：仅指住院的患者。"],
+    ],
+)
+def test_a_note_at_the_foot_takes_nothing_of_the_next_page(note):
+    begun = [("The valve was replaced by the team in time.", True)] * 3 + [("After the operation the", True)]
+    pages = [
+        with_note(1, begun, note),
+        page(2, ("patient walked again and went home on the second day.", True), ("He was well.", False)),
+    ]
+    blocks = list(blocks_of(pages))
+    assert [block.text for block in blocks if block.kind == "text"] == [
+        "The valve was replaced by the team in time. " * 3
+        + "After the operation the patient walked again and went home on the second day.",
+        "He was well.",
+    ]
+    (foot,) = (block.text for block in blocks if block.kind == "note")
+    assert foot == " ".join(note)
+    assert [one.text in foot for one in sentences_of(blocks_of(pages))].count(True) == 1
+
+
+def test_small_print_that_is_no_note_stays_text():
+    pages = [with_note(1, [("The dose was raised.", False)] * 9, ["1 Measured lying down."], top=200)]
+    assert {block.kind for block in blocks_of(pages)} == {"text"}, "above other text"
+    pages = [with_note(1, [("The dose was raised.", False)] * 3, ["Measured lying down, as before."])]
+    assert {block.kind for block in blocks_of(pages)} == {"text"}, "without a mark"
+    pages = [with_note(1, [("The dose was raised.", False)] * 3, ["1 Measured lying down, as before."], size=10)]
+    assert "note" not in {block.kind for block in blocks_of(pages)}, "not small"
+
+
+def test_cited_works_in_small_print_are_no_notes():
+    lines = [("The dose was raised in spring.", True)] * 9
+    works = with_note(1, lines, ["1 Wang L, Li W. The heart at rest. Heart 2019, 4, 12."], top=760)
+    pages = [works._replace(lines=[*works.lines[:9], Line("References", 60, 700, 110, 708, 7.5, 0), works.lines[9]])]
+    assert [block.kind for block in blocks_of(pages)][-2:] == ["heading", "reference"]

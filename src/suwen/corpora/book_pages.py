@@ -14,7 +14,7 @@ from suwen.corpora.files import BadRecord
 from suwen.corpora.page_processes import Limits, PageProcesses
 from suwen.text.vision_text import lines_of
 
-__all__ = ["Limits", "OnPage", "PageProgress", "PictureReader", "read_pages"]
+__all__ = ["Limits", "OnPage", "PageProcesses", "PageProgress", "PictureReader", "page_processes", "read_pages"]
 
 #: Called with the number of the page, or of an EPUB's chapter, 0 for the whole file, and what is wrong with it.
 OnPage = Callable[[int, str], None]
@@ -42,6 +42,16 @@ class PictureReader(NamedTuple):
     at_once: int = 4
 
 
+def page_processes(
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+    *,
+    ocr: bool = True,
+    pictures: PictureReader | None = None,
+) -> PageProcesses:
+    """What reads one file after another for :func:`read_pages`; who makes it ends it."""
+    return PageProcesses(limits, "send" if ocr and pictures else "read" if ocr else "refuse")
+
+
 def read_pages(
     path: Path,
     kind: str,
@@ -51,6 +61,7 @@ def read_pages(
     ocr: bool = True,
     pictures: PictureReader | None = None,
     progress: PageProgress | None = None,
+    processes: PageProcesses | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what is said of the file, then of each page that could be read.
 
@@ -62,27 +73,31 @@ def read_pages(
         ocr: Whether scans are read.
         pictures: Who reads them, if not the models here.
         progress: Called after each page.
+        processes: What read the files before, made with the same limits and readers; new ones for this file alone where
+            there are none.
 
     Raises:
         BadRecord: The file as a whole cannot be read.
     """
-    processes = PageProcesses(path, kind, limits, "send" if ocr and pictures else "read" if ocr else "refuse")
+    reading = processes or page_processes(limits, ocr=ocr, pictures=pictures)
     try:
-        about = processes.about
+        about = reading.open(path, kind)
         _check(path, about)
         yield about
         if not about["pages"]:
-            for record in processes.rest():
+            for record in reading.rest():
                 _check(path, record)
                 if "error" in record:
                     on_page(record["page"], record["error"])
                 else:
                     yield record
             return
-        records = _pages(processes, about["pages"], limits, on_page, progress)
+        records = _pages(reading, about["pages"], on_page, progress)
         yield from records if pictures is None else _seen(records, pictures, on_page)
     finally:
-        processes.end()
+        reading.leave()
+        if processes is None:
+            reading.close()
 
 
 def _check(path: Path, record: dict[str, Any]) -> None:
@@ -93,10 +108,10 @@ def _check(path: Path, record: dict[str, Any]) -> None:
 
 
 def _pages(
-    processes: PageProcesses, total: int, limits: Limits, on_page: OnPage, progress: PageProgress | None
+    processes: PageProcesses, total: int, on_page: OnPage, progress: PageProgress | None
 ) -> Iterator[dict[str, Any]]:
     """The pages that could be read; no more are tried of a file that :class:`_Patience` gives up."""
-    patience = _Patience(limits)
+    patience = _Patience(processes.limits)
     for page, record in processes.pages(total):
         why = record.get("died") or record.get("failed") or record.get("error") or record.get("unread")
         if why is not None:

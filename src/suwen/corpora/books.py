@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from suwen.corpora.book_pages import Limits, OnPage, PageProgress, PictureReader, read_pages
+from suwen.corpora.book_pages import Limits, OnPage, PageProcesses, PageProgress, PictureReader, read_pages
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Scalar
 from suwen.corpora.tabular import format_of
@@ -68,6 +68,7 @@ def read_book(
     name: str = "",
     progress: PageProgress | None = None,
     longest: int = LONGEST,
+    processes: PageProcesses | None = None,
 ) -> Iterator[Document]:
     """The documents of a book, streamed: some pages are held, never all.
 
@@ -83,13 +84,15 @@ def read_book(
         progress: Called after each page.
         longest: The most characters of a document of a file without pages or chapters; the rest are further documents,
             ``PATH#part=2``.
+        processes: What read the files before, as :func:`~suwen.corpora.book_pages.read_pages` takes it.
 
     Raises:
         BadRecord: The file cannot be read, or holds no text.
     """
     name = name or id_of(path, root)
     tell = on_page or partial(_raise, path)
-    records = read_pages(path, kind, tell, limits=limits, ocr=ocr, pictures=pictures, progress=progress)
+    how: dict[str, Any] = {"limits": limits, "ocr": ocr, "pictures": pictures, "progress": progress}
+    records = read_pages(path, kind, tell, processes=processes, **how)
     about = next(records)
     stem = clean(Path(name).stem)
     # Without a title it is called after its place: two folders may each have an a.pdf.

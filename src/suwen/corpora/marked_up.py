@@ -131,6 +131,7 @@ class _Blocks:
     def __init__(self) -> None:
         self.kind: Kind = "text"
         self._stretches: list[tuple[Kind, list[str]]] = [("text", [])]
+        self._number = -1  # the place of a number that is set higher behind another one
 
     def add(self, piece: str) -> None:
         if self._stretches[-1][0] != self.kind:
@@ -139,7 +140,16 @@ class _Blocks:
 
     def add_raised(self, piece: str) -> None:
         """What is set higher than the piece before it."""
-        self.add(raised(piece, "".join(self._stretches[-1][1][-2:])))
+        before = "".join(self._stretches[-1][1][-2:])
+        if piece.strip().isdigit() and before[-1:].isdigit():
+            self._number = len(self._stretches[-1][1])
+        self.add(raised(piece, before))
+
+    def begin_lowered(self) -> None:
+        """What comes is set lower: behind a number, one that is higher and a stroke it is one and a half, not 11/2."""
+        pieces = self._stretches[-1][1]
+        if self._number == len(pieces) - 2 and pieces[-1].strip() in ("/", "⁄"):
+            pieces[-2] = f" {pieces[-2].strip().lstrip('^')}"
 
     def add_cell(self) -> None:
         """A border between two cells: none before the first of a row."""
@@ -180,7 +190,10 @@ class _Reader(HTMLParser):
             self.blocks.add("\n" if tag in ("br", "tr", "li") else "\n\n")
         elif tag in _CELLS:
             self.blocks.add_cell()
-        self._raised = tag == "sup"
+        if tag == "sub":
+            self.blocks.begin_lowered()
+        # A number that leads somewhere is a work that is cited.
+        self._raised = tag == "sup" or (self._raised and tag != "a" and tag not in _BREAKS)
 
     def _begin_formula(self, node: Element) -> None:
         if self._formula:
@@ -200,7 +213,7 @@ class _Reader(HTMLParser):
         if self._formula:
             self._end_formula(tag)
             return
-        self._raised = False
+        self._raised = self._raised and tag != "sup" and tag not in _BREAKS
         if tag in self._skipped:
             del self._skipped[self._skipped.index(tag) :]
         if tag == self._in:
@@ -303,8 +316,8 @@ def _walk_cnxml(node: Element, blocks: _Blocks) -> None:
     for child in node:
         if child.tag == "math":
             blocks.add(in_a_line(child))
-        elif child.tag == "sup" and not len(child):
-            blocks.add_raised(" ".join(_spaced(child.text)))
+        elif child.tag == "sup" and not any(one.tag in ("math", "link") for one in child.iter()):
+            blocks.add_raised(" ".join(_spaced("".join(child.itertext()))))
         elif child.tag not in ("media", "iframe"):
             _walk_cnxml(child, blocks)
         blocks.add(" ".join(_spaced(child.tail)))

@@ -1,7 +1,8 @@
-"""The process that reads a stranger's file, within limits of memory: a line of JSON for each page it is asked for.
+"""The process that reads strangers' files, within limits of memory: a line of JSON for each page it is asked for.
 
-The numbers of pages come on standard input. Started by ``page_processes`` as ``python -m suwen.corpora.page_child``; a
-file that takes this process down takes nothing else with it. What a page means is decided by the parent.
+The names of files and the numbers of pages come on standard input. Started by ``page_processes`` as ``python -m
+suwen.corpora.page_child``; a file that takes this process down takes nothing else with it. What a page means is decided
+by the parent.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,13 @@ from suwen.corpora.pdf_pages import PdfPageContent, open_pdf, read_pdf_page, tit
 from suwen.corpora.scanned_pages import scan_reader
 from suwen.text.page_layout import Line, Word, reading_order
 
+#: Of the memory it may take: one that holds more, as of the models for scans, ends before the next file.
+_HELD = 0.5
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Read the file named on the command line."""
+    """Read the files that are named on standard input."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("path", type=Path)
-    parser.add_argument("kind")
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--memory", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
@@ -41,45 +44,66 @@ def main(arguments: list[str] | None = None) -> int:
     _allow(asked.seconds)
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(2, 1)  # what libraries print is no page
-    try:
-        for record in _records(asked):
-            out.write(json.dumps(record, ensure_ascii=False) + "\n")
-            out.flush()
-    except CorpusError as problem:
-        out.write(json.dumps({"failed": str(problem)}, ensure_ascii=False) + "\n")
-    except MemoryError:
-        out.write(
-            json.dumps({"failed": f"{asked.path}: it needs more than {asked.memory // 2**20} MiB of memory"}) + "\n"
-        )
-    out.flush()
+    reader = _Reader(asked)
+    for line in sys.stdin:
+        _allow(asked.seconds)
+        question = json.loads(line)
+        if isinstance(question, dict) and reader.path and _held() > _HELD * asked.memory:
+            break  # who asked starts another
+        try:
+            for record in reader.answers(question):
+                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+                out.flush()
+        except CorpusError as problem:
+            out.write(json.dumps({"failed": str(problem)}, ensure_ascii=False) + "\n")
+        except OSError as problem:
+            why = f"it cannot be read ({problem.strerror or problem}); check that it is there, and its rights"
+            out.write(json.dumps({"failed": f"{reader.path}: {why}"}, ensure_ascii=False) + "\n")
+        except MemoryError:
+            out.write(json.dumps({"failed": f"{reader.path}: {reader.too_much}"}, ensure_ascii=False) + "\n")
+        out.flush()
     return 0
 
 
-def _records(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    if asked.kind == "pdf":
-        yield from _pdf(asked)
-        return
-    yield {"title": "", "pages": 0}
-    for part in read_parts(asked.path, asked.kind):
-        about = {"error": part.bad} if part.bad else {"title": part.title, "book": part.book, "blocks": part.blocks}
-        yield {"page": part.number, **about}
+class _Reader:
+    """The file that was named last, and what is said of it."""
 
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.path: Path | None = None
+        self.too_much = f"it needs more than {asked.memory // 2**20} MiB of memory"
+        self._asked = asked
+        self._document: Any = None
+        self._cache: PageCache | None = None
 
-def _pdf(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    document = open_pdf(asked.path)
-    yield {"title": title_of(document), "pages": len(document)}
-    cache = PageCache(asked.cache, asked.path) if asked.cache else None
-    reader: list[Callable[..., Any]] = []
-    for line in sys.stdin:
-        number, before = int(line), _used()
-        _allow(asked.seconds)
+    def answers(self, question: int | dict[str, str]) -> Iterator[dict[str, Any]]:
+        """What is said to the number of a page, or to a file to go on to."""
+        if isinstance(question, int):
+            yield self._page(question)
+            return
+        if self._document is not None:
+            self._document.close()
+            self._document = None
+        self.path = Path(question["path"])
+        if question["kind"] == "pdf":
+            self._document = open_pdf(self.path)
+            yield {"title": title_of(self._document), "pages": len(self._document)}
+            self._cache = PageCache(self._asked.cache, self.path) if self._asked.cache else None
+            return
+        yield {"title": "", "pages": 0}
+        for part in read_parts(self.path, question["kind"]):
+            about = {"error": part.bad} if part.bad else {"title": part.title, "book": part.book, "blocks": part.blocks}
+            yield {"page": part.number, **about}
+        yield {"end": True}
+
+    def _page(self, number: int) -> dict[str, Any]:
+        before = _used()
         try:
-            record = _pdf_page(document, number, cache, reader, asked.scans)
+            record = _pdf_page(self._document, number, self._cache, self._asked.scans)
         except MemoryError:
-            record = {"error": f"it needs more than {asked.memory // 2**20} MiB of memory"}
+            record = {"error": self.too_much}
         except Exception as problem:  # pdfium's, the recogniser's: one page's trouble is its own
             record = {"error": f"{type(problem).__name__}: {problem}"}
-        yield {"page": number, "seconds": _used() - before, **record}
+        return {"page": number, "seconds": _used() - before, **record}
 
 
 def _allow(seconds: float) -> None:
@@ -92,9 +116,15 @@ def _used() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _pdf_page(
-    document: Any, number: int, cache: PageCache | None, reader: list[Callable[..., Any]], scans: str
-) -> dict[str, Any]:
+def _held() -> int:
+    """The bytes of address space that this process has; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def _pdf_page(document: Any, number: int, cache: PageCache | None, scans: str) -> dict[str, Any]:
     if cache is not None and scans != "send" and (known := cache.get(number)) is not None:
         return _scan(known) | {"kept": True}
     content = read_pdf_page(document, number)
@@ -104,7 +134,7 @@ def _pdf_page(
     if scans == "send":
         return {"picture": _as_png(content.picture), "scan": True}
     try:
-        seen = _seen(content.picture, reader, scans)
+        seen = _seen(content.picture, scans)
     except CorpusError as problem:
         # The stamp on a scan is kept, but nobody shall take it for the page.
         return {**(own if content.stamped else {}), "unread": str(problem)}
@@ -124,16 +154,18 @@ def _lines(content: PdfPageContent) -> list[Line]:
     return lines
 
 
+#: The models are loaded for the first scan, and stay.
+_scan_reader = cache(scan_reader)
+
+
 def _length(words: list[Word]) -> int:
     return sum(len(word.text) for word in words)
 
 
-def _seen(picture: Any, reader: list[Callable[..., Any]], scans: str) -> dict[str, Any]:
+def _seen(picture: Any, scans: str) -> dict[str, Any]:
     if scans == "refuse":
         raise CorpusError("this page is a scan, and scans are not read here (--no-ocr)")
-    if not reader:
-        reader.append(scan_reader())
-    words, height = reader[0](picture)
+    words, height = _scan_reader()(picture)
     return {"height": height, "words": words}
 
 

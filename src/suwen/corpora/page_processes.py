@@ -1,4 +1,4 @@
-"""Processes that read a stranger's file within limits, asked for one page after another. Knows no format."""
+"""Processes that read strangers' files within limits, asked for one page after another. Knows no format."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _AHEAD = 2
 
 
 class PageProcess:
-    """One process with the file open; it answers in the order in which it is asked."""
+    """One process that reads one file after another; it answers in the order in which it is asked."""
 
-    def __init__(self, path: Path, kind: str, limits: Limits, scans: str) -> None:
-        command = [sys.executable, "-m", "suwen.corpora.page_child", str(path), kind, "--scans", scans]
+    def __init__(self, limits: Limits, scans: str) -> None:
+        command = [sys.executable, "-m", "suwen.corpora.page_child", "--scans", scans]
         command += ["--memory", str(limits.memory), "--seconds", str(limits.seconds), "--cache", str(cache_folder())]
         alone = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
@@ -70,25 +70,29 @@ class PageProcess:
         self._asking = self._process.stdin
         self._lines = _lines(self._process.stdout, _ON_THE_CLOCK * limits.seconds)
         self._too_long = f"it took longer than {limits.seconds:g} seconds"
-        self.waiting = 0
+        self.waiting, self.heard = 0, True
+
+    def open(self, path: Path, kind: str) -> None:
+        """Have it go on to another file: it says what that is, and all that is in one without pages."""
+        self.heard = False
+        self._ask({"path": str(path), "kind": kind})
 
     def ask(self, page: int) -> None:
-        """Ask for a page; one that has ended says so when it is to answer."""
+        """Ask for a page of the file that is open; one that has ended says so when it is to answer."""
         self.waiting += 1
+        self._ask(page)
+
+    def _ask(self, what: object) -> None:
         try:
-            self._asking.write(b"%d\n" % page)
+            self._asking.write(json.dumps(what).encode() + b"\n")
             self._asking.flush()
         except OSError:
             return
 
-    def ask_all(self) -> None:
-        """Ask for everything that is there, of a file that has no pages."""
-        self._asking.close()
-
     def answer(self) -> dict[str, Any] | None:
         """What it says next; ``died`` where it ended badly, None at a good end."""
-        self.waiting -= 1
         for line in self._lines:
+            self.heard = True
             return {"died": self._too_long} if line is None else json.loads(line)
         if self._process.wait() == -signal.SIGXCPU:
             return {"died": self._too_long}
@@ -109,25 +113,47 @@ class PageProcess:
 
 
 class PageProcesses:
-    """The pages of one file in their order, by one process, or by several once pages turn out to be scans."""
+    """One file's pages after another's, each in their order, by one process, or by several once pages are scans.
 
-    def __init__(self, path: Path, kind: str, limits: Limits, scans: str) -> None:
-        self._made = (path, kind, limits, scans)
-        self._limits = limits
-        self._all = [PageProcess(*self._made)]
+    A process goes on to the next file where it has said all of the last: starting one takes longer than most files.
+    """
+
+    def __init__(self, limits: Limits, scans: str) -> None:
+        self.limits = limits
+        self._scans = scans
+        self._file = Path(), ""
+        self._all: list[PageProcess] = []
         self._asked: deque[tuple[int, PageProcess]] = deque()
-        self.about = self._all[0].answer() or {"died": "it said nothing"}
+        self._at_rest = True
 
     @property
     def count(self) -> int:
         """How many processes there are by now."""
         return len(self._all)
 
+    def open(self, path: Path, kind: str) -> dict[str, Any]:
+        """Go on to a file; gives what is said of it first."""
+        self._file = path, kind
+        self._at_rest = False
+        about = None
+        if self._all:
+            self._all[0].open(path, kind)
+            about = self._all[0].answer()
+        if about is None or "died" in about:
+            # It had read enough, or what was before this file took it down: a file is judged by what it does alone.
+            self._end(0)
+            self._all = [self._new()]
+            about = self._all[0].answer() or {"died": "it said nothing"}
+        self._at_rest = "failed" in about or bool(about.get("pages"))
+        return about
+
     def rest(self) -> Iterator[dict[str, Any]]:
         """What a file without pages holds."""
-        self._all[0].ask_all()
-        while (record := self._all[0].answer()) is not None:
-            yield record
+        while not self._at_rest:
+            record = self._all[0].answer() or {"died": "reading it ended early"}
+            self._at_rest = "end" in record or "failed" in record
+            if "end" not in record:
+                yield record
             if "died" in record:
                 return
 
@@ -139,19 +165,35 @@ class PageProcesses:
                 last += 1
                 self._ask(last)
             page, process = self._asked.popleft()
+            process.waiting -= 1
             record = process.answer()
             while record is not None and "pages" in record:
                 record = process.answer()  # what a new one says of the file first
-            if record is None or "died" in record:
+            if record is None or "died" in record or "failed" in record:
                 self._replace(process)
             yield page, record or {"died": "reading it ended early"}
             if record is not None and record.get("scan") and not record.get("kept"):
                 self._grow(total - last)
 
-    def end(self) -> None:
+    def leave(self) -> None:
+        """Leave the file: one process stays for the next, where nothing of this one is left to be said."""
+        stays = self._at_rest and not self._asked and all(one.heard for one in self._all[:1])
+        self._end(1 if stays else 0)
+        self._asked.clear()
+
+    def close(self) -> None:
         """End all of them."""
-        for process in self._all:
+        self._end(0)
+
+    def _end(self, kept: int) -> None:
+        for process in self._all[kept:]:
             process.end()
+        del self._all[kept:]
+
+    def _new(self) -> PageProcess:
+        process = PageProcess(self.limits, self._scans)
+        process.open(*self._file)
+        return process
 
     def _ask(self, page: int) -> None:
         process = min(self._all, key=lambda one: one.waiting)
@@ -159,13 +201,13 @@ class PageProcesses:
         self._asked.append((page, process))
 
     def _grow(self, left: int) -> None:
-        for _ in range(min(left, self._limits.side_by_side) - len(self._all)):
-            self._all.append(PageProcess(*self._made))
+        for _ in range(min(left, self.limits.side_by_side) - len(self._all)):
+            self._all.append(self._new())
 
     def _replace(self, old: PageProcess) -> None:
         """Start another in its place, which is asked for what the old one still owed."""
         old.end()
-        new = PageProcess(*self._made)
+        new = self._new()
         self._all[self._all.index(old)] = new
         for place, (page, process) in enumerate(self._asked):
             if process is old:
@@ -175,7 +217,7 @@ class PageProcesses:
 
 def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes | None]:
     """The whole lines of a pipe; None, and the end, where nothing comes for so long."""
-    waiting = b""
+    waiting: list[bytes] = []
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while True:
@@ -187,5 +229,8 @@ def _lines(stream: IO[bytes], seconds: float) -> Iterator[bytes | None]:
             part = os.read(stream.fileno(), 1 << 16)
             if not part:
                 return
-            *whole, waiting = (waiting + part).split(b"\n")
-            yield from whole
+            first, *more = part.split(b"\n")
+            waiting.append(first)
+            for piece in more:
+                yield b"".join(waiting)
+                waiting = [piece]

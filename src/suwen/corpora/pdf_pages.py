@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from math import pi
 from pathlib import Path
 from statistics import median
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.corpora.files import CorpusError
 from suwen.corpora.formulas import POWER
+from suwen.corpora.pdf_forms import with_values
 from suwen.text.page_layout import RIGHT_TO_LEFT, Word
 
 if TYPE_CHECKING:
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 
 #: pdfium writes a sign of its own for a hyphen at the end of a line, and joins the halves.
 _RUN = re.compile(r"[^\s\x00\x02\ufffe]+[\x02\ufffe]?")
-#: What may be a power of ten: 109, 10-3.
-_POWER = re.compile(rf"(?<![\d.,])10({POWER})(?!\d)")
+#: What may be a power of ten: 109, 10-3; and where pdfium may have taken it for another word.
+_JOINER = "\u2060"
+_POWER = re.compile(rf"(?<![\d.,])10{_JOINER}*({POWER})(?!\d)")
+_PARTED = re.compile(rf"(?<=(?<![\d.,])10)\s+(?={POWER}(?!\d))")
 #: A page with fewer visible characters than this and a picture over this share of it is a scan.
 _FEW, _COVERED = 24, 0.3
 #: A picture over this share of a page is a scan too where no more than a stamp is on it ("Downloaded from ..."): so few
@@ -60,6 +64,7 @@ def open_pdf(path: Path) -> PdfDocument:
         raise CorpusError(f"{path}: the file is empty; remove it or get it again")
     try:
         document = pypdfium2.PdfDocument(path)
+        document.init_forms()  # before its pages are looked at; of a file without a form it makes none
         if not len(document):
             raise CorpusError(f"{path}: the PDF has no pages; get it again")
     except pypdfium2.PdfiumError as problem:
@@ -96,7 +101,11 @@ def read_pdf_page(document: PdfDocument, number: int) -> PdfPageContent:
             return content._replace(picture=_rendered(page))
         if _is_little(page, words, visible) and _pictured(page) > _WHOLE and not _has_hidden_text(page):
             return content._replace(picture=_rendered(page), stamped=True)
-        return content
+        return (
+            content
+            if document.formenv is None
+            else _with_values(page, document.formenv.raw, content, _main(page, ways))
+        )
     finally:
         page.close()
 
@@ -112,7 +121,7 @@ def _by_way(words: Iterable[tuple[int, Word]]) -> dict[int, list[Word]]:
 def _upright_content(page: PdfPage, ways: dict[int, list[Word]]) -> PdfPageContent:
     """The page held so that most of its text is upright; what runs another way along an edge is no text of it."""
     left, bottom, right, top = page.get_bbox()
-    main = max(ways, key=lambda way: sum(len(word.text) for word in ways[way]), default=page.get_rotation())
+    main = _main(page, ways)
     heights = {way: right - left if way % 180 else top - bottom for way in {main, *ways}}
     across = []
     for way, words in ways.items():
@@ -120,6 +129,21 @@ def _upright_content(page: PdfPage, ways: dict[int, list[Word]]) -> PdfPageConte
         inner = [word for word in words if word.bottom > edge and word.top < heights[way] - edge]
         across += [inner] if inner and way != main else []
     return PdfPageContent(ways.get(main, []), float(heights[main]), across=across)
+
+
+def _main(page: PdfPage, ways: dict[int, list[Word]]) -> int:
+    """The way in which most of the text runs."""
+    return max(ways, key=lambda way: sum(len(word.text) for word in ways[way]), default=page.get_rotation())
+
+
+def _with_values(page: PdfPage, form: Any, content: PdfPageContent, way: int) -> PdfPageContent:
+    """The page with what is filled into its form; a scan shows that in its picture."""
+    x, y, *end = page.get_bbox()
+
+    def upright(box: list[float]) -> tuple[float, float, float, float]:
+        return _upright([box[0] - x, box[1] - y, box[2] - x, box[3] - y], end[0] - x, end[1] - y, way)
+
+    return content._replace(words=with_values(page, form, content.words, upright))
 
 
 def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
@@ -132,29 +156,56 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
     x, y, *end = page.get_bbox()
     width, height = end[0] - x, end[1] - y
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    loose, places = pdfium.FS_RECTF(), [ctypes.byref(one) for one in (left, right, bottom, top)]
+    loose, edges = pdfium.FS_RECTF(), [ctypes.byref(one) for one in (left, right, bottom, top)]
     text, index = _text(text_page)
-    for found in _RUN.finditer(text):
-        word = found[0].replace("\x02", "-").replace("\ufffe", "-")
-        first, last = index(found.start()), index(found.end() - 1 - (word != found[0]))
+    text = _PARTED.sub(partial(_unbroken, text_page, index), text)
+    runs = [found.span() for found in _RUN.finditer(text)][::-1]
+    while runs:
+        start, end = runs.pop()
+        word = text[start:end].replace("\x02", "-").replace("\ufffe", "-")
+        first, last = index(start), index(end - 1 - (word != text[start:end]))
         if not pdfium.FPDFText_GetLooseCharBox(text_page.raw, first, ctypes.byref(loose)):
             continue
         box = [loose.left, loose.top, loose.right, loose.bottom]
-        if last != first and pdfium.FPDFText_GetCharBox(text_page.raw, last, *places):
+        if last != first and pdfium.FPDFText_GetCharBox(text_page.raw, last, *edges):
+            is_below = top.value < box[3] or bottom.value > box[1]
+            if is_below and word.isascii() and (at := _next_line(text_page, index, start, end)):
+                runs += [(at, end), (start, at)]
+                continue
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
         if RIGHT_TO_LEFT.search(word):
             box = _around(text_page, range(first, last + 1), box)
-        way = -round(pdfium.FPDFText_GetCharAngle(text_page.raw, first) / (pi / 2)) * 90 % 360
+        way = _way(text_page, first)
         if not way and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
         for power in reversed([*_POWER.finditer(word)]):
-            digits = [index(found.start() + place) for place in (power.start(1) - 1, power.end(1) - 1)]
-            word = _with_power(word, power.start(1), text_page, digits, way)
+            places = (start + at for at in (power.start() + 1, power.end() - 1))
+            zero, digit = (_char_box(text_page, index(place), way) for place in places)
+            word = f"{word[: power.start(1)]}^{word[power.start(1) :]}" if _is_raised(zero, digit) else word
+        word = word.replace(_JOINER, "")
         box = [box[0] - x, box[1] - y, box[2] - x, box[3] - y]
         shown = box[0] < width and box[3] < height and box[1] > 0 and box[2] > 0  # not cut off with the printer's marks
         x0, y0, x1, y1 = _upright(box, width, height, way)
         if shown and x1 > x0 and y1 > y0:
             yield way, Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
+
+
+def _next_line(text_page: Any, index: Any, start: int, end: int) -> int:
+    """Where a run of an upright page goes on in another line, as cells of one letter do (5 over 6); 0: nowhere.
+
+    Chinese that runs downwards stays together.
+    """
+    import pypdfium2.raw as pdfium
+
+    one, other = pdfium.FS_RECTF(), pdfium.FS_RECTF()
+    if _way(text_page, index(start)):
+        return 0
+    for place in range(start + 1, end):
+        pdfium.FPDFText_GetLooseCharBox(text_page.raw, index(place - 1), ctypes.byref(one))
+        pdfium.FPDFText_GetLooseCharBox(text_page.raw, index(place), ctypes.byref(other))
+        if other.left < one.right and (other.top < one.bottom or other.bottom > one.top):
+            return place
+    return 0
 
 
 def _around(text_page: Any, places: range, box: list[float]) -> list[float]:
@@ -168,18 +219,34 @@ def _around(text_page: Any, places: range, box: list[float]) -> list[float]:
     return box
 
 
-def _with_power(word: str, start: int, text_page: Any, digits: list[int], way: int) -> str:
-    """A word with 109 in it, read as 10^9 where the page has the last of these digits higher than the one before."""
+def _char_box(text_page: Any, place: int, way: int) -> tuple[float, float, float, float]:
+    """The box of one sign as one sees it who holds the page so that it is upright, from anywhere."""
     import pypdfium2.raw as pdfium
 
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    found = []
-    for place in digits:
-        pdfium.FPDFText_GetCharBox(text_page.raw, place, *map(ctypes.byref, (left, right, bottom, top)))
-        found.append(_upright([left.value, top.value, right.value, bottom.value], 0, 0, way))
-    on_the_line, last = found
-    is_higher = on_the_line[3] - last[3] > 0.2 * (on_the_line[3] - on_the_line[1])
-    return f"{word[:start]}^{word[start:]}" if is_higher else word
+    pdfium.FPDFText_GetCharBox(text_page.raw, place, *map(ctypes.byref, (left, right, bottom, top)))
+    return _upright([left.value, top.value, right.value, bottom.value], 0, 0, way)
+
+
+def _is_raised(zero: tuple[float, float, float, float], digit: tuple[float, float, float, float]) -> bool:
+    """Whether the page has a digit higher than the one before it: 109 is 10^9 then."""
+    return zero[3] - digit[3] > 0.2 * (zero[3] - zero[1])
+
+
+def _unbroken(text_page: Any, index: Any, found: re.Match[str]) -> str:
+    """What stands between a ten and its power: nothing, where the page has no space there."""
+    before, behind = index(found.start() - 1), index(found.end())
+    way = _way(text_page, before)
+    zero, sign = (_char_box(text_page, place, way) for place in (before, behind))
+    is_near = abs(sign[0] - zero[2]) < 0.25 * (zero[3] - zero[1])
+    return (_JOINER if is_near and _is_raised(zero, sign) else " ") * len(found[0])
+
+
+def _way(text_page: Any, place: int) -> int:
+    """Which way a sign runs, in degrees."""
+    import pypdfium2.raw as pdfium
+
+    return -round(float(pdfium.FPDFText_GetCharAngle(text_page.raw, place)) / (pi / 2)) * 90 % 360
 
 
 def _from_the_right(word: str, text_page: Any, first: int) -> str:

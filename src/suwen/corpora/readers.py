@@ -6,11 +6,12 @@ Queries and judgements are read by ``collection``; duplicate ids are found by wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.book_pages import PictureReader
+from suwen.corpora.book_pages import PageProcesses, PictureReader, page_processes
 from suwen.corpora.books import BOOKS, id_of, kind_of, place_of, read_book
 from suwen.corpora.collection_layouts import find_layout
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of, not_there
@@ -83,7 +84,7 @@ def read_documents(
     fields = Fields(id_field, text_field, title_field)
     known = partial(_encoding, encoding, on_encoding)
     skip = on_page or (_page_as_record(on_skip) if on_skip else None)
-    reading = _Reading(skip, ocr, pictures, on_read, unread)
+    reading = _Reading(skip, ocr, pictures, on_read, unread, page_processes(ocr=ocr, pictures=pictures))
     items = (
         item
         for path, kind in planned
@@ -92,24 +93,25 @@ def read_documents(
             partial(unread, id_of(path, root) if kind == "text" or kind in BOOKS else ""),
         )
     )
-    return _good(items, on_skip)
+    return _good(_closing(items, reading.processes), on_skip)
 
 
 def read_records(source: Path | str) -> Iterator[tuple[Document, dict[str, Any]]]:
     """Read documents like :func:`read_documents`, each with the whole record it was made of, nested fields and all."""
     source = Path(source)
     files, root = (_files_of(source, None), source) if source.is_dir() else ([source], source.parent)
-    for path in files:
-        kind = _file_format(path, None)
-        if kind == "text" or kind in BOOKS:
-            text = (read_text_document(path, root, encoding_of(path)) for _ in "1")
-            for document in text if kind == "text" else read_book(path, root, kind):
-                yield document, document.record()
-            continue
-        for place, record in rows(path, kind, encoding_of(path)):
-            if isinstance(record, BadRecord):
-                raise record
-            yield to_document(record, place), dict(record)
+    with closing(page_processes()) as processes:
+        for path in files:
+            kind = _file_format(path, None)
+            if kind == "text" or kind in BOOKS:
+                text = (read_text_document(path, root, encoding_of(path)) for _ in "1")
+                for document in text if kind == "text" else read_book(path, root, kind, processes=processes):
+                    yield document, document.record()
+                continue
+            for place, record in rows(path, kind, encoding_of(path)):
+                if isinstance(record, BadRecord):
+                    raise record
+                yield to_document(record, place), dict(record)
 
 
 def _encoding(given: str | None, on_encoding: Callable[[Path, str], None] | None, path: Path) -> str:
@@ -193,6 +195,7 @@ class _Reading(NamedTuple):
     pictures: PictureReader | None
     on_read: Callable[[Path, int, int], None] | None
     unread: Callable[[str], None]
+    processes: PageProcesses
 
 
 def _book_items(path: Path, root: Path, kind: str, how: _Reading) -> Iterator[_Item]:
@@ -205,10 +208,9 @@ def _book_items(path: Path, root: Path, kind: str, how: _Reading) -> Iterator[_I
             tell(path, page, why)
 
     progress = partial(how.on_read, path) if how.on_read else None
+    more: dict[str, Any] = {"ocr": how.ocr, "pictures": how.pictures, "progress": progress}
     try:
-        yield from read_book(
-            path, root, kind, skip if tell else None, ocr=how.ocr, pictures=how.pictures, progress=progress
-        )
+        yield from read_book(path, root, kind, skip if tell else None, processes=how.processes, **more)
     except BadRecord as bad:
         yield bad
 
@@ -229,6 +231,12 @@ def _noted(items: Iterator[_Item], unread: Callable[[], None]) -> Iterator[_Item
         if isinstance(item, BadRecord):
             unread()
         yield item
+
+
+def _closing(items: Iterator[_Item], processes: PageProcesses) -> Iterator[_Item]:
+    """The same, and no process is left behind."""
+    with closing(processes):
+        yield from items
 
 
 def _good(items: Iterator[_Item], on_skip: Callable[[str], None] | None) -> Iterator[Document]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord
-from suwen.corpora.formulas import raised
+from suwen.corpora.formulas import in_a_line, raised
 from suwen.corpora.hardened import SafeZip, parse_xml
 from suwen.text.clean import clean
 from suwen.text.page_blocks import Kind
@@ -17,7 +17,7 @@ from suwen.text.page_layout import CELL
 #: What is not shown: properties, what was deleted or moved away, the sounds over Chinese characters.
 _GONE = {"pPr", "rPr", "tblPr", "sectPr", "del", "moveFrom", "rt"}
 #: What is text of its own inside another's.
-_APART = {"p", "tbl", "tr", "tc", "txbxContent"}
+_APART = {"p", "tbl", "tr", "tc", "txbxContent", "oMath"}
 _SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 #: What places in fonts of symbols stand for: of micrograms the first letter may be one. Of Wingdings arrows and ticks.
 _SYMBOLS = {
@@ -111,12 +111,17 @@ def _value(node: Element, path: str) -> str:
     return "" if found is None else found.get("val") or ""
 
 
+def _is_hidden(run: Element) -> bool:
+    vanish = run.find("rPr/vanish")
+    return vanish is not None and vanish.get("val", "1") not in ("0", "false", "off")
+
+
 def _shown(node: Element) -> Iterator[Element]:
     """What is in a node and is shown, in order; what is apart comes whole, and nobody looks into it."""
     waiting = list(reversed(node))
     while waiting:
         child = waiting.pop()
-        if child.tag in _GONE:
+        if child.tag in _GONE or (child.tag == "r" and _is_hidden(child)):
             continue
         if child.tag == "AlternateContent":
             # The same thing for newer and for older programs: one of them.
@@ -151,6 +156,8 @@ def _text(paragraph: Element, behind: list[Element]) -> str:
     for node in _shown(paragraph):
         if node.tag in ("txbxContent", "footnoteReference", "endnoteReference"):
             behind.append(node)
+        elif node.tag == "oMath":
+            pieces.append(in_a_line(node))
         elif node.tag == "r":
             higher = _value(node, "rPr/vertAlign") == "superscript"
         elif node.tag == "t":

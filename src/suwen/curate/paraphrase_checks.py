@@ -7,9 +7,11 @@ Whether the meaning is the same beside that, they cannot tell.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import combinations
+from typing import NamedTuple
 
 from suwen.curate.leakage import comparable, weight
 from suwen.curate.near_duplicates import shingles, similarity
@@ -39,6 +41,8 @@ _NO_NEGATION = re.compile(
     "不同|不断|不仅|不但|不过|不管|不论|不良|不适|不舒服|不全|不齐|不稳|不足|不少|不久|不低于|不超过|不少于|非常|无论|无菌|除非"
     "|未来|莫名|不规则|不典型|不随意|不张|不孕|不整|肌无力|无创|缺(?=[血氧铁损陷钾钙锌碘])"
 )
+#: What asks, and may be left out: 是不是, 可以不可以, 是否.
+_ASKED = re.compile(r"([一-龟]{1,2})[不没]\1|[是能可会有]否|有无")
 _HIDDEN = str.maketrans(dict.fromkeys("不没无未非否勿莫禁忌缺", "·"))
 _CLAUSE = re.compile(
     r"[,;:.!?，；：。！？](?!\d)|但|而|却|\b(?:but|whereas|while|although)\b"
@@ -46,6 +50,7 @@ _CLAUSE = re.compile(
 )
 #: Where what a negation ahead negates ends: "no thrombus in the left atrium".
 _PLACE = re.compile(r"\b(?:in|at|on|during|with|by|for|when|if|who|that|which|because)\b|[在时]")
+_VERB = re.compile(r"\b(?:is|are|was|were|do|does|did|has|have|had|can|could|may|might|must|shall|should|will|would)\b")
 _WORD = re.compile(r"[a-z]{4,}|[一-龟]{2,}")
 _COMMON = re.compile(
     "with|from|that|this|these|those|they|them|then|than|there|their|have|been|being|were|will|would|should|could|must|when"
@@ -148,7 +153,7 @@ def refusal(sentence: str, paraphrase: str, names: Iterable[str] = ()) -> str | 
     for reason, of in KEPT.items():
         if of(own) != of(other):
             return reason
-    if moved_negation(own, other):
+    if moved_negation(own, other) or lost_negation(own, other) or lost_negation(other, own):
         return "negation"
     if turned_round(own, other):
         return "opposites"
@@ -176,6 +181,26 @@ def moved_negation(own: str, other: str) -> bool:
     """
     (denied, said), (other_denied, other_said) = _denied_and_said(own), _denied_and_said(other)
     return bool((denied - said) & (other_said - other_denied) or (said - denied) & (other_denied - other_said))
+
+
+def lost_negation(own: str, other: str) -> bool:
+    """Whether a negation of one text is missing in the other, by the words that stand behind each.
+
+    A negation of the other text that stands for one of the first cannot stand for a second one in its clause.
+
+    >>> lost_negation("pain without infarction does not need surgery", "pain with infarction does not need surgery")
+    True
+    >>> lost_negation("no infarction and no fever were seen", "neither infarction nor fever was seen")
+    False
+    """
+    own, other = _plain(own), _plain(other)
+    counts, other_counts = Counter(_words(own)), Counter(_words(other))
+    said = _standing(_ASKED.sub(" ", own))
+    denied = {word for one in said for word in one.first if counts[word] == 1 == other_counts[word]}
+    covered: set[str] = set()
+    for one in _standing(other):
+        covered |= one.behind if one.first & denied else one.clause
+    return bool(denied - covered)
 
 
 def turned_round(own: str, other: str) -> bool:
@@ -208,6 +233,25 @@ def _negations(folded: str) -> list[re.Match[str]]:
     return [*_NEGATED_EN.finditer(folded), *_NEGATED_ZH.finditer(folded)]
 
 
+class _Standing(NamedTuple):
+    """The words behind a negation up to a verb or a place, the first of these, and all words of its clause."""
+
+    first: set[str]
+    behind: set[str]
+    clause: set[str]
+
+
+def _standing(folded: str) -> Iterator[_Standing]:
+    for clause in _clauses(folded):
+        for match in _negations(clause):
+            ahead = clause[match.end() :]
+            ends = [found.start() for found in (_PLACE.search(ahead, 4), _VERB.search(ahead)) if found]
+            behind = _words(ahead[: min(ends, default=len(ahead))])
+            # Two pairs of characters are one word of three.
+            first = behind[: 1 if behind and behind[0].isascii() else 2]
+            yield _Standing(set(first), set(behind), set(_words(clause)))
+
+
 def _denied_and_said(folded: str) -> tuple[set[str], set[str]]:
     """The words that a text negates, and those of clauses in which nothing is negated; some words are neither."""
     denied: set[str] = set()
@@ -215,9 +259,9 @@ def _denied_and_said(folded: str) -> tuple[set[str], set[str]]:
     for clause in _clauses(_plain(folded)):
         found = _negations(clause)
         for match in found:
-            denied |= _words(_scope(clause, match))
+            denied.update(_words(_scope(clause, match)))
         if not found:
-            said |= _words(clause)
+            said.update(_words(clause))
     return denied, said
 
 
@@ -244,12 +288,12 @@ def _scope(clause: str, match: re.Match[str]) -> str:
     return clause
 
 
-def _words(text: str) -> set[str]:
+def _words(text: str) -> list[str]:
     """Words by their beginnings, as "given" and "gives" are one; of Chinese, pairs of characters."""
-    words: set[str] = set()
+    words: list[str] = []
     for match in _WORD.finditer(text):
         cut = [match[0]] if match[0].isascii() else [match[0][at : at + 2] for at in range(len(match[0]) - 1)]
-        words |= {word[:5].removesuffix("s") for word in cut if not _COMMON.fullmatch(word)}
+        words += [word[:5].removesuffix("s") for word in cut if not _COMMON.fullmatch(word)]
     return words
 
 

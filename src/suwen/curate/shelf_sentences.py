@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from suwen.corpora.book_pages import PictureReader, read_pages
+from suwen.corpora.book_pages import PictureReader, page_processes, read_pages
 from suwen.corpora.books import BOOKS, kind_of, page_lines
 from suwen.corpora.files import CorpusError
 from suwen.corpora.readers import read_documents
@@ -64,17 +65,19 @@ def read_shelf(
     if not files:
         raise CorpusError(f"{shelf}: no books here; put PDF, .docx, .epub, .html, .txt, .md or .jsonl files into it")
     root = shelf if shelf.is_dir() else shelf.parent
-    for path in files:
-        name, tell = path.relative_to(root).as_posix(), partial(on_page, path)
-        try:
-            kind = kind_of(path) or ""
-            if kind in BOOKS:
-                how: dict[str, Any] = {"ocr": ocr, "pictures": pictures}
-                yield from _book(path, kind, name, tell, progress=partial(on_read, path) if on_read else None, **how)
-            else:
-                yield from _documents(path, name, tell, on_read)
-        except CorpusError as problem:
-            tell(0, str(problem))
+    with closing(page_processes(ocr=ocr, pictures=pictures)) as processes:
+        for path in files:
+            name, tell = path.relative_to(root).as_posix(), partial(on_page, path)
+            how: dict[str, Any] = {"ocr": ocr, "pictures": pictures, "processes": processes}
+            how["progress"] = partial(on_read, path) if on_read else None
+            try:
+                kind = kind_of(path) or ""
+                if kind in BOOKS:
+                    yield from _book(path, kind, name, tell, **how)
+                else:
+                    yield from _documents(path, name, tell, on_read)
+            except CorpusError as problem:
+                tell(0, str(problem))
 
 
 def _book(path: Path, kind: str, name: str, tell: Callable[[int, str], None], **how: Any) -> Iterator[ShelfSentence]:

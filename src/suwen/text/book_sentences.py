@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from suwen.text.page_blocks import ITEM, Block
+from suwen.text.page_blocks import ITEM, Block, without_mark
 from suwen.text.split import sentences
 
 #: The fewest characters of a sentence: the paper's for English. Of Chinese ones of 8 and more with their mark, 0.74 are
@@ -50,9 +50,9 @@ def sentences_of(blocks: Iterable[Block]) -> Iterator[BookSentence]:
     """The sentences of a book's paragraphs and lists that are long enough to say something."""
     position = 0
     for block in blocks:
-        if block.kind != "text":
+        if block.kind not in ("text", "note"):
             continue
-        text = _without_marker(without_citations(block.text))
+        text = _without_marker(without_citations(block.text if block.kind == "text" else without_mark(block.text)))
         for sentence in _whole(text):
             if is_sentence(sentence):
                 yield BookSentence(block.page, position, sentence)

@@ -16,7 +16,7 @@ from suwen.text.page_layout import BULLETS, CELL, Line
 from suwen.text.page_repair import join_lines, repair, repair_scan
 from suwen.text.split import sentences
 
-Kind = Literal["text", "heading", "caption", "table", "reference"]
+Kind = Literal["text", "heading", "caption", "table", "reference", "note"]
 
 
 #: The left and right end of each column.
@@ -49,6 +49,9 @@ _CAPTION = re.compile(
     re.IGNORECASE,
 )
 _CAPTION_VERB = re.compile(r"\S+\s?\d+(?:[.-]\d+)*[a-z]?\s+[a-z]")
+#: What a note at the foot of a page begins with, and how small it is beside the text.
+_NOTED = re.compile(r"(?:\d{1,3}|[*＊†‡§¶#]+|[①-⑳]|注\s?\d*\s?[:：])\s*(?=\S)")
+_SMALL, _LOW = 0.93, 0.5
 _REFERENCES = re.compile(
     r"(?:\d+(?:\.\d+)*\.?\s+)?(?:references|bibliography|literature cited|further reading"
     r"|参考文献|参考资料|引用文献)[:：]?",
@@ -82,7 +85,7 @@ def blocks_of(pages: Iterable[PageLines]) -> Iterator[Block]:
         for block in _page_blocks(page):
             if block.kind == "heading":
                 references = _REFERENCES.fullmatch(block.text) is not None
-            elif references and block.kind == "text":
+            elif references and block.kind in ("text", "note"):
                 block = block._replace(kind="reference")
             yield from _continued(held, block)
     yield from held
@@ -144,13 +147,37 @@ def _page_blocks(page: PageLines) -> Iterator[Block]:
     prose = [line for line in page.lines if not line.is_row]
     weights = sorted((line.size, len(line.text)) for line in prose)
     body, edges = _middle(weights), _edges(prose)
-    for group in _groups(page.lines, edges, _OTHER_SCAN if page.is_scan else _OTHER_SIZE):
+    groups = list(_groups(page.lines, edges, _OTHER_SCAN if page.is_scan else _OTHER_SIZE))
+    notes = set() if page.is_scan else _notes(groups, page.height, body)
+    for number, group in enumerate(groups):
         text = "\n".join(line.text for line in group) if group[0].is_row else join_lines([line.text for line in group])
         text = repair_scan(text) if page.is_scan else repair(text)
         if text:
-            yield Block(
-                page.number, _kind(group, text, body * (_LARGER_SCAN if page.is_scan else _LARGER), edges), text
-            )
+            larger = body * (_LARGER_SCAN if page.is_scan else _LARGER)
+            yield Block(page.number, "note" if number in notes else _kind(group, text, larger, edges), text)
+
+
+def without_mark(note: str) -> str:
+    """A note without the sign by which the text names it."""
+    return _NOTED.sub("", note, count=1)
+
+
+def _notes(groups: Sequence[Sequence[Line]], height: float, body: float) -> set[int]:
+    """Which groups are notes at the foot of their column: small print to its end, of which the first has a mark."""
+    found: set[int] = set()
+    last = {group[0].column: number for number, group in enumerate(groups)}
+    for end in last.values():
+        begin = end + 1
+        while begin > 0 and _is_small(groups[begin - 1], groups[end][0].column, _LOW * height, _SMALL * body):
+            begin -= 1
+        begin = next((at for at in range(begin, end + 1) if _NOTED.match(groups[at][0].text)), end + 1)
+        found.update(range(begin, end + 1))
+    return found
+
+
+def _is_small(group: Sequence[Line], column: int, top: float, size: float) -> bool:
+    first = group[0]
+    return first.column == column and first.top > top and not first.is_row and all(line.size < size for line in group)
 
 
 def _middle(weights: Sequence[tuple[float, int]]) -> float:
