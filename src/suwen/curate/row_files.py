@@ -15,7 +15,7 @@ from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity, Selected, select
 from suwen.curate.leakage import NEAR_WEIGHT, HeldOut, comparable, weight
 from suwen.curate.mine import USUAL, Found, Search, Window, mine_negatives, search_index
-from suwen.curate.screening import check_output, draw
+from suwen.curate.screening import check_output, draw, in_words
 from suwen.curate.verify import RowFunnel, Verification, read_queries, read_query_records, verify_rows
 from suwen.durable import write_lines, write_text
 from suwen.encoders.pair import Pair
@@ -166,7 +166,7 @@ def round_trip_file(
     rows = kept()
     if (first := next(rows, None)) is None:
         raise CurateError(
-            f"{to} is not written, for no query finds its passage again: {dict(counts)}. Is this an index of the "
+            f"{to} is not written, for no query finds its passage again: {in_words(counts)}. Is this an index of the "
             "passages that the queries were written for? If it is, try --mode lexical, or a higher --top"
         )
     write_training_rows(to, chain([first], rows))
