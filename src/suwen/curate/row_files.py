@@ -20,7 +20,7 @@ from suwen.curate.verify import RowFunnel, Verification, read_queries, read_quer
 from suwen.durable import write_lines, write_text
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.sampling import Sampled, Stratum, pair_name, write_csv, write_sample
+from suwen.jury.sampling import WRITTEN, Sampled, Stratum, pair_name, write_csv, write_sample
 from suwen.llm.asker import Asker
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
@@ -195,7 +195,7 @@ def sample_rows(source: Path, folder: JuryFolder, size: int = 200, *, seed: int 
             "",
             f"{row.prompt}\n{row.query}".strip(),
             row.pos[0],
-            Stratum("positive", "written", ""),
+            Stratum("positive", WRITTEN, ""),
             len(rows),
         )
         for row in draw(rows, size, seed)
