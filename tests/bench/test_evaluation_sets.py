@@ -206,6 +206,14 @@ def test_pubmedqa_as_the_hub_has_it(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_pubmedqa_loses_no_question_to_the_order_of_files_and_tells_of_those_that_are_not_there(tmp_path: Path) -> None:
+    files = [put(tmp_path / "ori_pqaa.json", pubmedqa(100, 9)), put(tmp_path / "ori_pqal.json", pubmedqa(100, 6))]
+    test = put(tmp_path / "test_ground_truth.json", {"101": "yes", "107": "no", "900": "no"})
+    whole, counts = made("PubMedQA", files, tmp_path / "out", test=test)
+    assert whole["qrels"] == {"101": {"101": 1}} and len(whole["documents"]) == 9
+    assert counts["ids_repeated"] == 6 and counts["questions_of_the_test_that_are_not_here"] == 2
+
+
 ASKED, ANSWERED = "My ear rings at night, why?", "Ringing may come from noise."
 ICLINIQ = {
     "iCliniq.json": [{"input": ASKED, "answer_icliniq": ANSWERED, "answer_chatgpt": "x", "answer_chatdoctor": "y"}],
@@ -390,7 +398,7 @@ def test_a_record_that_cannot_be_used_is_left_out_and_counted(
     whole, counts = made(name, [both], tmp_path / "out", abstracts=abstracts)
     assert list(whole["queries"].values()) == [ASKED] and list(whole["documents"].values()) == [ANSWERED]
     assert counts[why] == 1 and counts["records"] == 2
-    with pytest.raises(DataError, match=rf"(?s)no query is left.*'{why}': 1.*It is built from"):
+    with pytest.raises(DataError, match=rf"(?s)no query is left.*\b1 {why.replace('_', ' ')}\b.*It is built from"):
         build(name, [alone], tmp_path / "none", Wanted(abstracts=abstracts))
 
 
@@ -489,7 +497,7 @@ def test_what_was_built_is_what_the_suite_runs(tmp_path: Path) -> None:
         ("BioASQ", "q.json", {"questions": [{"id": "1", "body": "a?", "documents": []}]}, "give their abstracts"),
         ("BioASQ", "q.xml", "<a/>", "an XML file where JSON belongs"),
         ("PubMedQA", "p.json", {"1": {"QUESTION": "a?"}}, "no field called CONTEXTS, context or document"),
-        ("iCliniq", "HealthCareMagic.json", [{"input": "a", "output": "b"}], "no query is left.*'of_another_site': 1"),
+        ("iCliniq", "HealthCareMagic.json", [{"input": "a", "output": "b"}], "no query is left.*\\b1 of another site"),
         ("DrugBank", "v.csv", VOCABULARY, "no field called description.*no descriptions"),
         ("DrugBank", "f.xml", DRUGS[:400], "not whole XML.*get it again"),
         ("DrugBank", "f.xml", b"PK\x03\x04 and more", "a zip archive.*unpack it"),

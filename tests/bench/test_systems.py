@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import string
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,7 @@ from suwen.bench.system_specs import parse_systems
 from suwen.bench.systems import RankingContext, Setting, SystemProblem, is_dense
 from suwen.bench.task_data import Ranked, Source
 from suwen.bench.vector_cache import VectorCache
+from suwen.encoders.space import load_manifest, save_manifest
 from suwen.errors import SuwenError
 from suwen.index.engine import Ranking
 from suwen.retrieve.fuse import fuse_hybrid
@@ -414,3 +416,19 @@ def test_a_pair_says_when_a_tier_stands_in_for_its_document_encoder(
     monkeypatch.setenv("SUWEN_BASE", str(base_folder))
     with_base = parse_systems([f"pair:{adapter_pair}"])[0]
     assert "documents by" not in with_base.name
+
+
+def test_a_frozen_adapter_without_a_tier_is_its_document_encoder_on_both_sides(
+    adapter_pair: Path, base_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = Path(shutil.copytree(adapter_pair, tmp_path / "frozen"))
+    bare = {"form": "full", "tiers": {}, "default_tier": None}
+    save_manifest(frozen, load_manifest(frozen).model_copy(update=bare))
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    for spec in (f"pair:{frozen}", f"pair:{frozen}#all"):
+        (system,) = parse_systems([spec])
+        assert system.name.endswith("#document")
+    with pytest.raises(SuwenError, match="SUWEN_BASE"):
+        system.encode(["胃痛"], SETTING, "query")
+    monkeypatch.setenv("SUWEN_BASE", str(base_folder))
+    assert parse_systems([f"pair:{frozen}"])[0].encode(["胃痛"], SETTING, "query").shape == (1, 24)

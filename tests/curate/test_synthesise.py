@@ -25,7 +25,7 @@ from suwen.curate.screening import Screen
 from suwen.curate.synthesise import INSTRUCTIONS, synthesise_rows
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.review import Reviews, review_report
+from suwen.jury.review import Reviews, review_report, review_rows
 from suwen.jury.review_page import ReviewPage, guidelines_of
 from suwen.jury.sampling import read_sample
 from suwen.llm.asker import Unfinished
@@ -322,6 +322,13 @@ def test_rows_are_drawn_for_people_to_check_on_the_review_page(tmp_path: Path) -
         assert guidelines_of(folder).startswith("# Is what the passage says right? 这段资料说的对吗？\n")
         for number, one in enumerate(sample):
             reviews.add(one.pair, "li", "negative" if number < 5 else "positive")
-        assert review_report(sample, reviews).overall[:2] == (15, 20)
+        found = review_report(sample, reviews)
+    assert found.overall[:2] == (15, 20)
+    # No jury had a say in these rows, and none is spoken of.
+    assert review_rows(found) == [
+        ("rows judged", ["15 of 20", "75.0%", "[53.1%, 88.8%]"]),
+        ("reviewer li", ["15 of 20", "75.0%", "[53.1%, 88.8%]"]),
+    ]
+    assert found.summary() == "20 of 20 sampled rows judged, 0 unsure or tied."
     with pytest.raises(CurateError, match="labels refer to it"):
         sample_rows(tmp_path / "rows.jsonl", folder, 20)

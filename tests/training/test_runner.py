@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from recipes_on_the_spot import Stages, raw_recipe, write_recipe
 
+from suwen.corpora.tabular import records
 from suwen.corpora.training_rows import read_training_rows
 from suwen.durable import FileLock
 from suwen.encoders.document import DocumentEncoder
@@ -385,6 +386,8 @@ def test_every_shipped_recipe_has_a_stand_in(tmp_path: Path, name: str, architec
     assert [(one.name, one.stage) for one in small.stages] == [(one.name, one.stage) for one in recipe.stages]
     wanted = {source for one in small.stages if getattr(one, "rows", None) for source in one.rows.sources or ()}
     assert all((Path(small.data.rows) / f"{source}.jsonl.gz").is_file() for source in wanted)
+    known = {record["kind"] for _, record in records(Path(str(small.data.texts)))}
+    assert {kind for one in small.stages if one.stage == "vectors" for kind in one.forms.query or ()} <= known
     document = next(one for one in small.stages if isinstance(one, DocumentStage))
     config = json.loads((Path(document.base) / "config.json").read_text(encoding="utf-8"))
     assert config["model_type"] == architecture

@@ -19,6 +19,7 @@ from suwen.encoders.blend import made_of
 from suwen.encoders.pair import Pair
 from suwen.encoders.pair_files import sha256_of_files
 from suwen.encoders.query import Vectors
+from suwen.encoders.space import AdapterDocument
 from suwen.encoders.who_encodes import (
     DOCUMENT,
     Choice,
@@ -129,12 +130,14 @@ class PairSystem(Dense):
             SystemProblem: The pair has no such tier.
         """
         pair = Pair.load(None if path in ("", "default") else path)
+        # What training leaves has nothing but its document encoder, and no query route of a model in the folder.
+        bare = DOCUMENT if isinstance(pair.manifest.document, AdapterDocument) else None
         if tier == "all":
-            return [cls(spec, pair, name) for name in pair.tiers] or [cls(spec, pair, None)]
+            return [cls(spec, pair, name) for name in pair.tiers] or [cls(spec, pair, bare)]
         if tier not in (None, *_BOTH_SIDES, *pair.tiers):
             known = ", ".join([*pair.tiers, "all", *_BOTH_SIDES])
             raise SystemProblem(f"{spec!r}: pair {pair.name} has no tier {tier!r}; choose one of {known}")
-        return [cls(spec, pair, tier or pair.manifest.default_tier)]
+        return [cls(spec, pair, tier or pair.manifest.default_tier or bare)]
 
     @property
     def similarity(self) -> Similarity:

@@ -14,7 +14,7 @@ from suwen.bench.evaluation_records import LeftOut
 from suwen.bench.task_data import DataError
 from suwen.corpora.files import BadRecord
 from suwen.corpora.records import Document, Qrel, Query
-from suwen.curate.screening import draw
+from suwen.curate.screening import draw, in_words
 from suwen.text.clean import clean
 
 _Item = TypeVar("_Item")
@@ -121,8 +121,8 @@ class Pool:
 
     def nothing_left(self) -> DataError:
         """What to say where there is no query: what was read, and what was wrong with the first that was left out."""
-        counts = {name: count for name, count in self.counts.items() if count}
-        read = f"no query is left of what was read ({counts})" if counts else "no record is in what was given"
+        read, counted = "no record is in what was given", any(self.counts.values())
+        read = f"no query is left of what was read ({in_words(self.counts)})" if counted else read
         first = f". The first that was left out: {self.problem}" if self.problem else ""
         return DataError(f"nothing is written, for {read}{first}")
 

@@ -150,12 +150,17 @@ def _pubmedqa(pool: Pool, sources: Sequence[Path], wanted: Wanted) -> Iterator[D
     labelled = {path for path in files if not _UNLABELLED.search(f"{path.parent.name}/{path.name}")}
     if not labelled:
         raise DataError("no file of the labelled part is among the sources, and only its questions are asked")
+    files.sort(key=lambda path: path not in labelled)  # of an id that comes again the first record counts
+    missing = set(test or ())
+    pool.counts["questions_of_the_test_that_are_not_here"] = len(missing)
 
     def entry(record: Record) -> Entry:
         id_ = record.id("_id", "pubid", "id", "pmid")
         asked = record.path in labelled and (test is None or id_ in test)
         made = Entry(id_, record.text("QUESTION", "question", "query"), _context(record), asked)
         pool.counts["questions_not_of_the_test"] += record.path in labelled and not asked
+        missing.difference_update([id_] if asked else ())
+        pool.counts["questions_of_the_test_that_are_not_here"] = len(missing)
         return made
 
     return pool.pairs(pool.made(read_sources(files), entry))

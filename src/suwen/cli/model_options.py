@@ -14,12 +14,14 @@ import typer
 
 from suwen.cli.output import NEGATIVE, measuring, out, print_json, print_table, say
 from suwen.durable import FileLock, Locked
+from suwen.errors import SuwenError
 
 if TYPE_CHECKING:
     from suwen.llm.asker import Asker
     from suwen.llm.client import LLM
     from suwen.llm.ledger import Progress
 
+NO_REPLY = "requests got no reply that could be used; the first problem"
 Model = Annotated[str, typer.Option("--model", "-m", help="The model, by its name in suwen.toml.")]
 Models = Annotated[list[str], typer.Option("--model", "-m", help="A model, by its name in suwen.toml; give several.")]
 Replies = Annotated[
@@ -151,14 +153,28 @@ def _alone(replies: Path) -> Iterator[None]:
 @contextmanager
 def asking(session: Session, what: str, replies: Path = Path("replies.db")) -> Iterator[Asker]:
     """Open the client for one model; where a run is stopped, that is said, exit 3."""
-    from suwen.llm.asker import Asker, Unfinished
+    from suwen.llm.asker import Asker
 
     with client(session, [session.model], session.replies or replies, what) as llm:
-        try:
-            yield Asker(llm, session.model, session.language, dry_run=session.dry_run)
-        except Unfinished as problem:
-            say(str(problem))
-            raise typer.Exit(NEGATIVE) from None
+        asker = Asker(llm, session.model, session.language, dry_run=session.dry_run)
+        with _ended([asker], NEGATIVE):
+            yield asker
+
+
+@contextmanager
+def _ended(askers: Sequence[Asker], stopped: int) -> Iterator[None]:
+    """Say that a run was stopped; where it failed, say too why replies were of no use: often that is why."""
+    from suwen.llm.asker import Unfinished
+
+    try:
+        yield
+    except Unfinished as problem:
+        say(str(problem))
+        raise typer.Exit(stopped) from None
+    except SuwenError:
+        if problems := [asker.problem for asker in askers if asker.problem]:
+            say(f"{askers[0].failed} {NO_REPLY}: {problems[0]}")
+        raise
 
 
 def tell_of_one(session: Sessions) -> None:
@@ -178,17 +194,14 @@ def asking_all(
 
     It ends with the exit code ``stopped`` then. More arguments are those of :func:`client`.
     """
-    from suwen.llm.asker import Asker, Unfinished
+    from suwen.llm.asker import Asker
 
     with client(session, session.model, session.replies or replies, what, **more) as llm:
         askers = [Asker(llm, model, dry_run=session.dry_run) for model in session.model]
         for other in askers[1:]:
             other.steps = askers[0].steps
-        try:
+        with _ended(askers, stopped):
             yield askers
-        except Unfinished as problem:
-            say(str(problem))
-            raise typer.Exit(stopped) from None
 
 
 def show_outcome(asker: Asker, funnel: Mapping[str, int], json: bool, **more: Any) -> None:
@@ -203,7 +216,7 @@ def show_outcome(asker: Asker, funnel: Mapping[str, int], json: bool, **more: An
     else:
         _print(asker, funnel, {name: str(value) for name, value in more.items()})
     if not asker.dry_run and asker.failed:
-        say(f"{asker.failed} requests got no reply that could be used; the first problem: {asker.problem}")
+        say(f"{asker.failed} {NO_REPLY}: {asker.problem}")
         raise typer.Exit(NEGATIVE)
 
 

@@ -121,6 +121,7 @@ def agreement(work: Work, json: Json = False) -> None:
     """Show how far experts agree with the jury's own labels, by stratum and reviewer: share, interval and kappa.
 
     The labels are those of the rule under which the sample was drawn, whatever experts changed in the verdicts since.
+    Of rows that `suwen curate sample` drew: how many are right.
 
     Example: `suwen jury review agreement work`
     """
@@ -141,6 +142,9 @@ def agreement(work: Work, json: Json = False) -> None:
         return
     rows = [(name, *cells) for name, cells in review_rows(review)]
     old = " (OLD: another rule than the verdicts')" if review.outdated else ""
-    top = ("pairs", "agreed", "rate", "95% interval", "kappa")
-    print_table(f"agreement of experts with the jury's own labels{old}", top, rows)
+    if review.written:
+        print_table("what people say of the rows drawn", ("", "right", "rate", "95% interval"), rows)
+    else:
+        top = ("pairs", "agreed", "rate", "95% interval", "kappa")
+        print_table(f"agreement of experts with the jury's own labels{old}", top, rows)
     out.print(review.summary())

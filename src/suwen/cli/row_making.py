@@ -210,8 +210,11 @@ def _write_questions(
                 name = f"question {number + 1}"
                 asker.steps[name] = Step(name, plan.calls, plan.cached, tokens=plan.tokens, cost=plan.cost)
         else:
-            counts += write_questions(passages, to, writer, each, seed) + writer.counts
-            asker.problem = writer.problem
+            try:
+                counts += write_questions(passages, to, writer, each, seed)
+            finally:
+                asker.problem = writer.problem
+            counts += writer.counts
     show_outcome(asker, counts, json, out=to)
 
 
@@ -260,9 +263,11 @@ def rewrites(
             encoder = Pair.load(pair).encoder(tier)
             settings: dict[str, Any] = {"candidates": candidates, "by": by, "draws": replace(CANDIDATES, seed=seed)}
             settings["held_out"] = HeldOut.read(held_out) if held_out else None
-            counts = write_rewrites(drawn, to, writer, encoder.encode_queries, encoder.encode_documents, **settings)
+            try:
+                counts = write_rewrites(drawn, to, writer, encoder.encode_queries, encoder.encode_documents, **settings)
+            finally:
+                asker.problem = writer.problem
             counts += writer.counts
-            asker.problem = writer.problem
     show_outcome(asker, counts + left, json, out=to)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
+from suwen.curate.screening import in_words
 from suwen.durable import write_lines
 from suwen.hyde.fusion import Vectors, fuse, ranks
 from suwen.hyde.writing import QUERIES, Draws, Writer
@@ -132,7 +133,7 @@ def chosen_rewrites(
     every = [(number, text) for number, own in enumerate(written) for text in own]
     clean = [(number, text) for number, text in every if held_out is None or not held_out.hit(text)]
     if not clean:
-        raise CurateError(f"nothing is chosen, for the model wrote nothing that can be used: {dict(writer.counts)}")
+        raise CurateError(f"nothing is chosen, for the model wrote nothing that can be used: {in_words(writer.counts)}")
     owners, texts = [number for number, _ in clean], [text for _, text in clean]
     pool = encode_documents(documents)
     chosen = choose(encode_queries(queries), encode_documents(texts), owners, targets, pool, by=by)

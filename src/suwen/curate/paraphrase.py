@@ -17,7 +17,7 @@ from suwen.corpora.book_pages import PictureReader
 from suwen.curate import CurateError
 from suwen.curate.leakage import HeldOut
 from suwen.curate.paraphrase_checks import KEPT, refusal
-from suwen.curate.screening import draw
+from suwen.curate.screening import draw, in_words
 from suwen.curate.shelf_sentences import OnPage, OnRead, ShelfSentence, once_each, read_shelf
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.curate.triplets import (
@@ -109,13 +109,17 @@ def paraphrase_shelf(
         kept = [one for one in sentences if held_out.hit(one.text) is None]
         counts["held_out"], sentences = len(sentences) - len(kept), kept
     if not sentences:
-        raise CurateError(f"{shelf}: no sentence is left to paraphrase ({dict(counts)}): look at the pages left out")
+        raise CurateError(
+            f"{shelf}: no sentence is left to paraphrase ({in_words(counts)}): look at the pages left out"
+        )
     counts["sentences_asked_about"] = len(sentences)
     written = list(distinct(paraphrases(sentences, askers, settings, counts)))
     if askers[0].dry_run:
         return {"counts": dict(counts)}
     if not written:
-        raise CurateError(f"{to} is not written: no paraphrase passed its checks ({dict(counts)}); take another model")
+        raise CurateError(
+            f"{to} is not written: no paraphrase passed its checks ({in_words(counts)}); take another model"
+        )
     sides = sided(written, settings, counts)
     report = {"counts": dict(counts), "by_book": by_book(sides), "by_model": _by_model(sides)}
     write_folder(to, sides, report)
@@ -177,7 +181,9 @@ def sided(written: Sequence[Triplet], settings: Paraphrasing, counts: Counter[st
     counts.update(holds_a_test_text=0, nearly_a_test_text=0)
     sides["train"] = drop_leaks(sides["train"], [*sides["validation"], *sides["test"]], counts)
     if not sides["train"]:
-        raise CurateError(f"no triplet is left to train on ({dict(counts)}): give more sentences, or a larger share")
+        raise CurateError(
+            f"no triplet is left to train on ({in_words(counts)}): give more sentences, or a larger share"
+        )
     for side, own in sides.items():
         search = _search(own, settings.pair) if settings.way == "mined" and own else None
         sides[side] = list(with_negatives(own, settings.way, settings.negatives, seed=settings.seed, search=search))

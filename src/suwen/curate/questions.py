@@ -12,6 +12,7 @@ from suwen.corpora.passages import split_document
 from suwen.corpora.question_files import question_record
 from suwen.corpora.records import Document, Passage
 from suwen.curate import CurateError
+from suwen.curate.screening import in_words
 from suwen.durable import write_lines
 from suwen.hyde.writing import QUERIES, Draws, Writer
 from suwen.llm.ledger import Plan
@@ -53,6 +54,10 @@ def write_questions(passages: Sequence[Passage], to: Path, writer: Writer, each:
     rounds = [writer.queries(contents, draws=draws) for draws in question_draws(each, seed)]
     every = [list(filter(None, own)) for own in zip(*rounds, strict=True)]
     found = [list(dict.fromkeys(own)) for own in every]
+    if not any(found):
+        raise CurateError(
+            f"{to} is not written, for the model wrote no question that can be used: {in_words(writer.counts)}"
+        )
     write_lines(to, (question_record(passage, own) for passage, own in zip(passages, found, strict=True) if own))
     kept = sum(map(len, found))
     repeated = sum(map(len, every)) - kept

@@ -15,12 +15,12 @@ from suwen.curate import CurateError
 from suwen.curate.diversify import SEEDS, Diversity, Selected, select
 from suwen.curate.leakage import NEAR_WEIGHT, HeldOut, comparable, weight
 from suwen.curate.mine import USUAL, Found, Search, Window, mine_negatives, search_index
-from suwen.curate.screening import check_output, draw
+from suwen.curate.screening import check_output, draw, in_words
 from suwen.curate.verify import RowFunnel, Verification, read_queries, read_query_records, verify_rows
 from suwen.durable import write_lines, write_text
 from suwen.encoders.pair import Pair
 from suwen.jury.jury_folder import JuryFolder
-from suwen.jury.sampling import Sampled, Stratum, pair_name, write_csv, write_sample
+from suwen.jury.sampling import WRITTEN, Sampled, Stratum, pair_name, write_csv, write_sample
 from suwen.llm.asker import Asker
 from suwen.retrieve.ranking import Mode
 from suwen.retrieve.retriever import Index
@@ -166,7 +166,7 @@ def round_trip_file(
     rows = kept()
     if (first := next(rows, None)) is None:
         raise CurateError(
-            f"{to} is not written, for no query finds its passage again: {dict(counts)}. Is this an index of the "
+            f"{to} is not written, for no query finds its passage again: {in_words(counts)}. Is this an index of the "
             "passages that the queries were written for? If it is, try --mode lexical, or a higher --top"
         )
     write_training_rows(to, chain([first], rows))
@@ -195,7 +195,7 @@ def sample_rows(source: Path, folder: JuryFolder, size: int = 200, *, seed: int 
             "",
             f"{row.prompt}\n{row.query}".strip(),
             row.pos[0],
-            Stratum("positive", "written", ""),
+            Stratum("positive", WRITTEN, ""),
             len(rows),
         )
         for row in draw(rows, size, seed)

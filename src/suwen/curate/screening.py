@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -134,10 +134,18 @@ class Screen:
 
     def _told(self) -> str:
         """What was counted, in words, and what was wrong with the first record that could not be read."""
-        # A name that has words already ends in that of a file.
-        words = {name: name if " " in name else name.replace("_", " ") for name in self.counts}
-        counts = ", ".join(f"{count:,} {words[name]}" for name, count in self.counts.items() if count)
-        return (counts or "nothing was there") + (f". The first: {self.problem}" if self.problem else "")
+        return in_words(self.counts) + (f". The first: {self.problem}" if self.problem else "")
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """What was counted and is not 0, for a message.
+
+    >>> in_words({"rows": 0, "held_out": 1200, "without_text": 3})
+    '1,200 held out, 3 without text'
+    """
+    # A name that has words already ends in that of a file.
+    words = {name: name if " " in name else name.replace("_", " ") for name in counts}
+    return ", ".join(f"{count:,} {words[name]}" for name, count in counts.items() if count) or "nothing was there"
 
 
 def check_output(to: Path, *sources: Path) -> None:

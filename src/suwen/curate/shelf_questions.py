@@ -17,7 +17,7 @@ from suwen.corpora.records import Document, Qrel, Query
 from suwen.corpora.training_rows import TrainingRow, write_training_rows
 from suwen.curate import CurateError
 from suwen.curate.leakage import NEAR_WEIGHT, comparable, weight
-from suwen.curate.screening import Screen, draw
+from suwen.curate.screening import Screen, draw, in_words
 from suwen.durable import new_folder, write_json, write_lines
 from suwen.llm.asker import Asker
 from suwen.llm.token_estimate import estimate_tokens
@@ -126,7 +126,7 @@ def write_questions(
     if not any(one.apart for one, _ in good) or all(one.apart for one, _ in good):
         raise CurateError(
             f"{to} is not written: of {len(passages)} passages, no question is left to train on, or none to measure "
-            f"with ({dict(screen.counts)}): add books, ask for more questions, or take another model"
+            f"with ({in_words(screen.counts)}): add books, ask for more questions, or take another model"
         )
     with new_folder(to) as folder:
         _write(folder, passages, good, screen.counts)

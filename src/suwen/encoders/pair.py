@@ -11,7 +11,7 @@ from pathlib import Path
 from suwen.encoders.blend import BlendedEncoder
 from suwen.encoders.pair_files import verify_files
 from suwen.encoders.query import Encoder, EncoderError, OnnxEncoder
-from suwen.encoders.space import Manifest, ManifestError, Space, load_manifest, manifest_path
+from suwen.encoders.space import AdapterDocument, Manifest, ManifestError, Space, load_manifest, manifest_path
 from suwen.encoders.static import StaticEncoder
 
 __all__ = ["Encoder", "Pair", "default_pair_path", "pair_folder"]
@@ -92,8 +92,13 @@ class Pair:
     def default_tier(self) -> str:
         """The tier used where none is named."""
         if self.manifest.default_tier is None:
+            what, full = "is a full pair", self.path
+            first = ""
+            if isinstance(self.manifest.document, AdapterDocument):
+                what, full = f"holds an adapter over {self.manifest.document.base}", Path("FULL")
+                first = f"put it together with that base (`suwen assemble {self.path} --base PATH --out FULL`), then "
             raise EncoderError(
-                f"{self.path} is a full pair without a tier to serve: make the light one with `suwen export`"
+                f"{self.path} {what}, without a tier to serve: {first}make the light one (`suwen export {full} LIGHT`)"
             )
         return self.manifest.default_tier
 

@@ -21,7 +21,7 @@ from suwen.jury.current_votes import CurrentVotes, LeftOut
 from suwen.jury.jury_folder import JuryFolder
 from suwen.jury.pooling import read_pool
 from suwen.jury.review_store import Review, Reviews, import_csv, import_labels, import_store, settled
-from suwen.jury.sampling import FALSE_NEGATIVE, Sampled, pair_name, read_sample
+from suwen.jury.sampling import FALSE_NEGATIVE, WRITTEN, Sampled, pair_name, read_sample
 from suwen.jury.texts import Texts
 from suwen.jury.verdicts import Verdict, write_verdicts
 from suwen.jury.votes import Votes
@@ -84,6 +84,7 @@ class ReviewReport:
         jury_positives: The same share by the jury's own labels.
         rule: The rule and the judges of the labels; empty where the sample does not say.
         now: The rule and the judges of the verdicts as they are now; empty where that is not known.
+        written: Whether the sample is of rows that a model wrote: agreement is then that they are right.
     """
 
     sampled: int
@@ -101,6 +102,7 @@ class ReviewReport:
     jury_positives: float = math.nan
     rule: str = ""
     now: str = ""
+    written: bool = False
 
     @property
     def outdated(self) -> bool:
@@ -109,6 +111,8 @@ class ReviewReport:
 
     def summary(self) -> str:
         """How many pairs are labelled, and by which rule the jury's labels came about."""
+        if self.written:
+            return f"{self.labelled} of {self.sampled} sampled rows judged, {self.unsure} unsure or tied."
         rest = ", ".join(f"{count} {label}" for label, count in sorted(self.undecided.items())) or "none labelled"
         said = (
             f"{self.labelled} of {self.sampled} sampled pairs labelled, {self.unsure} unsure or tied. "
@@ -124,7 +128,10 @@ class ReviewReport:
 
 
 def review_rows(report: ReviewReport) -> list[tuple[str, list[str]]]:
-    """A report as the rows of a table: pairs; how many agreed, their share, its interval, kappa."""
+    """A report as the rows of a table: pairs; how many agreed, their share, its interval; of a jury's, kappa."""
+    if report.written:
+        rates = {"rows judged": report.overall, **{f"reviewer {name}": rate for name, rate in report.reviewers.items()}}
+        return [(name, _cells(rate)[:3]) for name, rate in rates.items()]
     weighted = ["", percent(report.weighted.value), interval(report.weighted.low, report.weighted.high, ".1%").strip()]
     rows = [
         ("all labelled pairs", _cells(report.overall)),
@@ -187,6 +194,7 @@ def review_report(sample: Sequence[Sampled], reviews: Reviews, now: str = "") ->
         *_positives([(pairs[pair], label) for pair, label in labels.items() if label]),
         next((one.rule for one in sample if one.rule), ""),
         now,
+        any(one.stratum.disagreement == WRITTEN for one in sample),
     )
 
 

@@ -31,6 +31,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 #: A positive of the jury that the audited benchmark does not have.
 FALSE_NEGATIVE = "audited false negative"
+#: In place of a disagreement, of rows that a model wrote: no jury had a say, and people say whether they are right.
+WRITTEN = "written"
 
 
 class Stratum(NamedTuple):

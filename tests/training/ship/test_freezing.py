@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 from suwen.encoders.adapter import adapter_sha256, apply_adapter, read_factors, save_adapter
 from suwen.encoders.base_model import base_hash, load_base
 from suwen.encoders.document import DocumentEncoder
+from suwen.encoders.pair import Pair
 from suwen.encoders.probe import ProbeFailed, row_cosines
 from suwen.encoders.prompts import Prompts
+from suwen.encoders.query import EncoderError
 from suwen.encoders.side import ModelError
 from suwen.encoders.space import DamagedPair, load_manifest
+from suwen.training.ship.exporting import ExportError, export
 from suwen.training.ship.freezing import FreezeError, dress, freeze
 
 PROMPTS = Prompts(query="问：", document="")
@@ -46,6 +50,16 @@ def test_the_contract_says_what_was_frozen(frozen, base):
     assert (space.pooling, space.end_token, space.max_length) == ("last", "<|end|>", 32)
     assert (space.dimension, space.full_dimension, space.normalise) == (24, 64, True)
     assert space.prompts == PROMPTS
+
+
+def test_what_was_frozen_says_how_it_comes_to_serve(frozen, tmp_path):
+    bare = Path(shutil.copytree(frozen, tmp_path / "bare", ignore=shutil.ignore_patterns("merged")))
+    way = r"over org/base.*`suwen assemble \S+bare --base PATH --out FULL`.*"
+    with pytest.raises(EncoderError, match=way + "`suwen export FULL LIGHT`"):
+        Pair.load(bare).encoder()
+    with pytest.raises(ExportError, match=way + "export FULL"):
+        export(bare, tmp_path / "light")
+    assert not (tmp_path / "light").exists()
 
 
 def test_what_ships_is_what_fixes_the_space(frozen, base, trained, models):

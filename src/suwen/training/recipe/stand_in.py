@@ -50,7 +50,9 @@ def stand_in(recipe: Recipe, folder: Path) -> Recipe:
     rows = [stage["rows"] for stage in raw["stages"] if stage.get("rows")]
     names = {name for one in rows for name in (*(one["sources"] or ()), *one["weights"])}
     data = folder / "data"
-    _once(data, lambda made: write_tiny_data(made, sorted(names), conditions=8))
+    named = [[*(one.get("forms") or {}).values(), one.get("kinds")] for one in raw["stages"]]
+    kinds = {kind for one in named for kinds in one for kind in kinds or ()}
+    _once(data, lambda made: write_tiny_data(made, sorted(names), conditions=8, kinds=kinds))
 
     def builtin(name: str) -> str:
         return str(_path(_PREFIX + name, _MODELS, folder))

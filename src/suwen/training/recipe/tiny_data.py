@@ -104,13 +104,16 @@ def facts(conditions: int | None = None) -> list[Fact]:
     ]
 
 
-def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: int | None = None) -> None:
+def write_tiny_data(
+    folder: Path, sources: Iterable[str] = (), *, conditions: int | None = None, kinds: Iterable[str] = ()
+) -> None:
     """Write the small world in the layout of real training data.
 
     Args:
         folder: Where to: ``rows/``, ``texts.jsonl.gz``, ``held-out.jsonl.gz``, ``dev/`` and ``dev.toml``.
         sources: Further names under which the rows are written, those of a recipe made for other data.
         conditions: Only the first so many, and as much less of the sample; all where none is given.
+        kinds: Further kinds of texts that a recipe made for other data names.
     """
     from suwen.bench.suite_tasks import scaffold_local
 
@@ -123,7 +126,10 @@ def write_tiny_data(folder: Path, sources: Iterable[str] = (), *, conditions: in
         rows.setdefault(name, rows["unsup-titles" if name.startswith("unsup-") else "consult"])
     for name, written in rows.items():
         write_training_rows(folder / "rows" / f"{name}.jsonl.gz", written)
-    _write_lines(folder / "texts.jsonl.gz", _texts(seen, sample, conditions))
+    texts = list(_texts(seen, sample, conditions))
+    further = sorted({*kinds} - {text["kind"] for text in texts})
+    texts += [{"text": one, "kind": kind, "source": "tiny"} for kind in further for one in _CONDITIONS[:conditions]]
+    _write_lines(folder / "texts.jsonl.gz", texts)
     held_out = [text for fact in kept for text in (*fact.questions, fact.title, fact.answer)]
     _write_lines(folder / "held-out.jsonl.gz", ({"text": text} for text in held_out))
     _write_collection(folder / "dev", kept)

@@ -149,6 +149,11 @@ def export(
 
 def _open(source: Path, dimension: int | None, hub_id: str | None, trust_remote_code: bool) -> _Source:
     manifest = load_manifest(source) if manifest_path(source).is_file() else None
+    if manifest is not None and isinstance(manifest.document, AdapterDocument):
+        raise ExportError(
+            f"{source} holds an adapter over {manifest.document.base}: put it together with that base first (`suwen "
+            f"assemble {source} --base PATH --out FULL`), then export FULL"
+        )
     model, folder = load_model(source, device="cpu", trust_remote_code=trust_remote_code)
     model.float()
     if manifest is not None and dimension not in (None, manifest.space.dimension):
