@@ -114,16 +114,7 @@ def raw_pdf(path, streams, box="0 0 595 842"):
         )
         length = f"<</Length {len(stream)}/Filter/FlateDecode>>stream\n".encode()
         items += [about.encode(), length + stream + b"\nendstream"]
-    data, places = b"%PDF-1.5\n", []
-    for number, item in enumerate(items, 1):
-        places.append(len(data))
-        data += f"{number} 0 obj".encode() + item + b"endobj\n"
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    data += f"xref\n0 {len(items) + 1}\n0000000000 65535 f \n{table}".encode()
-    path.write_bytes(
-        data + f"trailer<</Size {len(items) + 1}/Root 1 0 R>>startxref\n{data.rindex(b'xref')}\n%%EOF".encode()
-    )
-    return path
+    return _put_together(path, items)
 
 
 def form_pdf(path, texts, fields, rotate=0, stream=b""):
@@ -145,7 +136,12 @@ def form_pdf(path, texts, fields, rotate=0, stream=b""):
     ]
     for number, (box, about) in enumerate(fields):
         items.append(f"<</Type/Annot/Subtype/Widget/Rect[{box}]/T(field{number})/P 4 0 R{about}>>".encode())
-    data, places = b"%PDF-1.7\n", []
+    return _put_together(path, items)
+
+
+def _put_together(path, items):
+    """A file of these numbered objects, the catalogue first."""
+    data, places = b"%PDF-1.5\n", []
     for number, item in enumerate(items, 1):
         places.append(len(data))
         data += f"{number} 0 obj".encode() + item + b"endobj\n"

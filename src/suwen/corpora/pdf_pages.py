@@ -101,11 +101,9 @@ def read_pdf_page(document: PdfDocument, number: int) -> PdfPageContent:
             return content._replace(picture=_rendered(page))
         if _is_little(page, words, visible) and _pictured(page) > _WHOLE and not _has_hidden_text(page):
             return content._replace(picture=_rendered(page), stamped=True)
-        return (
-            content
-            if document.formenv is None
-            else _with_values(page, document.formenv.raw, content, _main(page, ways))
-        )
+        if document.formenv is None:
+            return content
+        return _with_values(page, document.formenv.raw, content, _main(page, ways))
     finally:
         page.close()
 

@@ -13,7 +13,7 @@ import tantivy
 from suwen.durable import sync
 from suwen.index.engine import Alternatives, DamagedIndex, Ranking, Rows
 from suwen.index.lexical_query import LexicalQuery
-from suwen.index.resting import Linked, may_write
+from suwen.index.read_only_folder import Linked, may_write
 from suwen.index.vectors import among
 from suwen.text.segment import bigrams, words
 

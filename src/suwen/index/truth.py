@@ -35,7 +35,7 @@ from suwen.index.engine import (
     StoredPassage,
 )
 from suwen.index.filters_sql import attribute_rows, teach
-from suwen.index.resting import Rest, alone, at_rest
+from suwen.index.read_only_folder import Rest, alone, at_rest
 from suwen.index.stored_vectors import encode_vectors, foreign, put_questions, remove_questions
 
 #: 2 are indexes of inner product, whose sign bits an older suwen would scan for cosines; 3 those that hold questions;

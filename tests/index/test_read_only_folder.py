@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from naive import encoded, ids_of, unit
 
-from suwen.index import resting
+from suwen.index import read_only_folder
 from suwen.index.embedded import EmbeddedEngine
 from suwen.index.engine import IndexProblem
 
@@ -180,7 +180,7 @@ def test_what_was_read_while_a_writer_came_does_not_count(
     made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made().close()
-    monkeypatch.setattr(resting, "may_write", lambda folder: False)
+    monkeypatch.setattr(read_only_folder, "may_write", lambda folder: False)
     engine = EmbeddedEngine.open(tmp_path / "index")
     with pytest.raises(IndexProblem, match="was written to while it was read: try again"), engine.snapshot():
         os.utime(tmp_path / "index" / "truth.db", ns=(1, 1))
