@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -112,8 +112,13 @@ def make_index(folder: Path, documents: list[Document] | None = None) -> Path:
 
 
 @contextmanager
-def running(index: Path, *, patch: str = "", **settings: object) -> Iterator[LiveServer]:
-    """Start a server of an index, after running ``patch`` in its process; it must end well, unless it is killed."""
+def running(
+    index: Path, *, patch: str = "", opened: Sequence[str] = (), key: str | None = None, **settings: object
+) -> Iterator[LiveServer]:
+    """Start a server of an index, after running ``patch`` in its process; it must end well, unless it is killed.
+
+    It is ready before the further indexes of its folder are open: those ``opened`` names are waited for, too.
+    """
     variables = {f"SUWEN_SERVE_{name.upper()}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-c", f"{patch}\nfrom suwen.cli.main import run; run()", "serve"]
     command += [str(index), "--port", "0"]
@@ -125,7 +130,8 @@ def running(index: Path, *, patch: str = "", **settings: object) -> Iterator[Liv
         assert found, first + process.stderr.read()
         server = LiveServer(process, found[0], index)
         threading.Thread(target=lambda: server.said.extend(process.stderr), daemon=True).start()
-        _wait_until_ready(server)
+        for path in ("/readyz", *(f"/indexes/{name}/readyz" for name in opened)):
+            _wait_until_ready(server, path, {"X-API-Key": key} if key else {})
         yield server
         if server.killed:
             return
@@ -137,8 +143,8 @@ def running(index: Path, *, patch: str = "", **settings: object) -> Iterator[Liv
         process.wait()
 
 
-def _wait_until_ready(server: LiveServer) -> None:
+def _wait_until_ready(server: LiveServer, path: str, headers: dict[str, str]) -> None:
     deadline = time.monotonic() + _PATIENCE
-    while server.ask("GET", "/readyz").status_code != 200:
+    while server.ask("GET", path, headers=headers).status_code != 200:
         assert server.process.poll() is None and time.monotonic() < deadline, list(server.said)
         time.sleep(0.02)

@@ -55,7 +55,7 @@ def hit_ids(server: LiveServer, path: str, query: str = "布洛芬") -> list[str
 
 def test_each_index_is_asked_by_its_name(place: Path) -> None:
     made(place, "drugs", "布洛芬每日不超过四次。")
-    with running(place / "notes", folder=place / "more") as server:
+    with running(place / "notes", opened=["drugs"], folder=place / "more") as server:
         assert hit_ids(server, "/indexes/drugs/search") == ["drugs-1"]
         assert hit_ids(server, "/indexes/notes/search") == hit_ids(server, "/search") != ["drugs-1"]
         post = {"documents": [{"id": "new", "text": "阿司匹林。"}]}
@@ -76,7 +76,7 @@ def test_each_index_is_asked_by_its_name(place: Path) -> None:
 def test_no_request_fails_while_an_alias_is_switched(place: Path) -> None:
     for version in (1, 2):
         made(place, f"drugs-{version}", f"布洛芬说明书第{version}版。")
-    with running(place / "notes", folder=place / "more") as server:
+    with running(place / "notes", opened=["drugs-1", "drugs-2"], folder=place / "more") as server:
         assert server.ask("PUT", "/aliases/drugs", json={"index": "drugs-1"}).json()["before"] is None
         stop, answers = threading.Event(), []
 
@@ -115,7 +115,7 @@ def test_no_request_fails_while_an_alias_is_switched(place: Path) -> None:
 
 def test_the_default_is_an_alias_too_and_a_kill_forgets_no_switch(place: Path) -> None:
     made(place, "notes-2", "布洛芬新版。")
-    with running(place / "notes", folder=place / "more") as server:
+    with running(place / "notes", opened=["notes-2"], folder=place / "more") as server:
         assert hit_ids(server, "/search") != ["notes-2-1"]
         assert server.ask("PUT", "/aliases/default", json={"index": "notes-2"}).status_code == 200
         assert hit_ids(server, "/search") == ["notes-2-1"]
@@ -217,7 +217,7 @@ def test_a_key_may_be_for_some_indexes(place: Path) -> None:
     made(place, "drugs", "布洛芬。")
     keys = place / "keys.toml"
     every, some = new_key(keys, "all", "write"), new_key(keys, "some", "write", indexes=["drugs"])
-    with running(place / "notes", folder=place / "more", keys=keys) as server:
+    with running(place / "notes", opened=["drugs"], key=every, folder=place / "more", keys=keys) as server:
 
         def status(method: str, path: str, key: str | None, **more: object) -> int:
             headers = {"Authorization": f"Bearer {key}"} if key else {}

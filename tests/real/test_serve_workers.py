@@ -135,7 +135,7 @@ def test_every_process_answers_for_every_index_and_follows_a_switch_at_once():
         make_index(place)
         for version in (1, 2):
             made(place, f"drugs-{version}", f"布洛芬说明书第{version}版。")
-        with running(place / "notes", folder=place / "more", workers=2) as server:
+        with running(place / "notes", opened=["drugs-1", "drugs-2"], folder=place / "more", workers=2) as server:
             until(lambda: len(readers(server)) == 1, "the reading process does not begin to listen")
             assert server.ask("PUT", "/aliases/drugs", json={"index": "drugs-1"}).status_code == 200
             until(
@@ -172,9 +172,12 @@ def test_a_key_of_one_index_and_a_cursor_are_good_with_every_process():
         make_index(place)
         made(place, "drugs", "布洛芬每日不超过四次。")
         keys = place / "keys.toml"
-        everywhere = {"Authorization": f"Bearer {new_key(keys, 'all', 'write')}"}
+        every = new_key(keys, "all", "write")
+        everywhere = {"Authorization": f"Bearer {every}"}
         drugs = {"Authorization": f"Bearer {new_key(keys, 'ward', 'read', None, ['drugs'])}"}
-        with running(place / "notes", folder=place / "more", workers=2, keys=keys) as server:
+        with running(
+            place / "notes", opened=["drugs"], key=every, folder=place / "more", workers=2, keys=keys
+        ) as server:
             until(lambda: len(readers(server)) == 1, "the reading process does not begin to listen")
             for _ in range(6):
                 assert first_hit(server, "/indexes/drugs/search", headers=drugs) == (200, ["drugs-1"])
