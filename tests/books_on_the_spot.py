@@ -117,7 +117,7 @@ def raw_pdf(path, streams, box="0 0 595 842"):
     return _put_together(path, items)
 
 
-def form_pdf(path, texts, fields, rotate=0, stream=b""):
+def form_pdf(path, texts, fields, rotate=0, stream=b"", catalogue=""):
     """A PDF of one page with texts at ``(left, bottom)``, and a form of these fields, written by hand.
 
     A field is its box and the rest of its dictionary.
@@ -127,7 +127,10 @@ def form_pdf(path, texts, fields, rotate=0, stream=b""):
     )
     names = " ".join(f"{6 + number} 0 R" for number in range(len(fields)))
     items = [
-        f"<</Type/Catalog/Pages 2 0 R/AcroForm<</Fields[{names}]/DA(/F 11 Tf 0 g)/DR<</Font<</F 3 0 R>>>>>>>>".encode(),
+        f"<</Type/Catalog/Pages 2 0 R{catalogue}"
+        f"/AcroForm<</Fields[{names}]/DA(/F 11 Tf 0 g)/DR<</Font<</F 3 0 R>>>>/XFA()>>>>".replace(
+            "/XFA()", "/XFA[(template)6 0 R]" if catalogue else ""
+        ).encode(),
         b"<</Type/Pages/Kids[4 0 R]/Count 1>>",
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
         f"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Rotate {rotate}/Resources<</Font<</F 3 0 R>>>>"

@@ -123,7 +123,7 @@ def test_pictures_without_ocr_are_told_page_by_page(tmp_path):
     )
     assert list(found) == []
     assert [page for page, _ in told[:2]] == [1, 2] and "a scan" in told[0][1]
-    assert "no text was found in it: scans are not read here (--no-ocr)" in told[2]
+    assert "no text was found in it: its pages are empty, or scans, which are not read here (--no-ocr)" in told[2]
 
 
 def test_right_to_left_text_is_kept(tmp_path):
@@ -200,3 +200,19 @@ def test_a_link_that_leads_nowhere_is_told_as_what_it_is(tmp_path):
         BadRecord, match=r"a\.html: it cannot be read \(No such file or directory\); check that it is there"
     ):
         list(read_book(tmp_path / "a.html", tmp_path, "html"))
+
+
+def test_a_pdf_encrypted_for_a_certificate_is_told_as_that(tmp_path):
+    whole = pdf(tmp_path / "a.pdf", [[(60, 100, "The dose is raised.")]], password="x").read_bytes()
+    (tmp_path / "a.pdf").write_bytes(whole.replace(b"/Standard", b"/Adobe.Pk"))
+    with pytest.raises(CorpusError, match=r"a\.pdf: the PDF is encrypted in a way that is not read here .*certificate"):
+        list(read_documents(tmp_path / "a.pdf"))
+
+
+def test_a_page_that_is_not_there_is_told_in_plain_words(tmp_path):
+    whole = pdf(tmp_path / "a.pdf", [[(60, 100, "The dose is raised.")], [(60, 100, "It is lowered.")]]).read_bytes()
+    (tmp_path / "a.pdf").write_bytes(whole.replace(b"/Count 2", b"/Count 3"))
+    told = []
+    found = read_documents(tmp_path / "a.pdf", on_page=lambda path, number, why: told.append((number, why)))
+    assert [page.text for page in found] == ["The dose is raised.", "It is lowered."]
+    assert told == [(3, "it cannot be read (Failed to load page); the file may be damaged here: get it again")]

@@ -158,7 +158,42 @@ def test_a_power_of_ten_in_a_word_file_is_no_other_number(tmp_path):
     body = (
         piece("90 x 10") + piece("9", higher) + piece("/l in 110") + piece("12", higher) + piece(" of 10") + piece("4")
     )
-    assert words(word(tmp_path / "a.docx", f"<w:p>{body}</w:p>")) == "90 x 10^9/l in 11012 of 104"
+    assert words(word(tmp_path / "a.docx", f"<w:p>{body}</w:p>")) == "90 x 10^9/l in 110^12 of 104"
+
+
+def test_what_a_word_file_crosses_out_is_not_read(tmp_path):
+    def piece(text, looks=""):
+        return f'<w:r><w:rPr>{looks}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+    styles = (
+        '<w:styles xmlns:w="urn:w"><w:style w:styleId="Old"><w:rPr><w:strike/></w:rPr></w:style>'
+        '<w:style w:styleId="Older"><w:basedOn w:val="Old"/></w:style>'
+        '<w:style w:styleId="Up"><w:basedOn w:val="Up"/><w:rPr><w:vertAlign w:val="superscript"/></w:rPr></w:style>'
+        "</w:styles>"
+    )
+    body = (
+        "<w:p>"
+        + piece("Give ")
+        + piece("50 ", "<w:strike/>")
+        + piece("40 ", "<w:dstrike w:val='true'/>")
+        + piece("30 ", '<w:rStyle w:val="Older"/>')
+        + piece("10", "<w:strike w:val='false'/>")
+        + piece("3", '<w:rStyle w:val="Up"/>')
+        + piece(" IU, 30")
+        + piece("1", '<w:position w:val="6"/>')
+        + piece(" mg, 10")
+        + 2 * piece("1", "<w:vertAlign w:val='superscript'/>")
+        + piece("5 or 2")
+        + piece("1", "<w:vertAlign w:val='superscript'/>")
+        + piece("/")
+        + piece("2", "<w:vertAlign w:val='subscript'/>")
+        + '</w:p><w:p><w:pPr><w:pStyle w:val="Old"/></w:pPr>'
+        + piece("Not this, ")
+        + piece("but this.", '<w:strike w:val="0"/>')
+        + "</w:p>"
+    )
+    made = word(tmp_path / "a.docx", body, **{"word/styles.xml": styles})
+    assert words(made) == "Give 10^3 IU, 30^1 mg, 10^11 5 or 2 1/2\n\nbut this."
 
 
 def test_a_word_file_names_its_parts_itself(tmp_path):

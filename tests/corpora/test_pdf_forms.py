@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pypdfium2
 import pytest
+from fpdf import FPDF
 
+from suwen.corpora.files import CorpusError
 from suwen.corpora.pdf_pages import open_pdf, read_pdf_page
 from suwen.corpora.readers import read_documents
 
@@ -109,10 +110,42 @@ def test_a_form_on_its_side(tmp_path, rotate):
     assert page.text == "Name of the patient: Li Wei"
 
 
-def test_a_file_without_a_form_makes_no_form(tmp_path, monkeypatch):
-    def never(*_):
-        raise AssertionError("no form is looked for")
-
-    monkeypatch.setattr(pypdfium2.raw, "FPDFPage_GetAnnotCount", never)
+def test_a_file_without_a_form_makes_no_form(tmp_path):
     document = open_pdf(pdf(tmp_path / "a.pdf", [[(60, 100, "The dose is raised every second week.")]]))
     assert document.formenv is None and read_pdf_page(document, 1).words
+
+
+def typed(path, *, hidden=False, form=False):
+    """A page with what somebody typed onto it in a viewer, a note that is folded up and a link."""
+    made = FPDF(unit="pt", format=(595, 842))
+    made.add_page()
+    made.set_font("Times", size=11)
+    for top, text in [(100, "Name of the patient:"), (130, "Allergies:"), (300, "Signed by the ward.")]:
+        made.text(60, top, text)
+    made.set_font("Helvetica", size=11)
+    flags = ("PRINT", "HIDDEN") if hidden else ("PRINT",)
+    made.free_text_annotation("Li Wei", x=170, y=88, w=200, h=16, flags=flags)
+    made.free_text_annotation("Penicillin, rash in 2019.\nNo others known.", x=120, y=120, w=300, h=30, flags=flags)
+    made.text_annotation(60, 400, "A comment of a reader")
+    made.link(60, 88, 100, 16, "https://example.org")
+    made.output(str(path))
+    return path
+
+
+def test_what_is_typed_onto_a_page_is_read_where_it_stands(tmp_path):
+    (page,) = read_documents(typed(tmp_path / "a.pdf"))
+    assert page.text.startswith("Name of the patient: Li Wei")
+    said = "Name of the patient: Li Wei Allergies: Penicillin, rash in 2019. No others known. Signed by the ward."
+    assert " ".join(page.text.split()) == said
+
+
+def test_what_is_typed_and_hidden_is_not_read(tmp_path):
+    (page,) = read_documents(typed(tmp_path / "a.pdf", hidden=True))
+    assert " ".join(page.text.split()) == "Name of the patient: Allergies: Signed by the ward."
+
+
+def test_a_form_in_xfa_alone_is_told(tmp_path):
+    wait = [(60, 740, "Please wait... If this message is not replaced, your viewer may not show this document.")]
+    path = form_pdf(tmp_path / "a.pdf", wait, [("0 0 1 1", "")], catalogue="/NeedsRendering true")
+    with pytest.raises(CorpusError, match=r"a\.pdf: the PDF is a form in XFA, which is not read; .*print"):
+        list(read_documents(path))

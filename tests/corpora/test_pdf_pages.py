@@ -105,7 +105,29 @@ def test_a_power_of_ten_is_no_other_number(tmp_path):
         made.write(14, text)
     made.output(tmp_path / "a.pdf")
     said = " ".join(word.text for word in read_pdf_page(open_pdf(tmp_path / "a.pdf"), 1).words)
-    assert said.replace(" ", "") == "Of90×10^9/L,10^4–10^-3or109,1109and104none."
+    assert said.replace(" ", "") == "Of90×10^9/L,10^4–10^-3or109,110^9and104none."
+
+
+def test_the_mark_of_a_note_is_no_digit_of_a_dose(tmp_path):
+    made = FPDF(unit="pt", format=(595, 842))
+    made.add_page()
+    made.set_font("Times", size=11)
+    for text, place in [("Give 30", "LINE"), ("1", "SUP"), (" mg, 1.5", "LINE"), ("2,3", "SUP"), (" g of H", "LINE")]:
+        made.char_vpos = place
+        made.write(14, text)
+    for text, place in [
+        ("2", "SUB"),
+        ("O a m", "LINE"),
+        ("2", "SUP"),
+        (" in 1998.\n", "LINE"),
+        ("1", "SUP"),
+        ("30", "LINE"),
+    ]:
+        made.char_vpos = place
+        made.write(14, text)
+    made.output(tmp_path / "a.pdf")
+    said = " ".join(word.text for word in read_pdf_page(open_pdf(tmp_path / "a.pdf"), 1).words)
+    assert said == "Give 30^1 mg, 1.5^2,3 g of H2O a m2 in 1998. 1 30"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,9 @@ from pathlib import Path
 import pypdfium2
 import pytest
 from fpdf import FPDF
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.textpath import TextPath
 
 from suwen.corpora.page_cache import PageCache
 from suwen.corpora.pdf_pages import open_pdf, read_pdf_page
@@ -46,6 +49,18 @@ def test_scans_are_read_beside_text_and_only_once(tmp_path, cache):
         english.text,
         text.text,
     ]
+
+
+def test_letters_that_are_drawn_as_lines_are_read_off_the_page(tmp_path, cache):
+    figure = Figure(figsize=(6, 3))
+    for row, line in enumerate(ENGLISH):
+        figure.add_artist(PathPatch(TextPath((30, 150 - 40 * row), line, size=26), fc="black", lw=0, transform=None))
+    figure.savefig(tmp_path / "a.pdf")
+    told = []
+    assert list(read_documents(tmp_path / "a.pdf", ocr=False, on_skip=told.append)) == []
+    assert "page 1: this page is a scan" in told[0]
+    (page,) = read_documents(tmp_path / "a.pdf")
+    assert SequenceMatcher(None, " ".join(ENGLISH), page.text).ratio() > 0.9
 
 
 STAMP = "Downloaded from library.example.org on 2024-05-01"

@@ -119,6 +119,16 @@ def test_a_head_of_a_book_of_one_page_goes_and_a_caption_stays():
     assert any("heading in small print" in block.text for block in blocks_of([near]))
 
 
+def test_a_long_foot_is_one_whatever_ends_it():
+    rights = "Edition 2, 2020. All rights reserved; no part of this may be reproduced without permission."
+    pages = []
+    for number, name in enumerate(("Aorta", "Mitral", "Veins"), 1):
+        body = page(number, *10 * [(f"Of all the valves the {name} is examined.", True)])
+        foot = Line(f"{rights} {name}", 60, 800, 500, 808, 8, 0)
+        pages.append(body._replace(lines=[*body.lines, foot]))
+    assert not any("rights" in block.text for block in blocks_of(pages))
+
+
 def test_a_numbered_chinese_heading_without_its_space_is_no_sentence():
     pages = [
         page(1, ("6.5主动脉根部的检查", False), ("主动脉根部的结构以超声心动图显示最为清楚。", True), is_scan=True)

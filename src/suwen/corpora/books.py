@@ -126,10 +126,10 @@ def _nothing(kind: str, ocr: bool, pictures: PictureReader | None) -> str:
     if kind != "pdf":
         return "it is empty, or holds pictures alone; remove it"
     if not ocr:
-        return "scans are not read here (--no-ocr)"
+        return "its pages are empty, or scans, which are not read here (--no-ocr)"
     if pictures is None and not find_spec("rapidocr"):
         return "where it is scanned, pip install 'suwen[ocr]'"
-    return "its pages are empty, or pictures without words"
+    return "its pages are empty, or pictures without words; remove it, or skip bad records"
 
 
 def place_of(path: Path, number: int) -> str:

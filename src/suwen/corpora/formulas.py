@@ -1,7 +1,7 @@
 """Formulas as a line of text: what is divided, raised or lowered must not run together.
 
 Half a milligram is "1/2 mg" and never "12 mg", and so many cells "10^9/l". Those of HTML and CNXML are MathML, Word has
-elements of its own; of what is only set higher powers of ten are told.
+elements of its own. Of what is only set higher, as in ``Written``, no digit joins the number beside it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ _WHOLE = re.compile(r"[\w.,%]*|\(.*\)", re.DOTALL)
 _BETWEEN = {"mtable": "; ", "mtr": ", ", "m": "; ", "mr": ", "}
 #: Formulas may not be nested without end: what is deeper is left out.
 _DEEPEST = 60
-#: What a power of ten is raised to, and a ten at the end. Behind another number it is as often a citation.
-POWER = r"[+−–-]?\d{1,2}"
-_TEN = re.compile(r"(?<![\d.,])10$")
+_SIGNED = re.compile(r"\s*[+−–-]?\d")
 #: How parts of these are put together, by how many there are.
 _JOINED: dict[tuple[str, int], Callable[..., str]] = {
     ("mfrac", 2): lambda above, below: f"{_one(above)}/{_one(below)}",
@@ -55,13 +53,64 @@ def in_a_line(formula: Element) -> str:
     return " ".join(_said(formula, 0).split())
 
 
-def raised(text: str, before: str) -> str:
-    """A text that is set higher than what stands before it, as it is put behind that.
+def raised(text: str, before: str, *, is_note: bool = False) -> str:
+    """A text that is set higher than what stands before it, as it is put behind that: no digit joins a number.
 
-    >>> raised("9", "12 x 10"), raised("-3", "10"), raised("12", "mortality."), raised("2", "kg/m"), raised("3", "110")
-    ('^9', '^-3', '12', '2', '3')
+    Powers and notes look alike: only of a note that is known to be one it is said.
+
+    >>> raised("9", "12 x 10"), raised("-3", "10"), raised("12", "mortality."), raised("2", "kg/m"), raised("1", "30")
+    ('^9', '^-3', '12', '2', '^1')
+    >>> raised("1", "30", is_note=True)
+    ' [1]'
     """
-    return f"^{text.lstrip()}" if _TEN.search(before) and re.fullmatch(POWER, text.strip()) else text
+    if not (before[-1:].isdigit() and _SIGNED.match(text)):
+        return text
+    return f" [{text.strip()}]" if is_note else f"^{text.lstrip()}"
+
+
+class Written:
+    """A text as it comes, piece by piece: what is set higher or lower runs into no number beside it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._raised = self._number = -1  # the place of what is set higher last, and of a number behind another one
+
+    def add(self, text: str) -> None:
+        """What stands on the line."""
+        if text:
+            is_run_into = text[0].isdigit() and self._is_raised() and self._pieces[-1][-1].isdigit()
+            self._pieces.append(f" {text}" if is_run_into else text)
+
+    def add_raised(self, text: str, *, goes_on: bool = False, is_note: bool = False) -> None:
+        """What is set higher than the piece before it, or goes on with one that is."""
+        if goes_on and self._is_raised():
+            self._pieces[-1] += text
+        elif text:
+            before = self.end()
+            if text.strip().isdigit() and before.isdigit():
+                self._number = len(self._pieces)
+            self._pieces.append(raised(text, before, is_note=is_note))
+            self._raised = len(self._pieces) - 1
+
+    def begin_lowered(self) -> None:
+        """What comes is set lower: behind a number, one that is higher and a stroke it is one and a half, not 11/2."""
+        if self._number == len(self._pieces) - 2 and self._pieces[-1].strip() in ("/", "⁄"):
+            self._pieces[-2] = f" {self._pieces[-2].strip().lstrip('^')}"
+
+    def end(self) -> str:
+        """The last sign; nothing where there is none."""
+        return self._pieces[-1][-1] if self._pieces else ""
+
+    def begins_line(self) -> bool:
+        """Whether nothing but space stands before what comes on its line."""
+        return "".join(self._pieces[-3:]).rstrip(" ")[-1:] in ("", "\n")
+
+    def whole(self) -> str:
+        """All of it."""
+        return "".join(self._pieces)
+
+    def _is_raised(self) -> bool:
+        return self._raised == len(self._pieces) - 1 >= 0
 
 
 def _said(node: Element, depth: int) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -15,20 +16,14 @@ from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord, CorpusError, encoding_of, read_text
-from suwen.corpora.formulas import in_a_line, raised
+from suwen.corpora.formulas import Written, in_a_line
 from suwen.corpora.hardened import SafeZip, decoded, open_zip, parse_xml
+from suwen.corpora.html_shown import BREAKS, CELLS, VOID, OpenTags, Styles, styles_of
 from suwen.corpora.word_files import read_word
 from suwen.text.clean import clean
 from suwen.text.page_blocks import Kind
 from suwen.text.page_layout import CELL
 
-_SKIPPED = {"script", "style", "template", "noscript", "nav", "svg", "head", "iframe", "object"}
-_VOID = {"br", "hr", "img", "input", "link", "meta", "area", "base", "col", "embed", "source", "track", "wbr", "param"}
-_BREAKS = frozenset(
-    "p div section article main header footer aside h1 h2 h3 h4 h5 h6 ul ol li dl dt dd table thead tbody tr caption "  # noqa: SIM905
-    "figure figcaption blockquote pre address form fieldset br hr title".split()
-)
-_CELLS = {"td", "th"}
 _CNXML_BREAKS = {
     "para",
     "title",
@@ -57,6 +52,8 @@ _CITED = re.compile(r"(?:^|[\s_-])(?:bibliography|references|reflist|ref-list)(?
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
 _HEAD = 4096
 _MEANT = {"iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "big5": "big5hkscs", "shift_jis": "cp932"}
+#: What is no text of a page: how links to its own headings are shown, and signs that only adorn.
+_HERE, _ORNAMENT = re.compile(r"[¶#🔗\s]+"), re.compile(r"[¶#•·|›»«‹▲▼►▶◀▾▸★☆❱⧉🔗\s]+")
 #: What an EPUB calls its chapters: older books and some programs say no HTML. Others in its order are pictures.
 _TEXT = re.compile(r"html|x-oeb1-document|^(?:(?:application|text)/xml)?$")
 _MOST_BYTES = 64 * 2**20
@@ -130,70 +127,59 @@ class _Blocks:
 
     def __init__(self) -> None:
         self.kind: Kind = "text"
-        self._stretches: list[tuple[Kind, list[str]]] = [("text", [])]
-        self._number = -1  # the place of a number that is set higher behind another one
+        self._stretches: list[tuple[Kind, Written]] = [("text", Written())]
+
+    def text(self) -> Written:
+        """Where what comes is put."""
+        if self._stretches[-1][0] != self.kind:
+            self._stretches.append((self.kind, Written()))
+        return self._stretches[-1][1]
 
     def add(self, piece: str) -> None:
-        if self._stretches[-1][0] != self.kind:
-            self._stretches.append((self.kind, []))
-        self._stretches[-1][1].append(piece)
-
-    def add_raised(self, piece: str) -> None:
-        """What is set higher than the piece before it."""
-        before = "".join(self._stretches[-1][1][-2:])
-        if piece.strip().isdigit() and before[-1:].isdigit():
-            self._number = len(self._stretches[-1][1])
-        self.add(raised(piece, before))
-
-    def begin_lowered(self) -> None:
-        """What comes is set lower: behind a number, one that is higher and a stroke it is one and a half, not 11/2."""
-        pieces = self._stretches[-1][1]
-        if self._number == len(pieces) - 2 and pieces[-1].strip() in ("/", "⁄"):
-            pieces[-2] = f" {pieces[-2].strip().lstrip('^')}"
+        self.text().add(piece)
 
     def add_cell(self) -> None:
         """A border between two cells: none before the first of a row."""
-        pieces = self._stretches[-1][1]
-        if self._stretches[-1][0] == self.kind and "".join(pieces[-3:]).rstrip(" ")[-1:] not in ("", "\n"):
+        kind, written = self._stretches[-1]
+        if kind == self.kind and not written.begins_line():
             self.add(CELL)
 
     def whole(self) -> list[tuple[Kind, str]]:
-        tidied = [(kind, _tidy("".join(pieces))) for kind, pieces in self._stretches]
+        tidied = [(kind, _tidy(written.whole())) for kind, written in self._stretches]
         return [(kind, text) for kind, text in tidied if text]
 
 
 class _Reader(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, page: str, styles: Styles) -> None:
         super().__init__(convert_charrefs=True)
         self.blocks = _Blocks()
         self.title: list[str] = []
-        self._skipped: list[str] = []
+        self._tags = OpenTags(page, styles)
         self._in: str = ""
         self._open: list[tuple[str, Kind]] = []
         self._formula: list[Element] = []
-        self._raised = False
+        self._goes_on = self._is_note = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._formula and tag in _BREAKS:
+        if self._formula and tag in BREAKS:
             self._end_formula(tag)
         if self._formula or tag == "math":
             self._begin_formula(Element(tag))
             return
-        if tag == "title" or (tag == "h1" and not self.title):
+        if "raised" in self._tags.begin(tag, attrs):
+            self._goes_on = False
+        is_title = tag == "title" or (tag == "h1" and not self.title)
+        if is_title and not self._tags.is_marked("unread", "hidden"):
             self._in = tag
-        if tag in _SKIPPED and tag not in _VOID:
-            self._skipped.append(tag)
-        elif tag == "body":
-            self._skipped.clear()  # a head that was never closed
-        if tag in _BREAKS:
+        if tag in BREAKS:
             self._enter(tag, attrs)
             self.blocks.add("\n" if tag in ("br", "tr", "li") else "\n\n")
-        elif tag in _CELLS:
+        elif tag in CELLS:
             self.blocks.add_cell()
         if tag == "sub":
-            self.blocks.begin_lowered()
-        # A number that leads somewhere is a work that is cited.
-        self._raised = tag == "sup" or (self._raised and tag != "a" and tag not in _BREAKS)
+            self.blocks.text().begin_lowered()
+        if tag == "a":
+            self._is_note = True
 
     def _begin_formula(self, node: Element) -> None:
         if self._formula:
@@ -202,10 +188,10 @@ class _Reader(HTMLParser):
 
     def _end_formula(self, tag: str) -> None:
         """Leave what has ended of a formula, which is all of it where a paragraph begins or ends in it."""
-        if tag in _BREAKS:
+        if tag in BREAKS:
             tag = "math"
         last = next((at for at in reversed(range(len(self._formula))) if self._formula[at].tag == tag), None)
-        if last == 0 and not self._skipped:
+        if last == 0 and not self._tags.is_marked("unread", "head"):
             self.blocks.add(in_a_line(self._formula[0]))
         del self._formula[len(self._formula) if last is None else last :]
 
@@ -213,12 +199,12 @@ class _Reader(HTMLParser):
         if self._formula:
             self._end_formula(tag)
             return
-        self._raised = self._raised and tag != "sup" and tag not in _BREAKS
-        if tag in self._skipped:
-            del self._skipped[self._skipped.index(tag) :]
+        self._tags.end(tag)
+        if tag == "a":
+            self._is_note = False
         if tag == self._in:
             self._in = ""
-        if tag in _BREAKS:
+        if tag in BREAKS:
             self.blocks.add("\n" if tag in ("br", "tr", "li") else "\n\n")
             last = next((at for at in reversed(range(len(self._open))) if self._open[at][0] == tag), None)
             self._leave(len(self._open) if last is None else last)
@@ -231,14 +217,34 @@ class _Reader(HTMLParser):
             else:
                 within.text = (within.text or "") + data
             return
+        if self._tags.marked and self._tags.is_marked("unread", "hidden"):
+            return
         if self._in:
             self.title.append(data)
-        if self._in != "title" and not self._skipped:
-            (self.blocks.add_raised if self._raised else self.blocks.add)(" ".join(_spaced(data)))
+        if self._in != "title":
+            (self._add_marked if self._tags.marked else self._add)(data)
+
+    def _add(self, data: str) -> None:
+        self._is_note = self._is_note and data.isspace()
+        self.blocks.add(" ".join(_spaced(data)))
+
+    def _add_marked(self, data: str) -> None:
+        marked = self._tags.is_marked
+        if marked("head") or (marked("link") and _HERE.fullmatch(data)):
+            return
+        if marked("ornament") and _ORNAMENT.fullmatch(data):
+            return
+        if marked("raised"):
+            # A number that leads somewhere by itself is a work that is cited, or a note.
+            text = " ".join(_spaced(data))
+            self.blocks.text().add_raised(text, goes_on=self._goes_on, is_note=self._is_note)
+            self._goes_on = True
+        else:
+            self._add(data)
 
     def _enter(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what a tag says of the text in it."""
-        if tag in _VOID:
+        if tag in VOID:
             return
         while self._open and self._open[-1][0] in _LEAVES:
             self._leave(len(self._open) - 1)  # one that was never closed: it holds no other block
@@ -253,13 +259,15 @@ class _Reader(HTMLParser):
         self.blocks.kind = self._open[-1][1] if self._open else "text"
 
 
-def html_blocks(page: str) -> tuple[str, list[tuple[Kind, str]]]:
-    r"""The title of an HTML page and its text by what the tags say it is, scripts and menus left out.
+def html_blocks(page: str, styles: Styles = Styles()) -> tuple[str, list[tuple[Kind, str]]]:  # noqa: B008 - immutable
+    r"""The title of an HTML page and its text by what the tags say it is.
+
+    Scripts, menus and what is crossed out or not shown are left out; ``styles`` are those of sheets beside the page.
 
     >>> html_blocks("<title>Rx</title><nav>menu</nav><h2>Dose</h2><p>Take <b>5 mg</b>.<table><tr><td>a<td>b</table>")
     ('Rx', [('heading', 'Dose'), ('text', 'Take 5 mg.\n\na | b')])
     """
-    reader = _Reader()
+    reader = _Reader(page, styles)
     reader.feed(f"{page}</p>")  # a formula that was never closed ends here
     reader.close()
     return " ".join("".join(reader.title).split()), reader.blocks.whole()
@@ -278,21 +286,37 @@ def _epub(parts: SafeZip) -> Iterator[Part]:
     package = parse_xml(parts.read(root), f"{parts.path}: {root}")
     book = next((clean("".join(node.itertext())) for node in package.iter("title")), "")
     items = {node.get("id"): node for node in package.iter("item")}
+    styles = _styles(parts, root, items.values())
     number = 0
     for reference in package.iter("itemref"):
         item = items.get(reference.get("idref"))
         if item is None or not _TEXT.search(item.get("media-type", "")):
             continue
         number += 1
-        name = posixpath.normpath(posixpath.join(posixpath.dirname(root), unquote(item.get("href", ""))))
+        name = _name(root, item)
         try:
-            chapter, blocks = html_blocks(decoded(parts.read(name), name))
+            chapter, blocks = html_blocks(decoded(parts.read(name), name), styles)
         except BadRecord as problem:
             yield Part(number, "", book, [], str(problem).removeprefix(f"{parts.path}: "))
             continue
         if blocks and "nav" not in item.get("properties", ""):
             title = book if not chapter or chapter == book else f"{book}: {chapter}" if book else chapter
             yield Part(number, title, book, blocks)
+
+
+def _name(root: str, item: Element) -> str:
+    """What a part that the package names is called in the file."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(root), unquote(item.get("href", ""))))
+
+
+def _styles(parts: SafeZip, root: str, items: Iterable[Element]) -> Styles:
+    """What the style sheets of a book say; one that cannot be read says nothing."""
+    sheets = []
+    for item in items:
+        if item.get("media-type") == "text/css":
+            with suppress(BadRecord):
+                sheets.append(parts.read(_name(root, item)).decode(errors="replace"))
+    return styles_of(sheets)
 
 
 def _cnxml(module: Element) -> tuple[str, list[tuple[Kind, str]]]:
@@ -316,8 +340,9 @@ def _walk_cnxml(node: Element, blocks: _Blocks) -> None:
     for child in node:
         if child.tag == "math":
             blocks.add(in_a_line(child))
-        elif child.tag == "sup" and not any(one.tag in ("math", "link") for one in child.iter()):
-            blocks.add_raised(" ".join(_spaced("".join(child.itertext()))))
+        elif child.tag == "sup" and child.find(".//math") is None:
+            is_note = child.find(".//link") is not None
+            blocks.text().add_raised(" ".join(_spaced("".join(child.itertext()))), is_note=is_note)
         elif child.tag not in ("media", "iframe"):
             _walk_cnxml(child, blocks)
         blocks.add(" ".join(_spaced(child.tail)))

@@ -102,7 +102,8 @@ class _Reader:
         except MemoryError:
             record = {"error": self.too_much}
         except Exception as problem:  # pdfium's, the recogniser's: one page's trouble is its own
-            record = {"error": f"{type(problem).__name__}: {problem}"}
+            said = str(problem).rstrip(".") or type(problem).__name__
+            record = {"error": f"it cannot be read ({said}); the file may be damaged here: get it again"}
         return {"page": number, "seconds": _used() - before, **record}
 
 

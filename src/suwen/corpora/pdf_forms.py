@@ -1,4 +1,7 @@
-"""What somebody filled into the form of a PDF file, as words where it stands; pdfium's text of a page lacks it."""
+"""What somebody filled into the form of a PDF file, or typed onto it, as words where it stands.
+
+pdfium's text of a page lacks both.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _PARAGRAPHS = re.compile(r"[\r\n\u2028\u2029]+")
 
 
 class _Field(NamedTuple):
-    """What a field shows, a paragraph each, and where: in points from the top left corner of the upright page."""
+    """What a field or a text box shows, a paragraph each, and where: from the top left corner of the upright page."""
 
     shown: list[str]
     left: float
@@ -38,17 +41,18 @@ def with_values(
     words: Sequence[Word],
     upright: Callable[[list[float]], tuple[float, float, float, float]],
 ) -> list[Word]:
-    """The words of a page and what is filled in, each behind what stands before it on its line.
+    """The words of a page and what is filled in or typed onto it, each behind what stands before it on its line.
 
     Args:
         page: The page.
-        form: The form of its document.
+        form: The form of its document; None where it has none.
         words: Those of the page itself.
         upright: Turns a box of the file into one of the upright page.
     """
     found = list(words)
-    size = median(word.size for word in words) if words else _SIZE
-    for field in sorted(_fields(page, form, upright), key=lambda one: (one.top, one.left)):
+    fields = sorted(_fields(page, form, upright), key=lambda one: (one.top, one.left))
+    size = median(word.size for word in words) if words and fields else _SIZE
+    for field in fields:
         inside = "".join(word.text for word in words if _is_inside(word, field))
         if inside != "".join("".join(field.shown).split()):  # else it was drawn on the page, too
             for line in _lines(field, size):
@@ -103,13 +107,16 @@ def _fields(
     for place in range(pdfium.FPDFPage_GetAnnotCount(page.raw)):
         note = pdfium.FPDFPage_GetAnnot(page.raw, place)
         try:
-            if pdfium.FPDFAnnot_GetSubtype(note) != pdfium.FPDF_ANNOT_WIDGET:
+            kind = pdfium.FPDFAnnot_GetSubtype(note)
+            if kind != pdfium.FPDF_ANNOT_FREETEXT and (kind != pdfium.FPDF_ANNOT_WIDGET or form is None):
                 continue
             box = pdfium.FS_RECTF()
             if pdfium.FPDFAnnot_GetFlags(note) & hidden or not pdfium.FPDFAnnot_GetRect(note, ctypes.byref(box)):
                 continue
             edges = _clipped(box, page.get_bbox())
-            if edges and (shown := [text for text in (" ".join(one.split()) for one in _shown(form, note)) if text]):
+            typed = kind == pdfium.FPDF_ANNOT_FREETEXT
+            said = _PARAGRAPHS.split(_text(_contents, note)) if typed else _shown(form, note)
+            if edges and (shown := [text for text in (" ".join(one.split()) for one in said) if text]):
                 yield _Field(shown, *upright(edges))
         finally:
             pdfium.FPDFPage_CloseAnnot(note)
@@ -141,6 +148,12 @@ def _shown(form: Any, note: Any) -> list[str]:
     if kind != pdfium.FPDF_FORMFIELD_TEXTFIELD or is_secret:
         return []
     return _PARAGRAPHS.split(_text(pdfium.FPDFAnnot_GetFormFieldValue, form, note))
+
+
+def _contents(note: Any, room: Any, length: int) -> int:
+    import pypdfium2.raw as pdfium
+
+    return int(pdfium.FPDFAnnot_GetStringValue(note, b"Contents", room, length))
 
 
 def _text(get: Callable[..., int], *of: Any) -> str:

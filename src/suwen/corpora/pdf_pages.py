@@ -8,15 +8,13 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterable, Iterator
-from functools import partial
-from math import pi
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from suwen.corpora.files import CorpusError
-from suwen.corpora.formulas import POWER
 from suwen.corpora.pdf_forms import with_values
+from suwen.corpora.pdf_signs import upright_box, way_of, with_joined, with_raised
 from suwen.text.page_layout import RIGHT_TO_LEFT, Word
 
 if TYPE_CHECKING:
@@ -25,15 +23,13 @@ if TYPE_CHECKING:
 
 #: pdfium writes a sign of its own for a hyphen at the end of a line, and joins the halves.
 _RUN = re.compile(r"[^\s\x00\x02\ufffe]+[\x02\ufffe]?")
-#: What may be a power of ten: 109, 10-3; and where pdfium may have taken it for another word.
-_JOINER = "\u2060"
-_POWER = re.compile(rf"(?<![\d.,])10{_JOINER}*({POWER})(?!\d)")
-_PARTED = re.compile(rf"(?<=(?<![\d.,])10)\s+(?={POWER}(?!\d))")
 #: A page with fewer visible characters than this and a picture over this share of it is a scan.
 _FEW, _COVERED = 24, 0.3
 #: A picture over this share of a page is a scan too where no more than a stamp is on it ("Downloaded from ..."): so few
 #: characters, or words on such a share of the page (a full page: 0.3). More characters than the last are no stamp.
 _WHOLE, _STAMP, _STAMPED, _MANY = 0.8, 60, 0.03, 1500
+#: So many lines and curves may be letters: one has about twenty.
+_DRAWN = 1000
 #: Of its size: how high a word is at the most, and of a page: what runs across along its edge ("Downloaded from ...").
 _TALL, _EDGE = 1.3, 0.08
 #: Dots per inch of a rendered page, and the most dots: a page may claim to be a mile wide.
@@ -67,11 +63,21 @@ def open_pdf(path: Path) -> PdfDocument:
         document.init_forms()  # before its pages are looked at; of a file without a form it makes none
         if not len(document):
             raise CorpusError(f"{path}: the PDF has no pages; get it again")
+        if document.get_formtype() == pypdfium2.raw.FORMTYPE_XFA_FULL:
+            raise CorpusError(
+                f"{path}: the PDF is a form in XFA, which is not read; its pages only ask for another program. Open it "
+                "in Adobe Reader and print it to a new PDF"
+            )
     except pypdfium2.PdfiumError as problem:
         if "password" in str(problem).lower():
             raise CorpusError(
                 f"{path}: the PDF is locked with a password; save it without one (for example: qpdf --decrypt "
                 "--password=… IN OUT)"
+            ) from None
+        if "security scheme" in str(problem):
+            raise CorpusError(
+                f"{path}: the PDF is encrypted in a way that is not read here (for the owner of a certificate, "
+                "as a rule); save it without that"
             ) from None
         raise CorpusError(f"{path}: not a whole PDF ({problem}); get it again") from None
     return document
@@ -97,13 +103,12 @@ def read_pdf_page(document: PdfDocument, number: int) -> PdfPageContent:
         words = [word for way in ways.values() for word in way]
         content = _upright_content(page, ways)
         visible = sum(len(word.text) for word in words)
-        if (visible < _FEW or _is_garbage(words)) and _pictured(page) > _COVERED:
+        if (visible < _FEW or _is_garbage(words)) and (_pictured(page) > _COVERED or _is_drawn(page)):
             return content._replace(picture=_rendered(page))
         if _is_little(page, words, visible) and _pictured(page) > _WHOLE and not _has_hidden_text(page):
             return content._replace(picture=_rendered(page), stamped=True)
-        if document.formenv is None:
-            return content
-        return _with_values(page, document.formenv.raw, content, _main(page, ways))
+        form = document.formenv.raw if document.formenv is not None else None
+        return _with_values(page, form, content, _main(page, ways))
     finally:
         page.close()
 
@@ -135,11 +140,11 @@ def _main(page: PdfPage, ways: dict[int, list[Word]]) -> int:
 
 
 def _with_values(page: PdfPage, form: Any, content: PdfPageContent, way: int) -> PdfPageContent:
-    """The page with what is filled into its form; a scan shows that in its picture."""
+    """The page with what is filled into its form and typed onto it; a scan shows that in its picture."""
     x, y, *end = page.get_bbox()
 
     def upright(box: list[float]) -> tuple[float, float, float, float]:
-        return _upright([box[0] - x, box[1] - y, box[2] - x, box[3] - y], end[0] - x, end[1] - y, way)
+        return upright_box([box[0] - x, box[1] - y, box[2] - x, box[3] - y], end[0] - x, end[1] - y, way)
 
     return content._replace(words=with_values(page, form, content.words, upright))
 
@@ -156,7 +161,7 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
     left, right, bottom, top = (ctypes.c_double() for _ in range(4))
     loose, edges = pdfium.FS_RECTF(), [ctypes.byref(one) for one in (left, right, bottom, top)]
     text, index = _text(text_page)
-    text = _PARTED.sub(partial(_unbroken, text_page, index), text)
+    text = with_joined(text, text_page, index)
     runs = [found.span() for found in _RUN.finditer(text)][::-1]
     while runs:
         start, end = runs.pop()
@@ -173,17 +178,13 @@ def _words(page: PdfPage, text_page: Any) -> Iterator[tuple[int, Word]]:
             box = [min(box[0], left.value), max(box[1], top.value), max(box[2], right.value), min(box[3], bottom.value)]
         if RIGHT_TO_LEFT.search(word):
             box = _around(text_page, range(first, last + 1), box)
-        way = _way(text_page, first)
+        way = way_of(text_page, first)
         if not way and RIGHT_TO_LEFT.search(word):
             word = _from_the_right(word, text_page, first)
-        for power in reversed([*_POWER.finditer(word)]):
-            places = (start + at for at in (power.start() + 1, power.end() - 1))
-            zero, digit = (_char_box(text_page, index(place), way) for place in places)
-            word = f"{word[: power.start(1)]}^{word[power.start(1) :]}" if _is_raised(zero, digit) else word
-        word = word.replace(_JOINER, "")
+        word = with_raised(word, text_page, index, start, way)
         box = [box[0] - x, box[1] - y, box[2] - x, box[3] - y]
         shown = box[0] < width and box[3] < height and box[1] > 0 and box[2] > 0  # not cut off with the printer's marks
-        x0, y0, x1, y1 = _upright(box, width, height, way)
+        x0, y0, x1, y1 = upright_box(box, width, height, way)
         if shown and x1 > x0 and y1 > y0:
             yield way, Word(word, x0, y0, x1, y1, pdfium.FPDFText_GetFontSize(text_page.raw, first))
 
@@ -196,7 +197,7 @@ def _next_line(text_page: Any, index: Any, start: int, end: int) -> int:
     import pypdfium2.raw as pdfium
 
     one, other = pdfium.FS_RECTF(), pdfium.FS_RECTF()
-    if _way(text_page, index(start)):
+    if way_of(text_page, index(start)):
         return 0
     for place in range(start + 1, end):
         pdfium.FPDFText_GetLooseCharBox(text_page.raw, index(place - 1), ctypes.byref(one))
@@ -215,36 +216,6 @@ def _around(text_page: Any, places: range, box: list[float]) -> list[float]:
         if pdfium.FPDFText_GetLooseCharBox(text_page.raw, place, ctypes.byref(sign)):
             box = [min(box[0], sign.left), max(box[1], sign.top), max(box[2], sign.right), min(box[3], sign.bottom)]
     return box
-
-
-def _char_box(text_page: Any, place: int, way: int) -> tuple[float, float, float, float]:
-    """The box of one sign as one sees it who holds the page so that it is upright, from anywhere."""
-    import pypdfium2.raw as pdfium
-
-    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
-    pdfium.FPDFText_GetCharBox(text_page.raw, place, *map(ctypes.byref, (left, right, bottom, top)))
-    return _upright([left.value, top.value, right.value, bottom.value], 0, 0, way)
-
-
-def _is_raised(zero: tuple[float, float, float, float], digit: tuple[float, float, float, float]) -> bool:
-    """Whether the page has a digit higher than the one before it: 109 is 10^9 then."""
-    return zero[3] - digit[3] > 0.2 * (zero[3] - zero[1])
-
-
-def _unbroken(text_page: Any, index: Any, found: re.Match[str]) -> str:
-    """What stands between a ten and its power: nothing, where the page has no space there."""
-    before, behind = index(found.start() - 1), index(found.end())
-    way = _way(text_page, before)
-    zero, sign = (_char_box(text_page, place, way) for place in (before, behind))
-    is_near = abs(sign[0] - zero[2]) < 0.25 * (zero[3] - zero[1])
-    return (_JOINER if is_near and _is_raised(zero, sign) else " ") * len(found[0])
-
-
-def _way(text_page: Any, place: int) -> int:
-    """Which way a sign runs, in degrees."""
-    import pypdfium2.raw as pdfium
-
-    return -round(float(pdfium.FPDFText_GetCharAngle(text_page.raw, place)) / (pi / 2)) * 90 % 360
 
 
 def _from_the_right(word: str, text_page: Any, first: int) -> str:
@@ -303,18 +274,6 @@ def _text(text_page: Any) -> tuple[str, Any]:
     return "".join(chr(code) if code and not 0xD800 <= code <= 0xDFFF else "\0" for code in codes), lambda place: place
 
 
-def _upright(box: list[float], width: float, height: float, way: int) -> tuple[float, float, float, float]:
-    """A box in points from the top left corner of the page as one sees it who holds it so that this text is upright."""
-    left, top, right, bottom = box
-    if way == 90:
-        return bottom, left, top, right
-    if way == 180:
-        return width - right, bottom, width - left, top
-    if way == 270:
-        return height - top, width - right, height - bottom, width - left
-    return left, height - top, right, height - bottom
-
-
 def _is_garbage(words: list[Word]) -> bool:
     """Whether a text layer says nothing: characters without meaning, as a font without a table of them leaves."""
     text = "".join(word.text for word in words)
@@ -340,6 +299,18 @@ def _pictured(page: PdfPage) -> float:
         x0, y0, x1, y1 = item.get_bounds()
         covered += max(0.0, min(right, x1) - max(left, x0)) * max(0.0, min(top, y1) - max(bottom, y0))
     return float(covered / max(1.0, (right - left) * (top - bottom)))
+
+
+def _is_drawn(page: PdfPage) -> bool:
+    """Whether a page without text has so many strokes that letters may be drawn, as printers' files have them."""
+    import pypdfium2.raw as pdfium
+
+    strokes = 0
+    for item in page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_PATH], max_depth=3):
+        strokes += pdfium.FPDFPath_CountSegments(item.raw)
+        if strokes > _DRAWN:
+            return True
+    return False
 
 
 def _has_hidden_text(page: PdfPage) -> bool:

@@ -8,13 +8,14 @@ from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from suwen.corpora.files import BadRecord
-from suwen.corpora.formulas import in_a_line, raised
+from suwen.corpora.formulas import Written, in_a_line
 from suwen.corpora.hardened import SafeZip, parse_xml
+from suwen.corpora.word_runs import GONE, PLACE, mark_runs
 from suwen.text.clean import clean
 from suwen.text.page_blocks import Kind
 from suwen.text.page_layout import CELL
 
-#: What is not shown: properties, what was deleted or moved away, the sounds over Chinese characters.
+#: What is not shown: properties, what was deleted or moved away, the sounds over Chinese characters. Runs are marked.
 _GONE = {"pPr", "rPr", "tblPr", "sectPr", "del", "moveFrom", "rt"}
 #: What is text of its own inside another's.
 _APART = {"p", "tbl", "tr", "tc", "txbxContent", "oMath"}
@@ -71,13 +72,13 @@ def read_word(parts: SafeZip) -> tuple[str, list[tuple[Kind, str]]]:
     near = {name: f"word/{name}.xml" for name in ("styles", "footnotes", "endnotes")} | _related(parts, main)
     core = _part(parts, "docProps/core.xml")
     title = clean(core.findtext("title") or "") if core is not None else ""
-    styles = {
-        style.get("styleId", ""): _value(style, "name") for style in _children(_part(parts, near["styles"]), "style")
-    }
+    styles = {style.get("styleId", ""): style for style in _children(_part(parts, near["styles"]), "style")}
+    feet, ends = _part(parts, near["footnotes"]), _part(parts, near["endnotes"])
+    mark_runs((body, feet, ends), styles)
     notes = _Notes(
-        {note.get("id", ""): note for note in _children(_part(parts, near["footnotes"]), "footnote")},
-        {note.get("id", ""): note for note in _children(_part(parts, near["endnotes"]), "endnote")},
-        styles,
+        {note.get("id", ""): note for note in _children(feet, "footnote")},
+        {note.get("id", ""): note for note in _children(ends, "endnote")},
+        {name: _value(style, "name") for name, style in styles.items()},
     )
     last: list[Element] = []
     blocks = list(_blocks(body, notes, last)) if body is not None else []
@@ -111,17 +112,12 @@ def _value(node: Element, path: str) -> str:
     return "" if found is None else found.get("val") or ""
 
 
-def _is_hidden(run: Element) -> bool:
-    vanish = run.find("rPr/vanish")
-    return vanish is not None and vanish.get("val", "1") not in ("0", "false", "off")
-
-
 def _shown(node: Element) -> Iterator[Element]:
     """What is in a node and is shown, in order; what is apart comes whole, and nobody looks into it."""
     waiting = list(reversed(node))
     while waiting:
         child = waiting.pop()
-        if child.tag in _GONE or (child.tag == "r" and _is_hidden(child)):
+        if child.tag in _GONE or child.get(GONE):
             continue
         if child.tag == "AlternateContent":
             # The same thing for newer and for older programs: one of them.
@@ -151,21 +147,25 @@ def _blocks(node: Element, notes: _Notes, last: list[Element]) -> Iterator[tuple
 
 def _text(paragraph: Element, behind: list[Element]) -> str:
     """A paragraph's own text; its text boxes and the notes that it names go to ``behind``."""
-    pieces: list[str] = []
-    higher = False
+    written = Written()
+    place = ""
     for node in _shown(paragraph):
         if node.tag in ("txbxContent", "footnoteReference", "endnoteReference"):
             behind.append(node)
         elif node.tag == "oMath":
-            pieces.append(in_a_line(node))
+            written.add(in_a_line(node))
         elif node.tag == "r":
-            higher = _value(node, "rPr/vertAlign") == "superscript"
+            place = node.get(PLACE, "")
+            if place == "subscript":
+                written.begin_lowered()
+        elif node.tag == "t" and place == "superscript":
+            # One number may stand in several runs.
+            written.add_raised(node.text or "", goes_on=True)
         elif node.tag == "t":
-            text = node.text or ""
-            pieces.append(raised(text, "".join(pieces[-2:])) if higher else text)
+            written.add(node.text or "")
         else:
-            pieces.append(_symbol(node) or _SIGNS.get(node.tag, ""))
-    return "".join(pieces).strip()
+            written.add(_symbol(node) or _SIGNS.get(node.tag, ""))
+    return written.whole().strip()
 
 
 def _symbol(node: Element) -> str:

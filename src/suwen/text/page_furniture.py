@@ -34,6 +34,8 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _ALIKE = 0.8
+#: Of longer lines so many characters are enough: the name of a chapter may end a foot, such as a notice of rights.
+_LONG = 60
 #: A line that repeats nowhere is a head all the same where it stands so many body sizes from the text, is smaller than
 #: this share of it, shorter than this many characters, and no sentence or caption: a book of one page repeats nothing.
 _FAR, _SMALLER, _HEAD = 2.0, 0.93, 40
@@ -68,7 +70,7 @@ def _in_zone(line: Line, height: float) -> bool:
 
 
 def _key(line: Line, height: float) -> str:
-    return f"{'above' if line.bottom < _ZONE * height else 'below'} {_DIGITS.sub('0', line.text).casefold()}"
+    return f"{'above' if line.bottom < _ZONE * height else 'below'} {_DIGITS.sub('0', line.text).casefold()}"[:_LONG]
 
 
 def _cleared(page: PageLines, keys: Sequence[Sequence[str]], place: int) -> PageLines:
