@@ -205,6 +205,19 @@ def test_what_a_paraphrase_must_keep(said: str, other: str, why: str | None) -> 
 @pytest.mark.parametrize(
     ("said", "other", "why"),
     [
+        ("该药不适用于孕妇和哺乳期的妇女。", "这种药适用于怀孕和哺乳期的妇女。", "negation"),
+        ("对青霉素不过敏者可以服用阿莫西林。", "对青霉素过敏的患者可服用阿莫西林。", "negation"),
+        ("这种并发症在儿童中并非常见。", "在儿童中这种并发症常见。", "negation"),
+        ("胎龄不足月的新生儿需要监护。", "胎龄足月的新生儿应当接受监护。", "negation"),
+        ("不同时期的病变在镜下有非常规律的排列。", "镜下可见各个时期的病变排列得很有规律。", None),
+        ("服药后如有不适应立即停药并就诊。", "用药之后感到难受的，要马上停药去看医生。", None),
+        ("不稳定型心绞痛患者应当立即住院。", "稳定型心绞痛的病人应马上住院治疗。", "opposites"),
+        ("脉搏不规则者应做心电图检查。", "对脉搏规则的人应当进行心电图检查。", "opposites"),
+        (
+            "Patients with unstable angina are admitted at once.",
+            "Those with stable angina are admitted immediately.",
+            "opposites",
+        ),
         ("青霉素过敏者不可服用阿莫西林。", "对青霉素过敏的患者可以服用阿莫西林。", "negation"),
         ("阿莫西林成人一次0.5g，每日三次口服。", "成人口服阿莫西林，每天3次，每次0.5克。", None),
         ("缺血性卒中患者不应使用阿替普酶。", "缺血性卒中的患者应当使用阿替普酶。", "negation"),
@@ -226,6 +239,31 @@ def test_names_that_hold_a_no_hide_none_and_a_way_of_giving_stays(said: str, oth
         ("ischaemia without infarction does not need surgery", "without infarction ischaemia does need surgery", True),
         ("a drug that is not cleared is given without food", "a drug that is not cleared is given with food", True),
         ("无梗死的缺血不需要手术", "有梗死的缺血不需要手术", True),
+        (
+            "some do not carry the gene and some do not show it; others carry the gene",
+            "some carry the gene and some do not show it; others carry the gene",
+            True,
+        ),
+        (
+            "i do not see how that can help if you are not allergic",
+            "i do not see how that can help if you are allergic",
+            True,
+        ),
+        (
+            "no this is not a fracture of the hip but a fracture heals",
+            "no this isn't a fracture of the hip but a fracture heals",
+            False,
+        ),
+        (
+            "平时不宜从事具有危险性的各种工作也不宜参加剧烈运动",
+            "平时不宜从事具有危险性的各种工作也宜参加剧烈运动",
+            True,
+        ),
+        (
+            "无发热、咳嗽、咳痰、胸痛、腹痛、腹泻及呼吸困难",
+            "无发热，无咳嗽咳痰，无胸痛腹痛，也无腹泻，无呼吸困难",
+            False,
+        ),
         ("没有压痛也不发热的患者", "有压痛也不发热的患者", True),
         ("能不能手术要看有没有梗死", "手术与否要看是否有梗死", False),
         ("无发热无咳嗽", "没有发热和咳嗽", False),

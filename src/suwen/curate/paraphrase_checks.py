@@ -38,7 +38,8 @@ _AUXILIARY = re.compile(
 _NEGATED_ZH = re.compile("[不没無无未非否勿莫禁忌缺]|避免|除外|阴性")
 #: Words with a negating character that negate nothing.
 _NO_NEGATION = re.compile(
-    "不同|不断|不仅|不但|不过|不管|不论|不良|不适|不舒服|不全|不齐|不稳|不足|不少|不久|不低于|不超过|不少于|非常|无论|无菌|除非"
+    "不同(?!步|时(?![期间段候刻代点]))|不断(?![裂奶])|不仅|不但|不过(?![敏量度])|不管(?!用)|不论|不良|不适(?![合用宜])|不舒服"
+    "|不全|不齐|不稳|不足(?!月)|不少(?!见)|不久(?![坐站])|不低于|不超过|不少于|(?<!并)非常(?!规(?![律则范]))|无论|无菌|除非"
     "|未来|莫名|不规则|不典型|不随意|不张|不孕|不整|肌无力|无创|缺(?=[血氧铁损陷钾钙锌碘])"
 )
 #: What asks, and may be left out: 是不是, 可以不可以, 是否.
@@ -50,8 +51,13 @@ _CLAUSE = re.compile(
 )
 #: Where what a negation ahead negates ends: "no thrombus in the left atrium".
 _PLACE = re.compile(r"\b(?:in|at|on|during|with|by|for|when|if|who|that|which|because)\b|[在时]")
-_VERB = re.compile(r"\b(?:is|are|was|were|do|does|did|has|have|had|can|could|may|might|must|shall|should|will|would)\b")
+#: As far as what a Chinese negation negates goes, where it is no list.
+_LONG_ZH = re.compile("^[一-龟][^、]{13}|、[^、]{14}")
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|do|does|did|has|have|had|can|could|may|might|must|shall|should|will|would)(?:\b|n['’]t\b)"
+)
 _WORD = re.compile(r"[a-z]{4,}|[一-龟]{2,}")
+_NEXT = re.compile(r"\W*([a-z]+)")
 _COMMON = re.compile(
     "with|from|that|this|these|those|they|them|then|than|there|their|have|been|being|were|will|would|should|could|must|when"
     "|which|while|where|also|such|some|many|most|more|very|into|onto|upon|both|each|other|patients?|患者|病人"
@@ -88,6 +94,9 @@ _OPPOSITES = tuple(
         (r"\bsystol|收缩", r"\bdiastol|舒张"),
         (r"\barter(?:y|ies|ial)|动脉", r"\bve(?:in|ins|nous)\b|静脉"),
         (r"\bacute|急性", r"\bchronic|慢性"),
+        (r"\bstable|(?<!不)稳定", r"\bunstable|不稳"),
+        (r"\bregular|(?<!不)规则", r"\birregular|不规则"),
+        (r"\btypical|(?<![不非])典型", r"\batypical|[不非]典型"),
         (r"\bproximal|近端|近侧", r"\bdistal|远端|远侧"),
         (r"\banterior|前壁", r"\bposterior|后壁"),
         (r"\bsuperior\b|\bupper\b|上肢|上腔", r"\binferior\b|\blower (?=limb|extrem|leg|lobe)|下肢|下腔"),
@@ -195,12 +204,15 @@ def lost_negation(own: str, other: str) -> bool:
     """
     own, other = _plain(own), _plain(other)
     counts, other_counts = Counter(_words(own)), Counter(_words(other))
-    said = _standing(_ASKED.sub(" ", own))
-    denied = {word for one in said for word in one.first if counts[word] == 1 == other_counts[word]}
-    covered: set[str] = set()
+    said = list(_standing(_ASKED.sub(" ", own)))
+    # Of a word that stands several times as many must be negated.
+    denied = Counter(word for one in said for word in one.first if counts[word] == other_counts[word])
+    begun = {one.next for one in said}
+    covered: Counter[str] = Counter()
     for one in _standing(other):
-        covered |= one.behind if one.first & denied else one.clause
-    return bool(denied - covered)
+        is_one_of_them = not one.first.isdisjoint(denied) or (one.next and one.next in begun)
+        covered.update(one.behind if is_one_of_them else one.clause)
+    return any(covered[word] < min(count, counts[word]) for word, count in denied.items())
 
 
 def turned_round(own: str, other: str) -> bool:
@@ -234,8 +246,12 @@ def _negations(folded: str) -> list[re.Match[str]]:
 
 
 class _Standing(NamedTuple):
-    """The words behind a negation up to a verb or a place, the first of these, and all words of its clause."""
+    """The words behind a negation up to a verb or a place, the first of these, and all words of its clause.
 
+    ``next`` is the English word that it stands before, however short.
+    """
+
+    next: str
     first: set[str]
     behind: set[str]
     clause: set[str]
@@ -246,10 +262,12 @@ def _standing(folded: str) -> Iterator[_Standing]:
         for match in _negations(clause):
             ahead = clause[match.end() :]
             ends = [found.start() for found in (_PLACE.search(ahead, 4), _VERB.search(ahead)) if found]
+            ends += [found.end() for found in [_LONG_ZH.search(ahead)] if found]
             behind = _words(ahead[: min(ends, default=len(ahead))])
             # Two pairs of characters are one word of three.
             first = behind[: 1 if behind and behind[0].isascii() else 2]
-            yield _Standing(set(first), set(behind), set(_words(clause)))
+            after = _NEXT.match(ahead)
+            yield _Standing(after[1] if after else "", set(first), set(behind), set(_words(clause)))
 
 
 def _denied_and_said(folded: str) -> tuple[set[str], set[str]]:
