@@ -85,7 +85,16 @@ def test_a_shelf_of_files_with_a_bad_one(tmp_path):
     found = list(read_shelf(tmp_path, lambda path, page, why: told.append((path.name, page, why))))
     assert [(one.book, one.page) for one in found] == [("a.pdf", 1), ("a.pdf", 2), ("b.html", 0)]
     assert shelf_report(found, len).repeated == {"within": 0, "across": 1}
-    assert [(name, page) for name, page, _ in told] == [("c.pdf", 0)] and "not a whole PDF" in told[0][2]
+    assert [(name, page) for name, page, _ in told] == [("c.pdf", 0)]
+    assert told[0][2].startswith("not a whole PDF")  # who tells it names the file
+
+
+def test_a_bad_line_of_a_table_is_told_with_its_place(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"_id": "1", "text": "' + ONE + '"}\n{"_id"\n', "utf-8")
+    told = []
+    found = list(read_shelf(tmp_path, lambda path, page, why: told.append((path.name, page, why))))
+    assert len(found) == 1 and [place for *place, _ in told] == [["a.jsonl", 0]]
+    assert told[0][2].startswith("2: ")
 
 
 CAPTION, CITED, AFTER = (

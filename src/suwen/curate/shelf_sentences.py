@@ -67,7 +67,7 @@ def read_shelf(
     root = shelf if shelf.is_dir() else shelf.parent
     with closing(page_processes(ocr=ocr, pictures=pictures)) as processes:
         for path in files:
-            name, tell = path.relative_to(root).as_posix(), partial(on_page, path)
+            name, tell = path.relative_to(root).as_posix(), partial(_tell, on_page, path)
             how: dict[str, Any] = {"ocr": ocr, "pictures": pictures, "processes": processes}
             how["progress"] = partial(on_read, path) if on_read else None
             try:
@@ -78,6 +78,11 @@ def read_shelf(
                     yield from _documents(path, name, tell, on_read)
             except CorpusError as problem:
                 tell(0, str(problem))
+
+
+def _tell(on_page: OnPage, path: Path, page: int, why: str) -> None:
+    """Tell what is left out; who hears it names the file."""
+    on_page(path, page, why.removeprefix(f"{path}:").lstrip())
 
 
 def _book(path: Path, kind: str, name: str, tell: Callable[[int, str], None], **how: Any) -> Iterator[ShelfSentence]:

@@ -17,6 +17,7 @@ from suwen.bench.comparison import TaskComparison, compare
 from suwen.bench.result_files import read_results
 from suwen.bench.suite_runner import run_suite
 from suwen.corpora.book_pages import PictureReader
+from suwen.corpora.books import place_of
 from suwen.corpora.readers import read_documents
 from suwen.curate.leakage import HeldOut
 from suwen.curate.paraphrase import SOURCE, Paraphrasing, paraphrase_shelf
@@ -27,7 +28,7 @@ from suwen.encoders.pair import Pair, pair_folder
 from suwen.errors import Stopped, SuwenError
 from suwen.llm.asker import Asker, Step
 from suwen.training.adapting_data import QUESTIONS, put_together
-from suwen.training.adapting_progress import UnderWay
+from suwen.training.adapting_progress import UnderWay, counted
 from suwen.training.loop.journal import StageReport
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
@@ -120,25 +121,25 @@ def adapt(
         AdaptError: The work folder was begun with other wishes, or the recipe exports no pair.
     """
     if askers[0].dry_run:
-        _ask_questions(wanted, askers[0], tell, watch)
-        _ask_paraphrases(wanted, askers, tell, watch)
+        tell(counted(QUESTIONS, _ask_questions(wanted, askers[0], tell, watch)))
+        tell(counted("triplets", _ask_paraphrases(wanted, askers, tell, watch)))
         return None
     _same_wishes(wanted)
     watch.counting(lambda: askers[0].llm.spent.calls)
 
-    def step(name: str, done: Path, work: Callable[[], Any]) -> None:
+    def step(name: str, done: Path, work: Callable[[], Mapping[str, int]]) -> None:
         if done.exists():
             tell(f"{name}: done before")
             watch.kept(name)
         else:
             tell(f"{name} …")
             with watch.step(name):
-                work()
+                tell(counted(name, work()))
 
     step(QUESTIONS, wanted.work / QUESTIONS, lambda: _ask_questions(wanted, askers[0], tell, watch))
     rows = wanted.work / "triplets" / "rows" / f"{SOURCE}.jsonl.gz"
     step("triplets", rows, lambda: _ask_paraphrases(wanted, askers, tell, watch))
-    step("data", wanted.work / "data", lambda: tell(f"data: {put_together(wanted.work, wanted.general, wanted.pair)}"))
+    step("data", wanted.work / "data", lambda: put_together(wanted.work, wanted.general, wanted.pair))
     with watch.step("training"):
         specialist = _train(wanted, watch, tell, progress)
     with watch.step("measuring"):
@@ -182,7 +183,7 @@ def _reading(wanted: Adaptation, watch: UnderWay) -> Callable[[Path, int, int], 
     return read
 
 
-def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay) -> None:
+def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay) -> Mapping[str, int]:
     documents = read_documents(
         wanted.shelf, on_skip=tell, ocr=wanted.ocr, pictures=wanted.pictures, on_read=_reading(wanted, watch)
     )
@@ -190,11 +191,10 @@ def _ask_questions(wanted: Adaptation, asker: Asker, tell: Tell, watch: UnderWay
     most = most_asked() * len(passages)
     if wanted.calls is not None:
         most = min(most, int(_ASKING * _REPAIRS * wanted.calls))
-    made = write_questions(passages, wanted.work / QUESTIONS, asker, count=most, seed=wanted.seed)
-    tell(f"{QUESTIONS}: {dict(made)}")
+    return write_questions(passages, wanted.work / QUESTIONS, asker, count=most, seed=wanted.seed)
 
 
-def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell, watch: UnderWay) -> None:
+def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell, watch: UnderWay) -> Mapping[str, int]:
     count = None if wanted.calls is None else _planned(wanted, wanted.calls, askers, tell)
     file = wanted.work / QUESTIONS / "held-out.jsonl.gz"
     apart = HeldOut.read(file) if file.is_file() else None
@@ -203,12 +203,13 @@ def _ask_paraphrases(wanted: Adaptation, askers: Sequence[Asker], tell: Tell, wa
         wanted.work / "triplets",
         askers,
         Paraphrasing(count=count, apart=apart, seed=wanted.seed),
-        lambda path, page, why: tell(f"{path}: page {page} is left out: {why}" if page else f"{path}: {why}"),
+        lambda path, page, why: tell(f"{path}: {place_of(path, page)}{why}"),
         ocr=wanted.ocr,
         pictures=wanted.pictures,
         on_read=_reading(wanted, watch),
     )
-    tell(f"triplets: {report['counts']}")
+    counts: Mapping[str, int] = report["counts"]
+    return counts
 
 
 def _planned(wanted: Adaptation, calls: int, askers: Sequence[Asker], tell: Tell) -> int:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from suwen import html_kit as html
+from suwen.curate.screening import in_words
 from suwen.durable import write_json, write_text
 from suwen.llm.ledger import Progress
 
@@ -171,3 +172,12 @@ def spoken(seconds: float) -> str:
         return f"{whole} s"
     minutes, rest = divmod(whole, 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def counted(what: str, counts: Mapping[str, int]) -> str:
+    """A line on what a step has made, and what it left out.
+
+    >>> counted("questions", {"passages": 2689, "unanswered": 41, "not_drawn": 0})
+    'questions: 2,689 passages, 41 unanswered'
+    """
+    return f"{what}: {in_words(counts)}"
