@@ -60,7 +60,8 @@ class EmbeddedSnapshot(Snapshot):
         view = self._view
         query = np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
         admitted = view.admitted(self._connection, where) if where else None
-        parts = [_score(view.tail_rows, view.tail, query, admitted, view.hidden)]
+        whole = len(view.tail_rows) or not view.files.count
+        parts = [_score(view.tail_rows, view.tail, query, admitted, view.hidden)] if whole else []
         if view.files.count > EXACT_LIMIT:
             parts += self._approximate(query, k, admitted, bool(scales))
             if beside is not None:
@@ -69,8 +70,10 @@ class EmbeddedSnapshot(Snapshot):
                 )
         elif view.files.count:
             parts.append(self._exact(query, admitted))
-        rows = np.concatenate([part.rows for part in parts])
-        scores = np.concatenate([part.scores for part in parts])
+        rows, scores, *_ = parts[0]
+        if len(parts) > 1:
+            rows = np.concatenate([part.rows for part in parts])
+            scores = np.concatenate([part.scores for part in parts])
         if scales:
             scores = view.groups.scaled(rows, scores, scales)
         return self._best(rows, self._rounded(scores), k, beside)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from suwen.index.engine import StoredPassage
 from suwen.text.fold import fold
@@ -77,7 +77,7 @@ _SPACE = re.compile(rf" (?:(?<={_HAN} )|(?={_HAN})|(?<=\d )(?=[a-zμ%°℃]))")
 _MEGA = re.compile(r"M(?=(?:g|mol|I?U|Bq|Hz)\b)(?:(?<=\dM)|(?<=\d M))")
 _NO_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
 #: Without any of these, a text has no digits but those that count: a date or a site is what else has some.
-_LATIN_CUE = re.compile("updated|reviewed|modified|published|posted|copyright")
+_LATIN_CUES = ("updated", "reviewed", "modified", "published", "posted", "copyright")
 _CUE = re.compile(
     "[０-９©本来來转摘出发更审](?:(?<=[０-９©])|(?<=本)文|(?<=[来"
     "來])源[:：]|(?<=[转摘])自|(?<=出)处|(?<=[发更审])[布新表核])"
@@ -108,8 +108,9 @@ class Content:
         # Case is folded at once where that costs nothing.
         self._raw = raw.lower() if self._ascii else raw
         self.length = max(1, len(raw))
+        # One pattern of all Latin words takes more than twice as long as looking for each.
+        whole = any(word in self._raw for word in _LATIN_CUES) if self._ascii else _CUE.search(self._raw)
         #: The digits in it, which are soon had: where these differ, nothing else is looked at.
-        whole = (_LATIN_CUE if self._ascii else _CUE).search(self._raw)
         self.digits = bytes(sorted((self.said if whole else raw).encode("ascii", "ignore").translate(None, _NO_DIGITS)))
 
     @cached_property
@@ -165,6 +166,8 @@ def is_question(query: str) -> bool:
 
 def is_name(item: StoredPassage) -> bool:
     """Whether a passage is a name and nothing more: short, and no sentence."""
+    if len(item.passage.text.strip()) > _LATIN_NAME:
+        return False  # as of nearly all passages, which is soon seen
     content = item.passage.content.strip()
     if content.isascii():
         return len(content) <= _LATIN_NAME and not _LATIN_SENTENCE.search(content)
@@ -176,13 +179,21 @@ def says_less(query: str) -> Callable[[StoredPassage], bool]:
 
     Where no question is asked (高血压肾病) a similar name is looked for, and one word of it (哮喘发作喷几下) is not.
     """
-    asked = frozenset(bigrams(query))
-    least = len(asked) * (1.0 if is_question(query) else _SAYS_AS_MUCH)
 
     def less(item: StoredPassage) -> bool:
-        return is_name(item) and len(asked.intersection(bigrams(item.passage.content))) < least
+        if not is_name(item):
+            return False
+        asked, least = _asked(query)
+        return len(asked.intersection(bigrams(item.passage.content))) < least
 
     return less
+
+
+@lru_cache(maxsize=1)  # of one search at a time, and of most none: few pages have names
+def _asked(query: str) -> tuple[frozenset[str], float]:
+    """The terms of a query, and how many of them a name must have."""
+    asked = frozenset(bigrams(query))
+    return asked, len(asked) * (1.0 if is_question(query) else _SAYS_AS_MUCH)
 
 
 def first_of_each(found: Sequence[Content]) -> list[list[Content]]:

@@ -147,8 +147,12 @@ def about_others(asked: Sequence[Mention]) -> Callable[[str, str], bool] | None:
     if not named:
         return None
     every = sorted(set().union(*named.values()), key=len)
+    # No border parts these, so that most passages, which have the name as it was asked for, need not be folded.
+    plain = [name for name in every if not (name[0].isascii() or name[-1].isascii())]
 
     def about(title: str, text: str) -> bool:
+        if any(name in text or name in title for name in plain):
+            return False
         folded = fold(f"{title}\n{text}")
         if any(holds(folded, name) for name in every):
             return False

@@ -84,8 +84,14 @@ class Null:
 
     def confidence(self, mode: str, value: float) -> float:
         """How likely a passage of this value is to help."""
-        slope, half = CURVES[self.curve][mode]
-        return 1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, slope * (self.height(mode, value) - half)))))
+        return self.confidences(mode, [value])[0]
+
+    def confidences(self, mode: str, values: Sequence[float]) -> list[float]:
+        """The same of several passages."""
+        (slope, half), (median, deviation) = CURVES[self.curve][mode], getattr(self, mode)
+        spread = max(deviation, _LEAST[mode])
+        powers = [slope * ((value - median) / spread - half) for value in values]
+        return [1.0 / (1.0 + math.exp(-max(-50.0, min(50.0, power)))) for power in powers]
 
     def least(self, mode: str) -> float:
         """The value from which on a first hit counts as an answer."""
@@ -180,7 +186,7 @@ def judge(
     there, worth = _worth(legs, mode, unit, weights, fused)
     best["hybrid"] = max(worth[:WORDS].tolist(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
-    sure = [null.confidence(mode, value) for value in _looked_up(there, worth, rows)]
+    sure = null.confidences(mode, _looked_up(there, worth, rows))
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights, sure
     exact = legs["lexical"].exact if "lexical" in legs else {}

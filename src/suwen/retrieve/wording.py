@@ -12,7 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +47,8 @@ _ENDING = re.compile(
 _SUBSTANCES = ("ase", "ate", "ide", "ite", "ose")
 #: Names and phrases of Chinese that a slip is looked up among are no longer than this.
 _LONGEST_NAME = 8
+#: Stands for a character of which it is open what it should be.
+_OPEN = "?"
 _HAN_RUN = re.compile("[\u4e00-\u9fff]+")
 _LATIN = re.compile(r"(?<![a-z0-9])[a-z]+(?![a-z0-9])")
 
@@ -94,8 +96,12 @@ class Wordings:
         also: dict[str, tuple[str, ...]] = {typed: (meant,) for typed, meant in wrong.items()}
         meant, mentions, read = right, _mentions(right, own), []
 
+        counts: dict[str, int] = {}  # most names are asked for twice
+
         def count(name: str) -> int:
-            return min(snapshot.vocabulary(pairs(name)))
+            if name not in counts:
+                counts[name] = min(snapshot.vocabulary(pairs(name)))
+            return counts[name]
 
         for mention in sorted(mentions, key=lambda one: -one.start):
             if there := tuple(name for name in mention.names if count(name)):
@@ -292,29 +298,29 @@ def _slips(run: str, snapshot: Snapshot, own: Synonyms) -> dict[str, str]:
 
 def _near(run: str) -> dict[tuple[int, int], set[str]]:
     """Names that whole words of a run would be if one of them, of one character, were another that sounds alike."""
-    names: Mapping[tuple[str, str], list[str]] = _by_rest()
+    known = _by_rest()
     near: dict[tuple[int, int], set[str]] = defaultdict(set)
     borders = [0, *accumulate(map(len, pieces(run)))]
-    for first, start in enumerate(borders):
-        singles = []
-        for word, end in enumerate(borders[first + 1 :], start=first):
-            if end - start > _LONGEST_NAME:
-                break
-            if end - borders[word] == 1:
-                singles.append(borders[word])
-            for place in singles:
-                for name in names.get((run[start:place], run[place + 1 : end]), ()):
+    for word, (place, after) in enumerate(pairwise(borders), start=1):
+        if after - place > 1:
+            continue
+        rest = run[:place] + _OPEN + run[after:]
+        for start in borders[:word]:
+            for end in borders[word:]:
+                if end - start > _LONGEST_NAME:
+                    break
+                for name in known.get(rest[start:end], ()):
                     if sound_alike(name[place - start], run[place]) and name != run[start:end]:
                         near[start, end].add(name)
     return near
 
 
 @cache
-def _by_rest() -> dict[tuple[str, str], list[str]]:
-    """Known Chinese names by what is left of them without one character: what is before it, and after."""
-    found: dict[tuple[str, str], list[str]] = {}
+def _by_rest() -> dict[str, list[str]]:
+    """Known Chinese names by what is left of them where one character is open."""
+    found: dict[str, list[str]] = {}
     for name in {*shipped().names(), *medical_words()}:
         if 2 <= len(name) <= _LONGEST_NAME and _HAN_RUN.fullmatch(name):
             for place in range(len(name)):
-                found.setdefault((name[:place], name[place + 1 :]), []).append(name)
+                found.setdefault(name[:place] + _OPEN + name[place + 1 :], []).append(name)
     return found
