@@ -12,9 +12,9 @@ benchmarks/hybrid_fusion.py. What a hybrid score counts beside the reranker's is
 told of the odd ones: differences are paired, with 95% intervals by bootstrap over queries. CPU time is that of reading
 alone, in one thread. With --teacher, the large cross-encoder that a `cross` stage left is measured as well: the
 ceiling of what learns from it; with --encoder, so is a tier of the pair, or its document encoder, by cosines (what the
-recipe's variant `by-cosine` learns from); with --trained, what `reranker` stages left, by torch and before it is
-exported. With --record, the weight and the gains at 20 hits are written into each reranker.json: where it loses,
-precise mode does not use it.
+recipe's variant `by-cosine` learns from), and with both options their mean, too; with --trained, what `reranker`
+stages left, by torch and before it is exported. With --record, the weight and the gains at 20 hits are written into
+each reranker.json: where it loses, precise mode does not use it.
 """
 
 from __future__ import annotations
@@ -138,6 +138,27 @@ class ByCosine:
         return [float(self._known[text] @ asked) for text in documents]
 
 
+class Both:
+    """A large cross-encoder and a document encoder: the mean of their scores, as the recipe's variant ``both`` has it.
+
+    Args:
+        teacher: The one that reads both texts together.
+        cosines: The other.
+        temperature: What a cosine is divided by.
+    """
+
+    layers = "-"
+
+    def __init__(self, teacher: Trained, cosines: ByCosine, temperature: float = 0.03) -> None:
+        self._teacher, self._cosines, self._temperature = teacher, cosines, temperature
+        self.name = f"mean of {teacher.name} and {cosines.name}"
+
+    def scores(self, query: str, documents: Sequence[str]) -> list[float]:
+        """A score of each document."""
+        both = zip(self._teacher.scores(query, documents), self._cosines.scores(query, documents), strict=True)
+        return [(read + cosine / self._temperature) / 2 for read, cosine in both]
+
+
 def opened(options: argparse.Namespace) -> Iterator[tuple[Path | None, Any]]:
     """What is to be measured, one after the other."""
     for folder in options.rerankers:
@@ -148,10 +169,13 @@ def opened(options: argparse.Namespace) -> Iterator[tuple[Path | None, Any]]:
         yield folder, reranker
     for folder in options.trained:
         yield None, Trained(folder, None, options.device)
+    cosines = teacher = None
     if options.encoder is not None:
-        yield None, ByCosine(options.pair or "", options.encoder, options.base)
+        yield None, (cosines := ByCosine(options.pair or "", options.encoder, options.base))
     if options.teacher is not None:
-        yield None, Trained(options.teacher, options.base, options.device)
+        yield None, (teacher := Trained(options.teacher, options.base, options.device))
+    if cosines is not None and teacher is not None:
+        yield None, Both(teacher, cosines)
 
 
 def main() -> None:

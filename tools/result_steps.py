@@ -264,23 +264,23 @@ def language_models(wanted: Wanted) -> str:
 
 
 def reranker(wanted: Wanted) -> Iterator[Step]:
-    """What the document encoder's cosines are worth, rerankers of three sizes that learn from them, their curve."""
-    precise = [
-        sys.executable,
-        str(TOOLS.parent / "benchmarks" / "precise_mode.py"),
-        str(wanted.dev),
-        "--queries",
-        "300",
-    ]
-    ceiling = [*precise, "--encoder", "document-alone", "--base", wanted.base, "--hits", "5", "10", "20"]
-    yield Step("ceiling", ceiling)
-    keys = [f"data.root={wanted.data}", f"base={wanted.base}"]
-    common = [word for one in keys for word in ("--set", one)] + ["--variant", "by-cosine"]
-    yield Step("scores", wanted.train("reranker-mini", *common, "--only", "large", "--only", "scores"))
-    run = wanted.out / "runs" / "reranker-mini.by-cosine" / "s0"
-    for name in ("l3", "l4", "l6"):
-        yield Step(name, wanted.train("reranker-mini", *common, "--only", name), ["scores"])
-        yield Step(f"{name}-measured", [*precise, "--trained", str(run / name), "--hits", "5", "10", "20"], [name])
+    """Rerankers of three sizes that learn from cosines, then from a cross-encoder too; what each teacher is worth."""
+    script = str(TOOLS.parent / "benchmarks" / "precise_mode.py")
+    precise = [sys.executable, script, str(wanted.dev), "--queries", "300", "--hits", "5", "10", "20"]
+    encoder = ["--encoder", "document-alone", "--base", wanted.base]
+    yield Step("ceiling", [*precise, *encoder])
+    keys = [word for one in (f"data.root={wanted.data}", f"base={wanted.base}") for word in ("--set", one)]
+    for variant, taught in (("by-cosine", []), ("both", ["--only", "teacher"])):
+        train = wanted.train("reranker-mini", *keys, "--variant", variant)
+        run = wanted.out / "runs" / f"reranker-mini.{variant}" / "s0"
+        yield Step(f"{variant}-scores", [*train, "--only", "large", *taught, "--only", "scores"])
+        if taught:
+            ceiling = [*precise, *encoder, "--teacher", str(run / "teacher"), "--device", "cuda"]
+            yield Step(f"{variant}-ceiling", ceiling, [f"{variant}-scores"])
+        for name in ("l3", "l4", "l6"):
+            yield Step(f"{variant}-{name}", [*train, "--only", name], [f"{variant}-scores"])
+            measured = [*precise, "--trained", str(run / name)]
+            yield Step(f"{variant}-{name}-measured", measured, [f"{variant}-{name}"])
 
 
 # -- BMRetriever ------------------------------------------------------------------------------------------------------

@@ -153,9 +153,8 @@ def test_a_stage_says_what_it_needs() -> None:
         load_recipe("reranker-tiny", ["stages.teacher.lora.dropout=0.1"])
     with pytest.raises(RecipeError, match="nothing to learn"):
         load_recipe("reranker-tiny", ["stages.reranker.labels=0", "stages.reranker.distil=0"])
-    for change in ("teacher=null", "document=teacher"):
-        with pytest.raises(RecipeError, match="say who scores"):
-            load_recipe("reranker-tiny", [f"stages.scores.{change}"])
+    with pytest.raises(RecipeError, match="say who scores"):
+        load_recipe("reranker-tiny", ["stages.scores.teacher=null"])
     with pytest.raises(RecipeError, match="name one of kind scores"):
         load_recipe("reranker-tiny", ["stages.reranker.scores=teacher"])
 
@@ -195,7 +194,26 @@ def test_the_larger_recipes_are_whole(name: str) -> None:
 
 def test_the_variant_by_cosine_trains_no_teacher() -> None:
     stages = {stage.stage: stage for stage in load_recipe("reranker-mini", variant="by-cosine").stages}
-    assert "cross" not in stages and stages["scores"].document == "large" and stages["scores"].negatives == 9
+    assert "cross" not in stages and stages["scores"].document == "large" and stages["scores"].negatives == 19
+
+
+def test_a_teacher_and_a_document_encoder_score_together(tmp_path: Path) -> None:
+    """What each says alone, of the same candidates, and the mean of the two."""
+    file, teacher = tmp_path / "both.yaml", COSINES.split("stages:")[1].split("  - {stage: freeze")[0]
+    cross = teacher.replace("stage: document\n    name: document", "stage: cross\n    name: teacher")
+    for line in ("dimensions: [32]", 'prompts: {query: "问：", document: ""}'):
+        cross = cross.replace(f"    {line}\n", "")
+    file.write_text(COSINES.replace("  - stage: scores", f"{cross.lstrip(chr(10))}  - stage: scores"), encoding="utf-8")
+
+    def scores(*settings: str) -> list[float]:
+        more = [f"stages.scores.{one}" for one in settings]
+        folder = train(load_recipe(str(file), more), tmp_path / "-".join(settings or ["none"]), device="cpu").folder
+        rows = read_training_rows(folder / "scores" / "model" / ROWS)
+        return [score for row in rows for score in (*row.pos_scores, *row.neg_scores)]
+
+    cosine, read, both = scores(), scores("document=null", "teacher=teacher"), scores("teacher=teacher")
+    assert np.std(cosine) > 0 and np.std(read) > 0
+    np.testing.assert_allclose(both, (np.array(cosine) + read) / 2, atol=1e-2)
 
 
 def test_on_a_gpu_candidates_are_found_with_the_tiers_own_weights(tmp_path: Path) -> None:

@@ -27,16 +27,16 @@ class ScoresStage(CandidatesStage):
     teacher: Annotated[Name | None, Needs("cross")] = Field(default=None, description="the cross stage that scores")
     document: Annotated[Name | None, Needs("encoder")] = later(
         None,
-        "in its place: whose document encoder scores, by the cosine of the two; it reads a text once, in however many "
-        "lists it stands",
+        "in its place, or beside it: whose document encoder scores, by the cosine of the two; it reads a text once, in "
+        "however many lists it stands. With both, the score is the mean of theirs",
     )
     temperature: float = later(0.03, "with `document`: what a cosine is divided by", gt=0)
     token_budget: int = Field(default=32_768, ge=16, description="padded tokens per forward pass")
 
     @model_validator(mode="after")
     def _one_teacher(self) -> ScoresStage:
-        if (self.teacher is None) == (self.document is None):
-            raise ValueError("say who scores: `teacher`, a cross stage, or `document`, a document encoder")
+        if self.teacher is None and self.document is None:
+            raise ValueError("say who scores: `teacher`, a cross stage, `document`, a document encoder, or both")
         return self
 
     @override
@@ -46,7 +46,10 @@ class ScoresStage(CandidatesStage):
         from suwen.training.run_context import ROWS
 
         rows = candidate_rows(context, self)
-        made = iter(cosines(context, self, rows) if self.document else self._read_together(context, rows))
+        told = [self._read_together(context, rows)] if self.teacher is not None else []
+        if self.document is not None:
+            told.append(cosines(context, self, rows))
+        made = (sum(ones) / len(ones) for ones in zip(*told, strict=True))
         scored = [
             row._replace(
                 pos_scores=tuple(round(next(made), 4) for _ in row.pos),
