@@ -3,13 +3,14 @@
     python benchmarks/question_set.py [--part open|last] [--documents document|l6|static] [--tier l6|static]
         [--mode hybrid|dense|lexical] [--lengths] [--without PREFIX] [--plot FILE.svg]
 
-The index is the bundled sample with the passages beside the questions; its documents are encoded by the pair's document
-encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier; queries by `static`
-where that made the documents, else by `l6`. Told are nDCG@10, how often the first hit and one of the first three helps,
-by kind of question; the shares of real questions kept and of off-topic ones turned away, also of those that helped to
-set the confidence; how bare names do, and off-topic queries of everyday words; and how often hits of a confidence
-helped. `last` is for the end of a piece of work. With `--lengths` documents and queries are by `static`, whose vectors
-keep the lengths that its means have: a space of inner product. `--without icd-` leaves out the entries of a code list.
+The index is the bundled sample with the passages beside the questions; its documents are encoded by the pair's
+document encoder (vectors that come with the pair; the passages beside the questions by `l6`) or by a tier; queries by
+`static` where that made the documents, else by `l6`. Told are nDCG@10, how often the first hit and one of the first
+three helps, by kind of question; the shares of real questions kept and of off-topic ones turned away, also of those
+that helped to set the confidence; how bare names do, off-topic queries of everyday words, and queries of a word or
+two (of the part); and how often hits of a confidence helped. `last` is for the end of a piece of work. With
+`--lengths` documents and queries are by `static`, whose vectors keep the lengths that its means have: a space of
+inner product. `--without icd-` leaves out the entries of a code list.
 """
 
 from __future__ import annotations
@@ -88,6 +89,19 @@ def names_found(index: Index, how: Mapping[str, Any]) -> str:
     return f"{told}\nnot so: " + "; ".join(missed)
 
 
+def words_told(index: Index, how: Mapping[str, Any], part: str) -> str:
+    """Of queries of a word or two: how many off-topic ones are turned away and of medicine kept, and which are not."""
+    told = []
+    for lang in ("zh", "en"):
+        lines = [line for line in read_lines("words.jsonl") if (line["part"], line["lang"]) == (part, lang)]
+        wrong = [line for line in lines if index.search(line["text"], 3, **how).relevant != line["medical"]]
+        let_in, lost = ([line["text"] for line in wrong if line["medical"] is medical] for medical in (False, True))
+        count = sum(line["medical"] for line in lines)
+        shares = f"turned away {1 - len(let_in) / (len(lines) - count):.3f}, kept {1 - len(lost) / count:.3f}"
+        told.append(f"of a word or two, {lang}: {shares}; let in: {'; '.join(let_in)}; lost: {'; '.join(lost)}")
+    return "\n".join(told)
+
+
 def reliability(found: dict[str, Results], qrels: dict[str, dict[str, float]], off: list[Results]) -> list[list[float]]:
     """For stretches of confidence: how many first hits, their mean confidence, and the share that helped."""
     pairs = [(one[0].confidence, qrels[id_].get(one[0].document_id, 0) > 0) for id_, one in found.items() if one.hits]
@@ -145,6 +159,7 @@ def main() -> None:
         before = [index.search(line["text"], 3, **how).relevant for line in read_lines("off_topic_development.jsonl")]
         everyday = [index.search(line["text"], 3, **how) for line in read_lines("everyday.jsonl")]
         names = names_found(index, how)
+        words = words_told(index, how, options.part)
     run = {id_: {hit.document_id: -float(place) for place, hit in enumerate(one)} for id_, one in found.items()}
     ndcg = evaluate(run, {id_: qrels[id_] for id_ in run}, ["ndcg@10"])["ndcg@10"]
     kinds = defaultdict(list)
@@ -164,6 +179,7 @@ def main() -> None:
     print(f"{np.mean([not one.relevant for one in everyday]):.3f} of {len(everyday)} of everyday words turned away")
     print("let in: " + "; ".join(one.query for one in everyday if one.relevant))
     print(names)
+    print(words)
     rows = reliability(found, qrels, away)
     print("\n| first hits | mean confidence | helped |\n|---|---|---|")
     for count, sure, helped in rows:
