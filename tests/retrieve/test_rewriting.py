@@ -40,7 +40,7 @@ def test_what_is_written_leads_a_search_and_is_kept(tmp_path: Path) -> None:
             again = rewriter.write_now("那个怎么办", budget_ms=60_000)
             assert again.texts == found.texts and server.total == asked, "it is asked again"
             rewriter.close()
-        assert found.texts == (SAYS,) and found.note == "searched with 1 hypothetical documents"
+        assert found.texts == (SAYS,) and found.note == "searched with 1 hypothetical document"
         plain = index.search("那个怎么办", mode="dense")
         fused = index.search("那个怎么办", mode="dense", beside=found)
     scores = [{hit.document_id: hit.score for hit in some} for some in (plain, fused)]

@@ -207,7 +207,7 @@ def test_hyde_searches_with_what_the_named_model_writes_and_is_refused_where_non
         assert server.total == 1 and ask(client, query="那个怎么办", mode="dense")["notes"] == []
         assert server.total == 1, "it is off unless asked for"
     assert found["hits"][0]["document_id"] == "stone" and found["timings"]["write"] > 0
-    assert found["notes"] == ["searched with 1 hypothetical documents"]
+    assert found["notes"] == ["searched with 1 hypothetical document"]
     # The server is gone; what it wrote is kept, and what it did not write is not waited for.
     assert ask(client, **asked)["hits"] == found["hits"]
     assert "plain query" in ask(client, query="孩子咳嗽", hyde={"n": 2, "budget_ms": 100})["notes"][-1]

@@ -57,6 +57,7 @@ def reread(
     order = sorted(range(len(made)), key=lambda place: -whole[place])
     cut = f", until its {budget_ms:g} ms were over" if len(made) < len(first) else ""
     unmeasured = "" if reranker.manifest.measured else "; nobody has measured it"
-    note = f"precise: the first {len(made)} hits were read again by {reranker.name}{cut}{unmeasured}"
+    read = "the first hit was" if len(made) == 1 else f"the first {len(made)} hits were"
+    note = f"precise: {read} read again by {reranker.name}{cut}{unmeasured}"
     scores = {one.item.row: own for one, own in zip(first, made, strict=False)}
     return Reread([*(first[place] for place in order), *page[len(made) :]], scores, note)

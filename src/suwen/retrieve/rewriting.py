@@ -149,7 +149,7 @@ class Rewriter:
             problem = str(error)
         spent = 1000 * (time.perf_counter() - started)
         said = (
-            f"searched with {len(texts)} hypothetical documents"
+            f"searched with {len(texts)} hypothetical document{'s' * (len(texts) != 1)}"
             if texts
             else f"searched with the plain query: {problem}"
         )

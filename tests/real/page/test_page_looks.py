@@ -89,6 +89,15 @@ def test_every_word_is_there_in_both_languages(tab, address):
     assert named and named <= set(chinese)
 
 
+def test_one_of_a_thing_is_told_as_one(tab, address):
+    visit(tab, address, lang="en")
+    named = "words.say('document.passages', { count })"
+    say = f"import('/web/words.js').then((words) => [1, '2', 0].map((count) => {named}))"
+    assert tab.see(say) == ["1 passage", "2 passages", "0 passages"]
+    bars = "import('/web/words.js').then((words) => words.say('filter.bad', { clause: 'x' }))"
+    assert "field=a|b" in tab.see(bars)
+
+
 def test_landmarks_and_names_for_a_screen_reader(tab, address):
     visit(tab, address, q="stone")
     tree = tab.call("Accessibility.getFullAXTree")["nodes"]

@@ -9,10 +9,15 @@ let current = null;
 
 export const language = () => current;
 
-/** A sentence by its key, with `{name}` replaced; a key without words gives null. */
+/**
+ * A sentence by its key, with `{name}` replaced; a key without words gives null. Of two sentences with `||` between
+ * them, the first is for a `count` of one.
+ */
 export function find(key, values = {}) {
   const text = WORDS[current][key];
-  return text === undefined ? null : text.replace(/\{(\w+)\}/g, (all, name) => String(values[name] ?? all));
+  if (text === undefined) return null;
+  const [one, more = one] = text.split("||");
+  return (String(values.count) === "1" ? one : more).replace(/\{(\w+)\}/g, (all, name) => String(values[name] ?? all));
 }
 export const say = (key, values) => find(key, values) ?? key;
 
