@@ -33,3 +33,9 @@ def test_bm25_does_not_let_jax_take_a_gpu(tmp_path: Path) -> None:
     # Whoever has said what jax may use is heard.
     subprocess.run([sys.executable, "-c", ASK], env={**mine, "JAX_PLATFORMS": "tpu"}, check=True)
     assert seen.read_text(encoding="utf-8") == "tpu"
+
+
+def test_bm25_keeps_its_steps_to_itself_where_a_library_has_set_logging_up() -> None:
+    told = f"import logging\nlogging.basicConfig(level=logging.DEBUG)\n{ASK}"
+    made = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert "bm25s" not in made.stderr

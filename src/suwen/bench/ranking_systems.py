@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -110,6 +111,8 @@ def _index(tokens: list[list[str]]) -> Any:
         import bm25s  # type: ignore[import-untyped]
     except ImportError as problem:
         raise SystemProblem("BM25 needs bm25s: pip install 'suwen[eval]'") from problem
+    # It asks for DEBUG on import, and would tell its steps wherever some library has set the root logger up.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
     if not any(tokens):
         return None
     index = bm25s.BM25(k1=_K1, b=_B, method="lucene")
