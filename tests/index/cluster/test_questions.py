@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asked import DIMENSION, check, document
 from naive import SPACE
-from test_questions import DIMENSION, check, document
 
 import milvus_server
 from postgres_server import new_address
