@@ -151,7 +151,7 @@ def _found(index: Index, snapshot: Snapshot, asked: Asked, text: str, worded: Wo
     rows = [one.place.row for one in page]
     # How sure a hit is does not depend on how it was weighted.
     known = fused(STEPS[0]) if asked.mode == "hybrid" and weights is usual and asked.fusion == "scores" else None
-    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows, known, usual)
+    relevant, evidence, sure = judge(read(STEPS[0]), null, length, rows, known, usual, worded.elsewhere)
     if others := about_others(worded.mentions):
         # Of 270 such hits of real questions none was right, at a mean confidence of a half. Yet none is set lower than
         # this: whether there is an answer is told by the first hit, and that must stay so.

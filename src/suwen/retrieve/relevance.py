@@ -41,6 +41,8 @@ ANSWERS = 0.4
 #: What is left of the doubt about a hit that holds all of a query that is a rare name and no more. Such a query is one
 #: word or two, of which a vector says little; the name is what was asked for.
 DOUBT = 0.25
+#: What is left of the odds of an answer to a query of another field than medicine, of which the index has nothing.
+ELSEWHERE = 0.25
 #: The least deviation that counts, for an index where the off-topic questions hardly differ.
 _LEAST = {"dense": 0.01, "lexical": 0.05, "hybrid": 0.01}
 #: Where nearly all hits of a page stand: what is further down is looked up only where one is not among these.
@@ -166,6 +168,7 @@ def judge(
     rows: Sequence[int] = (),
     fused: Ranking | None = None,
     weights: Mapping[str, float] = WEIGHTS,
+    elsewhere: bool = False,
 ) -> tuple[bool, dict[str, float], list[float]]:
     """Decide, and say on what: how far each leg's best hit stands above what off-topic questions find.
 
@@ -176,6 +179,7 @@ def judge(
         rows: The hits.
         fused: The legs fused as hybrid search does by itself, where that is known already.
         weights: Of the legs, as hybrid search has them by itself.
+        elsewhere: Whether the query's words speak of another field.
 
     Returns:
         Whether anything helps, the heights, and how likely each hit is to; what no leg holds counts as its last.
@@ -186,14 +190,16 @@ def judge(
     there, worth = _worth(legs, mode, unit, weights, fused)
     best["hybrid"] = max(worth[:WORDS].tolist(), default=0.0)
     heights = {name: round(null.height(name, best[name]), 2) for name in legs}
-    sure = null.confidences(mode, _looked_up(there, worth, rows))
+    first, *sure = null.confidences(mode, [best[mode], *_looked_up(there, worth, rows)])
+    if elsewhere:
+        first, *sure = (ELSEWHERE * value / (1 - (1 - ELSEWHERE) * value) for value in (first, *sure))
     if not any(len(ranking.rows) for ranking in legs.values()):
         return False, heights, sure
     exact = legs["lexical"].exact if "lexical" in legs else {}
     if len(there) and int(there[0]) in exact:  # where it is not the first, the first would say otherwise
         sure = [1 - DOUBT * (1 - value) if row in exact else value for row, value in zip(rows, sure, strict=True)]
         return True, heights, sure
-    return round(null.confidence(mode, best[mode]), 3) >= ANSWERS, heights, sure
+    return round(first, 3) >= ANSWERS, heights, sure
 
 
 def _worth(

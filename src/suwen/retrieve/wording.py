@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from suwen.index.copying import SYNONYMS
 from suwen.index.engine import Engine, IndexProblem, Snapshot
+from suwen.retrieve.elsewhere import is_elsewhere
 from suwen.retrieve.naming import Name, names_of, pairs
 from suwen.text.fold import fold
 from suwen.text.homophones import sound_alike
@@ -71,6 +72,8 @@ class Wording(NamedTuple):
     read: tuple[str, ...] = ()
     #: What the lists of names know in the text, misspelt words set right.
     mentions: tuple[Mention, ...] = ()
+    #: Whether its words speak of another field than medicine, of which the index has nothing.
+    elsewhere: bool = False
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -110,7 +113,9 @@ class Wordings:
             if usual and not count(mention.text) and fold(usual) in _usual_names():
                 meant = meant[: mention.start] + usual + meant[mention.end :]
                 read.append(usual)
-        return Wording(text, meant, also, *names_of(right, mentions, count), tuple(reversed(read)), tuple(mentions))
+        names, bare = names_of(right, mentions, count)
+        elsewhere = not mentions and is_elsewhere(right, count, snapshot.last_row)
+        return Wording(text, meant, also, names, bare, tuple(reversed(read)), tuple(mentions), elsewhere)
 
     def left_out(self) -> str:
         """Which lines of the index's own list are not read, and what to do about them."""
