@@ -36,6 +36,11 @@ def said(page):
         ("<div hidden><table><tr><td>No</div> no</table> no</div>Yes", "Yes"),
         ('<p hidden="until-found">Yes</p>', "Yes"),
         ("<template><p>No</p></template>Yes", "Yes"),
+        (
+            '<a href="#b"><i>beta</i> <i>blockers</i></a> and <span aria-hidden="true">the</span> rest',
+            "beta blockers and the rest",
+        ),
+        ('<b aria-hidden="true"><i>beta</i> <i>blockers</i></b>', "beta blockers"),
         ("<nav><ul><li>No<nav>no</nav></ul> no</nav>Yes", "Yes"),
         ('<body style="display:none"><p>Yes', "Yes"),
         ("<head><title>T</title><p>Yes", "Yes"),

@@ -230,9 +230,9 @@ class _Reader(HTMLParser):
 
     def _add_marked(self, data: str) -> None:
         marked = self._tags.is_marked
-        if marked("head") or (marked("link") and _HERE.fullmatch(data)):
+        if marked("head") or (marked("link") and _HERE.fullmatch(data.strip())):
             return
-        if marked("ornament") and _ORNAMENT.fullmatch(data):
+        if marked("ornament") and _ORNAMENT.fullmatch(data.strip()):
             return
         if marked("raised"):
             # A number that leads somewhere by itself is a work that is cited, or a note.
