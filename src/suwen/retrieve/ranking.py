@@ -80,22 +80,36 @@ def search_legs(
     where: Where | None,
     weights: Mapping[str, float] = WEIGHTS,
     fusion: Fusion = "scores",
+    lexical: Ranking | None = None,
 ) -> dict[str, Ranking]:
-    """What each leg of a mode finds, down to a depth; of words no more than count.
+    """What each leg of a mode finds, down to a depth; of words no more than count, or what is known of them already.
 
     Where scores are fused, the dense leg tells those of what words found as well: what it would be worth to have been
     passed over depends on how far down a search that guesses still finds everything, which differs between engines.
     """
     if mode == "dense":
         return {"dense": freshness.dense(snapshot, vector, depth, where)}
-    words = depth if mode == "lexical" else words_read(depth, weights, fusion)
-    lexical = snapshot.lexical(asked.text, words, where, asked.also)
-    if any(name.few for name in asked.names):
-        lexical = _holding(snapshot, lexical, asked)
+    if lexical is None:
+        lexical = search_words(snapshot, asked, mode, depth, where, weights, fusion)
     if mode == "lexical":
         return {"lexical": lexical}
     beside = np.sort(lexical.rows) if fusion == "scores" else None
     return {"dense": freshness.dense(snapshot, vector, depth, where, beside), "lexical": lexical}
+
+
+def search_words(
+    snapshot: Snapshot,
+    asked: Wording,
+    mode: str,
+    depth: int,
+    where: Where | None,
+    weights: Mapping[str, float] = WEIGHTS,
+    fusion: Fusion = "scores",
+) -> Ranking:
+    """The lexical leg of :func:`search_legs`."""
+    words = depth if mode == "lexical" else words_read(depth, weights, fusion)
+    lexical = snapshot.lexical(asked.text, words, where, asked.also)
+    return _holding(snapshot, lexical, asked) if any(name.few for name in asked.names) else lexical
 
 
 #: Where a passage that holds a rare name stands by its words: 0.995 of such mentions are among the first three.
@@ -247,7 +261,7 @@ def as_hit(
 ) -> Hit:
     """A passage as callers see it, with what a marker finds in it."""
     passage = item.passage
-    return Hit(
+    return Hit.of(
         id=passage.id,
         document_id=passage.document_id,
         score=round(float(score), 6),
