@@ -23,6 +23,7 @@ from suwen.retrieve.wording import Wording
 from suwen.text.clean import clean
 from suwen.text.fold import fold
 
+_MODES, _FUSIONS = get_args(Mode), get_args(Fusion)
 #: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
 LONGEST_QUERY = 8192
 #: How far down each leg is read: half of a step is given out before the next is taken, since the fusion of two legs
@@ -50,10 +51,10 @@ def check_query(
     query: str, k: int, offset: int, mode: str, weights: Mapping[str, float], fusion: str
 ) -> tuple[str, tuple[str, ...]]:
     """The query as it is searched, and what the caller should know about it."""
-    if mode not in get_args(Mode):
-        raise SearchError(f"mode {mode!r} is unknown: use {', '.join(get_args(Mode))}")
-    if fusion not in get_args(Fusion):
-        raise SearchError(f"fusion {fusion!r} is unknown: use {', '.join(get_args(Fusion))}")
+    if mode not in _MODES:
+        raise SearchError(f"mode {mode!r} is unknown: use {', '.join(_MODES)}")
+    if fusion not in _FUSIONS:
+        raise SearchError(f"fusion {fusion!r} is unknown: use {', '.join(_FUSIONS)}")
     if k < 1 or offset < 0 or offset + k > DEEPEST:
         raise SearchError(
             f"k is {k} and offset {offset}: k must be at least 1, offset at least 0, both together at most {DEEPEST}"
