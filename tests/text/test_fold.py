@@ -46,6 +46,13 @@ def test_every_character_of_unicode_folds_to_one_that_stays():
     assert sum(before != after for before, after in zip(everything, folded, strict=True)) > 5_000
 
 
+def test_a_text_with_few_characters_to_fold_folds_as_one_with_many():
+    for start in range(0, 0x110000, 1 << 12):
+        many = "".join(map(chr, range(start, start + (1 << 12))))
+        few = "".join(fold("中" + "".join(many[place : place + 8]))[1:] for place in range(0, len(many), 8))
+        assert few == fold("中" + many)[1:]
+
+
 @given(st.text())
 def test_length_is_kept_and_folding_is_idempotent(text):
     assert len(fold(text)) == len(text)

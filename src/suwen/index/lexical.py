@@ -189,6 +189,6 @@ class Lexical:
             # with the k-th are looked at, within reason.
             tied = asked < _MOST_TIES and len(rows) >= k and scores[k - 1] - lowest < _SAME
             if (len(rows) >= k and not tied) or len(hits) < asked:
-                order = np.lexsort((rows, -np.round(scores, 4)))[:k]
+                order = np.lexsort((rows, -scores.round(4)))[:k]
                 return Ranking(rows[order], scores[order])
             asked *= 4

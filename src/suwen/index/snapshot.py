@@ -146,7 +146,7 @@ class EmbeddedSnapshot(Snapshot):
     def _rounded(self, scores: Vectors) -> Vectors:
         """Scores by which equal vectors tie, whatever block of a matrix product they were in; ties go by row."""
         # Inner products may all lie below a millionth.
-        return np.round(scores, 6) if self._view.files.lengths is None else scores
+        return scores.round(6) if self._view.files.lengths is None else scores
 
     def _exact(self, query: Vectors, admitted: Rows | None) -> Ranking:
         view = self._view

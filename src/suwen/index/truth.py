@@ -15,7 +15,7 @@ import uuid
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -213,12 +213,13 @@ class Truth:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A read transaction: everything read inside belongs to one moment."""
-        connection = self.reader()
+        own = self._reader()
+        connection = own.connection
         if connection.in_transaction:
             yield connection
             return
         try:
-            with self.undisturbed():
+            with nullcontext() if own.rest is None else self.undisturbed():
                 connection.execute("BEGIN")
                 try:
                     yield connection
@@ -332,14 +333,16 @@ class Truth:
     @staticmethod
     def fetch(connection: sqlite3.Connection, rows: Sequence[int]) -> list[StoredPassage]:
         """Whole passages, in the order asked for."""
-        query = """SELECT row, metadata, encoder, id, ordinal, text, start, "end", title FROM passages
-                   JOIN documents ON number = document WHERE row IN (SELECT value FROM json_each(?))"""
-        wanted = [int(row) for row in rows]
+        # CROSS: in this order and no other, so that what comes is in the order of what was asked for.
+        query = """SELECT row, metadata, encoder, documents.id, ordinal, text, start, "end", title FROM json_each(?)
+                   CROSS JOIN passages ON row = value CROSS JOIN documents ON number = document"""
+        wanted = list(map(int, rows))
         found = connection.execute(query, (str(wanted),))  # integers in a list are JSON as they are
-        stored = {one[0]: StoredPassage(one[0], Passage(*one[3:]), _DECODE(one[1])[0], one[2]) for one in found}
-        if lost := [row for row in wanted if row not in stored]:
-            raise RowGone(foreign(lost[0]))
-        return [stored[row] for row in wanted]
+        stored = [StoredPassage(one[0], Passage._make(one[3:]), _DECODE(one[1])[0], one[2]) for one in found]
+        if len(stored) < len(wanted):
+            there = {one.row for one in stored}
+            raise RowGone(foreign(next(row for row in wanted if row not in there)))
+        return stored
 
     # -- writing ------------------------------------------------------------------------------------------------
 

@@ -322,7 +322,7 @@ def among(rows: Rows, ascending: Rows) -> npt.NDArray[np.bool_]:
     """Of each row, whether it is among these."""
     if len(ascending) == 0 or len(rows) == 0:
         return np.zeros(len(rows), dtype=bool)
-    places = np.searchsorted(ascending, rows)
+    places = ascending.searchsorted(rows)
     places[places == len(ascending)] = 0
     return np.asarray(ascending[places] == rows)
 

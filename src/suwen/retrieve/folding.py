@@ -203,7 +203,7 @@ def first_of_each(found: Sequence[Content]) -> list[list[Content]]:
     alike: dict[bytes, list[list[Content]]] = {}
     for content in found:
         groups = alike.setdefault(content.digits, [])
-        twins = next((group for group in groups if group[0].same_as(content)), None)
+        twins = next((group for group in groups if group[0].same_as(content)), None) if groups else None
         if twins is None:
             twins = []
             kept.append(twins)

@@ -264,7 +264,8 @@ def reciprocal_rank_fusion(rankings: Sequence[tuple[Rows, float]], k: int, const
 def _rows(parts: Sequence[Rows]) -> Rows:
     if not parts:
         return np.empty(0, np.int64)
-    every = np.sort(np.concatenate(parts).astype(np.int64, copy=False))
+    every = np.concatenate(parts).astype(np.int64, copy=False)
+    every.sort()
     first = np.ones(len(every), dtype=bool)
     np.not_equal(every[1:], every[:-1], out=first[1:])  # a third of the time of np.unique
     return every[first]

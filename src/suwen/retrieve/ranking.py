@@ -23,6 +23,7 @@ from suwen.retrieve.wording import Wording
 from suwen.text.clean import clean
 from suwen.text.fold import fold
 
+_MODES, _FUSIONS = get_args(Mode), get_args(Fusion)
 #: A query longer than this many characters is cut: no encoder reads further, and lexical terms are capped anyway.
 LONGEST_QUERY = 8192
 #: How far down each leg is read: half of a step is given out before the next is taken, since the fusion of two legs
@@ -50,10 +51,10 @@ def check_query(
     query: str, k: int, offset: int, mode: str, weights: Mapping[str, float], fusion: str
 ) -> tuple[str, tuple[str, ...]]:
     """The query as it is searched, and what the caller should know about it."""
-    if mode not in get_args(Mode):
-        raise SearchError(f"mode {mode!r} is unknown: use {', '.join(get_args(Mode))}")
-    if fusion not in get_args(Fusion):
-        raise SearchError(f"fusion {fusion!r} is unknown: use {', '.join(get_args(Fusion))}")
+    if mode not in _MODES:
+        raise SearchError(f"mode {mode!r} is unknown: use {', '.join(_MODES)}")
+    if fusion not in _FUSIONS:
+        raise SearchError(f"fusion {fusion!r} is unknown: use {', '.join(_FUSIONS)}")
     if k < 1 or offset < 0 or offset + k > DEEPEST:
         raise SearchError(
             f"k is {k} and offset {offset}: k must be at least 1, offset at least 0, both together at most {DEEPEST}"
@@ -80,22 +81,36 @@ def search_legs(
     where: Where | None,
     weights: Mapping[str, float] = WEIGHTS,
     fusion: Fusion = "scores",
+    lexical: Ranking | None = None,
 ) -> dict[str, Ranking]:
-    """What each leg of a mode finds, down to a depth; of words no more than count.
+    """What each leg of a mode finds, down to a depth; of words no more than count, or what is known of them already.
 
     Where scores are fused, the dense leg tells those of what words found as well: what it would be worth to have been
     passed over depends on how far down a search that guesses still finds everything, which differs between engines.
     """
     if mode == "dense":
         return {"dense": freshness.dense(snapshot, vector, depth, where)}
-    words = depth if mode == "lexical" else words_read(depth, weights, fusion)
-    lexical = snapshot.lexical(asked.text, words, where, asked.also)
-    if any(name.few for name in asked.names):
-        lexical = _holding(snapshot, lexical, asked)
+    if lexical is None:
+        lexical = search_words(snapshot, asked, mode, depth, where, weights, fusion)
     if mode == "lexical":
         return {"lexical": lexical}
     beside = np.sort(lexical.rows) if fusion == "scores" else None
     return {"dense": freshness.dense(snapshot, vector, depth, where, beside), "lexical": lexical}
+
+
+def search_words(
+    snapshot: Snapshot,
+    asked: Wording,
+    mode: str,
+    depth: int,
+    where: Where | None,
+    weights: Mapping[str, float] = WEIGHTS,
+    fusion: Fusion = "scores",
+) -> Ranking:
+    """The lexical leg of :func:`search_legs`."""
+    words = depth if mode == "lexical" else words_read(depth, weights, fusion)
+    lexical = snapshot.lexical(asked.text, words, where, asked.also)
+    return _holding(snapshot, lexical, asked) if any(name.few for name in asked.names) else lexical
 
 
 #: Where a passage that holds a rare name stands by its words: 0.995 of such mentions are among the first three.
@@ -247,7 +262,7 @@ def as_hit(
 ) -> Hit:
     """A passage as callers see it, with what a marker finds in it."""
     passage = item.passage
-    return Hit(
+    return Hit.of(
         id=passage.id,
         document_id=passage.document_id,
         score=round(float(score), 6),

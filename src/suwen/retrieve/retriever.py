@@ -319,7 +319,6 @@ class Index(AbstractContextManager["Index"]):
 
     def worded(self, text: str) -> Wording:
         """A query with its other names and its spelling set right."""
-        # Not in the snapshot that is searched: encoding, which comes between, is done side by side.
         with self.engine.snapshot() as snapshot:
             return self.wordings.of(text, snapshot)
 

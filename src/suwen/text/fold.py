@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,9 @@ _TRADITIONAL = Path(__file__).with_name("traditional.txt")
 # full of them. Superscripts are left alone on purpose: NFKC would turn 10⁹ into 109.
 _LOOKALIKES = (range(0x2E80, 0x2FE0), range(0xF900, 0xFB00), range(0x2F800, 0x2FA20))
 _FULL_WIDTH = range(0xFF01, 0xFF5F)
+#: Up to so many different characters are replaced one by one: to look for them and do so takes a third of the time that
+#: ``str.translate`` takes to look up each character of a passage in simplified Chinese. Traditional ones have more.
+_MANY = 12
 
 
 def fold(text: str) -> str:
@@ -22,7 +26,14 @@ def fold(text: str) -> str:
     >>> fold("ＨｂＡ１ｃ：糖尿病檢查")
     'hba1c:糖尿病检查'
     """
-    return text.lower() if text.isascii() else text.translate(_table())
+    if text.isascii():
+        return text.lower()
+    changing = set(_changing().findall(text))
+    if len(changing) > _MANY:
+        return text.translate(_table())
+    for one in changing:  # what it folds to stays: none of these makes another
+        text = text.replace(one, _table()[ord(one)])
+    return text
 
 
 def simplified() -> dict[str, str]:
@@ -60,6 +71,14 @@ class _Folded(dict[int, str]):
 @cache
 def _table() -> _Folded:
     return _Folded()
+
+
+@cache
+def _changing() -> re.Pattern[str]:
+    """What may fold to another character: all but simplified Chinese, small Latin letters and a few signs."""
+    traditional = "".join(one for one in _traditional() if "\u4e00" <= one <= "\u9fff")
+    # Planes apart: of a range across them, each character would be held against every part of the set.
+    return re.compile(f"[A-Z\x80-\u2017\u2020-\u3000\u3003-\u4dff\ua000-\uffff\U00010000-\U0010ffff{traditional}]")
 
 
 def _settle(character: str, steps: dict[str, str]) -> str:

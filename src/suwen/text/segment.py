@@ -57,7 +57,8 @@ def words(text: str) -> list[str]:
     if _HAN_RUN.fullmatch(folded):  # as most Chinese queries are: nothing else to tell apart
         return tokens
     for token in tokens:
-        if not _HAN_RUN.search(token):
+        # Nearly every one is told by its first character, in less than half the time.
+        if not ("\u4e00" <= token[0] <= "\u9fff" or _HAN_RUN.search(token)):
             between.append(token)
             continue
         if between:
