@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
+from suwen.retrieve.naming import medicine
 from suwen.text.question import subject
-from suwen.text.segment import medical_words, pieces, words
+from suwen.text.segment import pieces, words
 
 #: A word in more passages than this share says nothing of what they are about: 可以, with.
 _COMMON = 0.05
@@ -33,7 +34,7 @@ def is_elsewhere(text: str, count: Callable[[str], int], rows: int) -> bool:
         return False
     said = _cut(folded)
     named = {name for word in said for name in _everyday().get(word, ()) if name == word or name in folded}
-    if not named or not said.isdisjoint(_medical()) or any(map(count, named)):
+    if not named or not said.isdisjoint(medicine()) or any(map(count, named)):
         return False
     rest = said - {part for name in named for part in _cut(name)}
     telling = (word for word in rest if len(word) >= _SHORTEST[not word.isascii()])
@@ -70,8 +71,3 @@ def _everyday() -> Mapping[str, list[str]]:
 def _heads() -> frozenset[str]:
     """How the names begin."""
     return frozenset(name[: 4 if name.isascii() else 2] for names in _everyday().values() for name in names)
-
-
-@cache
-def _medical() -> frozenset[str]:
-    return frozenset(medical_words())

@@ -95,7 +95,7 @@ def _is_bare(folded: str, text: str, known: dict[str, Sequence[str]]) -> bool:
     for name in sorted(known, key=len, reverse=True):
         rest = rest.replace(name, " ") if name in rest else rest
     left = _WORD.findall(rest)
-    if not _medical().issuperset(left):
+    if not medicine().issuperset(left):
         return False
     known |= dict.fromkeys((word for word in left if word not in known), ())
     return bool(known)
@@ -129,7 +129,7 @@ def _is_term(folded: str, text: str) -> bool:
     """
     if _WRITTEN_AS_ONE.fullmatch(folded):
         return len(folded) >= _SHORTEST or sum(map(str.isupper, text)) > 1
-    if not _HAN_RUN.fullmatch(folded) or folded in _medical() or subject(text) != folded:
+    if not _HAN_RUN.fullmatch(folded) or folded in medicine() or subject(text) != folded:
         return False
     return 2 * max(map(len, words(folded))) <= len(folded)
 
@@ -174,7 +174,8 @@ def _names(mention: Mention) -> tuple[str, ...]:
 
 
 @cache
-def _medical() -> frozenset[str]:
+def medicine() -> frozenset[str]:
+    """The words of medicine that the dictionary has beside its own."""
     return frozenset(medical_words())
 
 

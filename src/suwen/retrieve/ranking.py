@@ -262,7 +262,7 @@ def as_hit(
 ) -> Hit:
     """A passage as callers see it, with what a marker finds in it."""
     passage = item.passage
-    return Hit.of(
+    return Hit(
         id=passage.id,
         document_id=passage.document_id,
         score=round(float(score), 6),

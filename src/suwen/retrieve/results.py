@@ -88,13 +88,6 @@ class Hit:
     #: Passages that say the same in nearly the same words, and that this hit stands for.
     same: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, **fields: Any) -> Hit:
-        """A hit of these fields, in 1.4 µs instead of 3.0: the constructor of what is frozen sets each by a call."""
-        hit = object.__new__(cls)
-        hit.__dict__.update(fields)
-        return hit
-
 
 @dataclass(frozen=True)
 class FacetValue:
