@@ -9,7 +9,7 @@ import pytest
 from in_memory import folder_in_memory
 from suwen.corpora.records import Document
 from suwen.encoders.pair import default_pair_path
-from suwen.retrieve.elsewhere import is_elsewhere
+from suwen.retrieve.elsewhere import NOTE, is_elsewhere
 from suwen.retrieve.relevance import ELSEWHERE
 from suwen.retrieve.retriever import Index
 from suwen.retrieve.sample import index_sample
@@ -70,7 +70,7 @@ def test_it_is_turned_away_and_its_hits_are_less_sure(
     sample: Index, asked: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = sample.search(asked, mode=mode)
-    assert not found.relevant and len(found) == 10
+    assert not found.relevant and len(found) == 10 and found.notes == (NOTE,)
     monkeypatch.setattr("suwen.retrieve.relevance.ELSEWHERE", 1.0)
     before = sample.search(asked, mode=mode)
     assert [hit.score for hit in found] == [hit.score for hit in before]
@@ -84,4 +84,4 @@ def test_a_word_that_comes_into_the_index_is_found(sample: Index) -> None:
     sample.add([Document("bread", "Sourdough bread is no safer with coeliac disease: it has gluten.")])
     assert not sample.worded("sourdough").elsewhere
     found = sample.search("sourdough")
-    assert found.relevant and found[0].document_id == "bread"
+    assert found.relevant and found[0].document_id == "bread" and not found.notes

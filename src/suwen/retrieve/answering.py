@@ -13,6 +13,7 @@ from suwen.encoders.query import Encoder
 from suwen.hyde.fusion import fuse
 from suwen.index.engine import Ranking, Snapshot
 from suwen.index.filters import Where
+from suwen.retrieve.elsewhere import NOTE
 from suwen.retrieve.facets import look_over
 from suwen.retrieve.folding import is_question, says_less
 from suwen.retrieve.fuse import WEIGHTS, Fusion, fuse_hybrid
@@ -106,7 +107,7 @@ def answer(index: Index, asked: Asked) -> Results:
         timings |= {"write": written, "total": round(timings["total"] + written, 3)}
         told = (asked.beside.note, *told)
     used = encoder.name if encoder else None
-    every = (*notes, *told)
+    every = (*notes, *([NOTE] if worded.elsewhere else []), *told)
     return Results(
         asked.query, hits, asked.mode, used, found.relevant, found.evidence, timings, every, found.counted, worded.told
     )

@@ -15,6 +15,8 @@ from suwen.retrieve.naming import medicine
 from suwen.text.question import subject
 from suwen.text.segment import pieces, words
 
+#: What is told of such a query.
+NOTE = "the query names a thing of another field than medicine, of which the index has nothing: its hits count for less"
 #: A word in more passages than this share says nothing of what they are about: 可以, with.
 _COMMON = 0.05
 #: A shorter word is no name of anything: Latin, Chinese.

@@ -128,6 +128,13 @@ def test_nothing_relevant_is_said_aloud(tab, address):
     assert tab.texts(".notice.warn") == []
 
 
+def test_what_is_of_another_field_is_told_in_both_languages(tab, address):
+    assert api(address, query="sourdough")["relevant"] is False
+    for language, words in (("en", "another field than medicine"), ("zh", "医学以外的事")):
+        visit(tab, address, q="sourdough", lang=language)
+        assert words in tab.text(".notice.calm") and tab.text(".notice.warn .title")
+
+
 def test_the_next_page_goes_on_where_the_first_ended(tab, address):
     visit(tab, address, q="头痛")
     first = tab.texts(".hit .id")

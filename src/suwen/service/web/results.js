@@ -74,6 +74,7 @@ function warnings(answer, state, shown) {
 function inOurWords(text) {
   const cut = /^the query was cut to its first (\d+) characters$/.exec(text);
   if (cut) return say("note.cut", { count: number(Number(cut[1])) });
+  if (text.startsWith("the query names a thing of another field")) return say("note.elsewhere");
   const written = /^searched with (\d+) hypothetical documents?$/.exec(text);
   if (written) return say("note.hyde", { count: number(Number(written[1])) });
   const late = /^searched with the plain query: none was written within (\d+) ms$/.exec(text);

@@ -271,6 +271,7 @@ export default {
   "note.hyde": "Searched with a passage that a language model wrote for this query.||Searched with {count} passages that a language model wrote for this query.",
   "note.hyde.late": "Nothing was written within {budget} ms: this is the plain search.",
   "note.hyde.plain": "This is the plain search: {why}",
+  "note.elsewhere": "The query names a thing of another field than medicine, of which the index has nothing: its hits count for less.",
   "note.cut": "The query is long: only its first {count} characters were used.",
   "export": "Export",
   "export.as": "Export the hits as {kind}",

@@ -270,6 +270,7 @@ export default {
   "note.hyde": "检索时用上了语言模型为此写的 {count} 段文字。",
   "note.hyde.late": "{budget} 毫秒内没有写好，这是普通检索的结果。",
   "note.hyde.plain": "这是普通检索的结果：{why}",
+  "note.elsewhere": "检索词说的是医学以外的事，索引里没有相关内容，因此结果的可信度调低了。",
   "note.cut": "检索词太长，只用了前 {count} 个字符。",
   "export": "导出",
   "export.as": "把结果导出为 {kind}",
