@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -106,6 +107,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._http.shutdown()
         self._http.server_close()
+        self._http.hang_up()
         self._thread.join()
 
     @property
@@ -150,7 +152,22 @@ class _Http(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], owner: Server) -> None:
         self.owner = owner
+        self._open: set[Any] = set()
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End what clients keep open: its threads would go on answering for a server that is gone."""
+        for one in list(self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that was killed is no news."""
