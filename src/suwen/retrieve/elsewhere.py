@@ -65,7 +65,7 @@ def _everyday() -> Mapping[str, list[str]]:
     lines = Path(__file__).with_name("everyday.txt").read_text(encoding="utf-8").splitlines()
     for name in (name for line in lines if not line.startswith("#") for name in line.split()):
         whole = words(name)[0] if name.isascii() else name
-        names[max(_cut(whole), key=len)].append(whole)
+        names[max(sorted(_cut(whole)), key=len)].append(whole)  # of a set, equals come in no fixed order
     return names
 
 
