@@ -148,6 +148,9 @@ def test_repairs_of_the_questions_leave_calls_for_the_paraphrases(
     with Server(lambda body: play(body) if len(body["messages"]) > 2 else "no JSON") as server:
         (tmp_path / "suwen.toml").write_text(settings_of(server), encoding="utf-8")
         command = ["adapt", shelf, "--out", "pair", "-m", "m", "--pair", poor, "--calls", "100"]
+        refused = suwen(*command)
+        assert refused.code == 1 and "has no tier 'l6'" in refused.err and server.total == 0, "before anything is asked"
+        command += ["--recipe", "cardioembed-aligned"]
         assert suwen(*command, "--dry-run", "--json").json["total"]["calls"] <= 100
         done = suwen(*command)
         assert done.code == 4 and "enough for this test" in done.err, done.err

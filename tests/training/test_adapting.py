@@ -1,8 +1,11 @@
-"""What an adaptation makes of a recipe; the whole way is in tests/cli/test_adapting.py."""
+"""How an adaptation ends before its end; the whole way is in tests/cli/test_adapting.py."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,36 +15,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
 
 from small_pair import make_static_pair
 
+from suwen.corpora.collection import write_collection
+from suwen.corpora.records import Document, Qrel, Query
 from suwen.durable import write_json
-from suwen.encoders.pair import pair_folder
 from suwen.errors import Stopped
-from suwen.training.adapting import Adaptation, OutOfTime, _models, _train
+from suwen.training.adapting import QUESTIONS, Adaptation, OutOfTime, _train, by_document_encoder, measure
 from suwen.training.adapting_progress import UnderWay
 from suwen.training.recipe.recipe_file import load_recipe
-
-
-def test_a_specialist_goes_on_from_the_pair_that_is_named_and_from_its_tier(tmp_path: Path) -> None:
-    recipe, shelf = load_recipe("cardioembed-mini"), (Path("shelf"), Path("work"))
-    (house := tmp_path / "house").symlink_to(pair_folder("default"), target_is_directory=True)
-    keys = _models(recipe, Adaptation(*shelf, pair=str(house), base="base.gguf"))
-    made = load_recipe("cardioembed-mini", keys)
-    assert made.stage("specialist").pair == made.stage("average").pair == str(house)
-    assert made.students["l6"].base == f"pair:{house}#l6" and made.stage("specialist").base == "base.gguf"
-    assert made.stage("merge-l6").base == 0.5
-    assert _models(recipe, Adaptation(*shelf)) == []
-
-
-def test_a_pair_without_that_tier_lends_no_start(tmp_path: Path) -> None:
-    recipe, bare = load_recipe("cardioembed-mini"), make_static_pair(tmp_path / "pair")
-    keys = _models(recipe, Adaptation(Path("shelf"), Path("work"), pair=str(bare)))
-    assert f"stages.specialist.pair={bare}" in keys and not any(key.startswith("students.") for key in keys)
-    # The default pair's tier is where it starts, and no part of the mean: it is aligned to another space.
-    assert load_recipe("cardioembed-mini").stage("merge-l6").base == 0.5
-    merged = load_recipe("cardioembed-mini", [key for key in keys if "merge-l6" in key]).stage("merge-l6")
-    assert merged.base == 0 and merged.of == {"joint-l6": 1.0}
-    # Nor do documents learn to be found by it.
-    assert load_recipe("cardioembed-mini").stage("specialist").asked_by == "l6"
-    assert {"stages.specialist.asked_by=null", "stages.specialist.halfway=null"} <= set(keys)
+from suwen.training.recipe_runner import train
 
 
 @pytest.mark.parametrize(("minutes", "kind"), [(None, Stopped), (60.0, Stopped), (1e-9, OutOfTime)])
@@ -56,3 +37,34 @@ def test_a_training_that_is_ended_says_whether_the_time_is_spent(
     with pytest.raises(kind, match=r"after step 3 .* run it again to go on") as stopped:
         _train(wanted, UnderWay(tmp_path, minutes), lambda _: None, None)
     assert ("minutes are spent" in str(stopped.value)) == (kind is OutOfTime)
+
+
+def test_where_the_light_side_stayed_documents_by_the_document_encoder_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the light side alone nothing would have changed."""
+    monkeypatch.delenv("SUWEN_BASE", raising=False)
+    run = train(load_recipe("cardioembed-mini"), tmp_path / "runs", device="cpu", dry_run=True).folder
+    before = next(tmp_path.rglob("pair-tiny/pair"))
+    documents = [
+        Document(f"d{at}", text) for at, text in enumerate(["胃痛反酸怎么办", "高血压吃什么药", "flu vaccines"])
+    ]
+    asked, right = [Query("q0", "血压高")], [Qrel("q0", "d1", 1)]
+    write_collection(tmp_path / "work" / QUESTIONS / "apart", documents, asked, {"test": right})
+    wanted = Adaptation(Path("shelf"), tmp_path / "work", pair=str(before), base=str(before.parent / "base"))
+    (task,) = measure(wanted, run / "export" / "model", lambda _: None)
+    assert task.task == QUESTIONS
+    for system in ("before", "after"):
+        result = wanted.work / "results" / "adapted" / system / f"{QUESTIONS}.json"
+        made = json.loads(result.read_text(encoding="utf-8"))["suwen"]["contract"]
+        assert made["document"]["by"] == "document"
+        assert system == "before" or made["query"]["by"] == "static"
+    assert "SUWEN_BASE" not in os.environ
+    # A pair whose tiers are others is measured by them, as it is served without a base.
+    other = make_static_pair(tmp_path / "other")
+    with by_document_encoder(replace(wanted, pair=str(other)), run / "export" / "model"):
+        assert "SUWEN_BASE" not in os.environ
+    monkeypatch.setenv("SUWEN_BASE", "mine.gguf")
+    with by_document_encoder(replace(wanted, base=None), run / "export" / "model"):
+        assert os.environ["SUWEN_BASE"] == "mine.gguf"
+    assert os.environ["SUWEN_BASE"] == "mine.gguf"

@@ -20,8 +20,10 @@ from suwen.encoders.space import Manifest, load_manifest, save_manifest
 from suwen.encoders.static import unit
 from suwen.training.development_measure import measure
 from suwen.training.recipe.key_groups import ComeHalfway
+from suwen.training.recipe.recipe_errors import RecipeError
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.tiny_data import write_tiny_data
+from suwen.training.recipe_runner import train
 from suwen.training.run_context import RunContext
 from suwen.training.set_aside import SetAside
 from suwen.training.ship.halfway_share import best_of, scores_of
@@ -99,6 +101,48 @@ def test_documents_come_half_way_as_the_stage_says(run: RunContext, base_folder:
     texts = list(models.TEXTS)
     mixed = encoder.alone.encode(texts) + 0.3 * pair.encoder("l2").encode_documents(texts)
     assert np.allclose(encoder.encode(texts), mixed / np.linalg.norm(mixed, axis=1, keepdims=True), atol=1e-5)
+
+
+# -- tiers that stay as they are --------------------------------------------------------------------------------------
+
+
+def test_the_tiers_of_a_pair_stay_as_they_are(tmp_path: Path) -> None:
+    """A specialist's documents learn to be found by the queries of the pair it goes on with: those stay to the byte."""
+    folder = train(load_recipe("cardioembed-mini"), tmp_path, device="cpu", dry_run=True).folder
+    before = Pair.load(next(tmp_path.rglob("pair-tiny/pair")))
+    after = Pair.load(folder / "export" / "model")
+    assert after.manifest.form == "light" and after.default_tier == "static" and after.tiers == before.tiers
+    assert after.space.alone.id == load_manifest(folder / "freeze" / "model").space.id != before.space.id
+    assert after.space.halfway is not None and (after.space.halfway.tier, after.space.halfway.share) == ("static", 0.7)
+    (own, theirs) = (pair.manifest.tiers["static"].files for pair in (after, before))
+    assert own == theirs
+    queries, texts = ["高血压怎么办"], ["胃痛反酸", "the flu vaccine is safe"]
+    asked, asked_before = (pair.encoder("static").encode_queries(queries) for pair in (after, before))
+    assert np.array_equal(asked, asked_before)
+    documents = DocumentEncoder.load(after.path, base=before.path.parent / "base", device="cpu")
+    mixed = documents.alone.encode(texts) + 0.7 * after.encoder("static").encode_documents(texts)
+    assert np.allclose(documents.encode(texts), unit(mixed), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("stages.export.tiers={l6: freeze}", "one of the two"),
+        ("stages.export.keeps=null", "one of the two"),
+        ("stages.export.blends={l6: {static: 0.25}}", "with `keeps` they are those of its pair"),
+        ("stages.export.halfway={tier: l6}", "say `share`"),
+        ("stages.export.halfway={tier: l9, share: 0.7}", "'l9' is not one of the tiers of default: l6, static"),
+        ("stages.export.default_tier=l9", "default_tier: 'l9' is not one of the tiers of default"),
+        ("stages.specialist.asked_by=null", "do not learn to be found by the tiers of default; say `pair: default`"),
+        ("dimension=256", "tiers of default have 512 dimensions, 'freeze' 256"),
+    ],
+)
+def test_tiers_that_cannot_stay_are_refused(change: str, told: str) -> None:
+    sets = [change, *(["stages.specialist.halfway=null"] if "asked_by" in change else [])]
+    sets += ["stages.freeze.dimension=256"] if change == "dimension=256" else []
+    with pytest.raises(RecipeError) as refused:
+        load_recipe("cardioembed-mini", sets)
+    assert told in str(refused.value)
 
 
 def test_a_share_is_scored_over_documents_that_have_come_so_far() -> None:

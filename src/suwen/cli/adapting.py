@@ -65,7 +65,7 @@ def adapt(
     from suwen.cli.training import found_recipe, shown_steps
 
     found_recipe(recipe)  # it is read when the books are, which takes hours
-    from suwen.training.adapting import Adaptation, OutOfTime
+    from suwen.training.adapting import Adaptation, OutOfTime, by_document_encoder
     from suwen.training.adapting import adapt as run
     from suwen.training.adapting_page import write_page
     from suwen.training.adapting_progress import UnderWay
@@ -104,7 +104,8 @@ def adapt(
         if outcome.gain:
             _put(outcome.specialist, to)
             if index is not None:
-                _index(shelf, index, to, scans)
+                with by_document_encoder(wanted, to):
+                    _index(shelf, index, to, scans)
     _answer(outcome, page, to if outcome.gain else None, json)
 
 

@@ -6,9 +6,10 @@ on where it was stopped. What a step does is elsewhere (``curate/``, the recipe'
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,27 +25,24 @@ from suwen.curate.paraphrase import SOURCE, Paraphrasing, paraphrase_shelf
 from suwen.curate.shelf_questions import most_asked, shelf_passages, write_questions
 from suwen.curate.suite_file import SuiteTask, suite_text
 from suwen.durable import write_json, write_text
-from suwen.encoders.pair import Pair, pair_folder
-from suwen.errors import Stopped, SuwenError
+from suwen.encoders.pair import pair_folder
+from suwen.encoders.space import load_manifest
+from suwen.errors import Stopped
 from suwen.llm.asker import Asker, Step
 from suwen.training.adapting_data import QUESTIONS, put_together
+from suwen.training.adapting_keys import AdaptError, models_of, recipe_keys
 from suwen.training.adapting_progress import UnderWay, counted
 from suwen.training.loop.journal import StageReport
 from suwen.training.recipe.recipe_file import load_recipe
-from suwen.training.recipe.recipe_model import Recipe
-from suwen.training.stages.merge import MergeStage
 
-#: The part of the time that training may take; and of the calls, what questions may, with some left for what is asked
-#: twice: malformed replies, calls that failed.
-_TRAINING, _ASKING, _REPAIRS = 0.7, 0.3, 0.9
+#: Of the calls, what questions may take, with some left for what is asked twice: malformed replies, calls that failed.
+_ASKING, _REPAIRS = 0.3, 0.9
+#: The variable that names the base of a document encoder's adapter.
+_BASE = "SUWEN_BASE"
 #: The most that the general sets may lose, as a part of 1.
 MOST_LOST = 0.01
 #: Questions kept apart below which nothing is told: five that are all better or all worse are chance once in 16.
 FEWEST = 6
-
-
-class AdaptError(SuwenError):
-    """A shelf that no specialist can be made of."""
 
 
 class OutOfTime(AdaptError):
@@ -120,6 +118,8 @@ def adapt(
         Stopped: A signal has ended the training; the same command goes on.
         AdaptError: The work folder was begun with other wishes, or the recipe exports no pair.
     """
+    # What cannot be trained is refused before anything is asked.
+    models_of(load_recipe(wanted.recipe, wanted.sets), wanted)
     if askers[0].dry_run:
         tell(counted(QUESTIONS, _ask_questions(wanted, askers[0], tell, watch)))
         tell(counted("triplets", _ask_paraphrases(wanted, askers, tell, watch)))
@@ -236,7 +236,7 @@ def _planned(wanted: Adaptation, calls: int, askers: Sequence[Asker], tell: Tell
 def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Path:
     from suwen.training.recipe_runner import train
 
-    recipe = load_recipe(wanted.recipe, _sets(wanted))
+    recipe = load_recipe(wanted.recipe, recipe_keys(wanted))
     last = next((stage.name for stage in reversed(recipe.stages) if stage.ships), None)
     if last is None:
         raise AdaptError(f"the recipe {wanted.recipe} has no stage `export`: take one that writes a pair")
@@ -267,80 +267,21 @@ def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Pa
     return report.folder / last / "model"
 
 
-def _sets(wanted: Adaptation) -> list[str]:
-    """The recipe's keys for this shelf: its data, no source that is not there, and no more time than there is."""
-    file = wanted.work / "recipe-keys.json"
-    if file.is_file():  # a run goes on with the keys it began with
-        kept: list[str] = json.loads(file.read_text(encoding="utf-8"))
-        return kept
-    own = [*wanted.sets, *_models(load_recipe(wanted.recipe, wanted.sets), wanted)]
-    recipe = load_recipe(wanted.recipe, own)
-    there = sorted(path.name.removesuffix(".jsonl.gz") for path in (wanted.work / "data" / "rows").glob("*.jsonl.gz"))
-    root = wanted.work.resolve() / "data"
-    with gzip.open(root / "texts.jsonl.gz") as texts:
-        kinds = {json.loads(line)["kind"] for line in texts}
-    sets = [*own, f"data.root={root}", *_own_data(recipe, root), "data.measure=null"]
-    for stage in recipe.stages:
-        if (rows := stage.rows_read) is not None:
-            if rows.sources is not None:
-                sets.append(f"stages.{stage.name}.rows.sources=[{SOURCE}, {QUESTIONS}]")
-            weights = {name: weight for name, weight in rows.weights.items() if name in there}
-            sets.append(f"stages.{stage.name}.rows.weights={json.dumps(weights)}")
-        if (forms := getattr(stage, "forms", None)) is not None:
-            sets += [f"stages.{stage.name}.forms.{side}={_kept(own, kinds)}" for side, own in forms]
-        if getattr(stage, "curve", None):
-            sets.append(f"stages.{stage.name}.curve=[]")
-    sets += _in_time(recipe, wanted.minutes)
-    write_json(file, sets)
-    return sets
-
-
-def _kept(wanted: Sequence[str] | None, kinds: set[str]) -> str:
-    """The kinds of texts that are there, of those a recipe names; as YAML."""
-    return "null" if wanted is None else json.dumps([kind for kind in wanted if kind in kinds])
-
-
-def _models(recipe: Recipe, wanted: Adaptation) -> list[str]:
-    """The base, and the pair that it goes on with, where the recipe goes on with one or with one of its tiers."""
-    bases = [f"stages.{stage.name}.base={wanted.base}" for stage in recipe.giving("decoder") if wanted.base]
-    if wanted.pair == "default":
-        return bases
-    taken = [stage.name for stage in recipe.stages if getattr(stage, "pair", None) == "default"]
-    # Of a pair without such a tier, the default one's stays: it is a start, and is aligned to any space.
-    there = Pair.load(wanted.pair).manifest.tiers
-    tiers = {
-        name: one.tier_of[1] for name, one in recipe.students.items() if one.tier_of and one.tier_of[0] == "default"
-    }
-    goes_on = [f"students.{name}.base=pair:{wanted.pair}#{tier}" for name, tier in tiers.items() if tier in there]
-    strange = {name for name, tier in tiers.items() if tier not in there}
-    return [*bases, *(f"stages.{name}.pair={wanted.pair}" for name in taken), *goes_on, *_without(recipe, strange)]
-
-
-def _without(recipe: Recipe, strange: Set[str]) -> Iterator[str]:
-    """No mean with a start that was aligned to another space, and no documents that learn to be found by it."""
-    for stage in recipe.stages:
-        if getattr(stage, "asked_by", None) in strange:
-            yield from (f"stages.{stage.name}.asked_by=null", f"stages.{stage.name}.halfway=null")
-        if isinstance(stage, MergeStage) and stage.base and stage.student in strange:
-            whole = {name: share / (1 - stage.base) for name, share in stage.of.items()}
-            yield from (f"stages.{stage.name}.of={json.dumps(whole)}", f"stages.{stage.name}.base=0")
-
-
-def _own_data(recipe: Recipe, root: Path) -> list[str]:
-    files = {"rows": "rows", "texts": "texts.jsonl.gz", "held_out": "held-out.jsonl.gz"}
-    return [f"data.{key}={root / name}" for key, name in files.items() if getattr(recipe.data, key) is not None]
-
-
-def _in_time(recipe: Recipe, minutes: float | None) -> list[str]:
-    """Shorten every stage that goes by the clock by the same part, where they take too long together."""
-    clocked = {
-        one.name: one.how_trained.seconds for one in recipe.stages if one.how_trained and one.how_trained.seconds
-    }
-    most = None if minutes is None else _TRAINING * 60 * minutes
-    if most is None or sum(clocked.values()) <= most:
-        return []
-    part = most / sum(clocked.values())
-    return [f"stages.{name}.training.seconds={max(1.0, round(part * own, 1))}" for name, own in clocked.items()]
+@contextmanager
+def by_document_encoder(wanted: Adaptation, specialist: Path) -> Iterator[None]:
+    """Documents by the document encoder, where the light side stayed as it was: by that alone nothing has changed."""
+    before, after = (load_manifest(pair).tiers for pair in (pair_folder(wanted.pair), specialist))
+    if not any(name in before and tier.files == before[name].files for name, tier in after.items()):
+        yield
+        return
+    named = os.environ.get(_BASE)
+    os.environ[_BASE] = str(wanted.base or named or load_recipe(wanted.recipe, wanted.sets).decoder_stage.base)
+    try:
+        yield
+    finally:
+        os.environ.pop(_BASE)
+        if named is not None:
+            os.environ[_BASE] = named
 
 
 def measure(wanted: Adaptation, specialist: Path, tell: Tell) -> list[TaskComparison]:
@@ -352,10 +293,11 @@ def measure(wanted: Adaptation, specialist: Path, tell: Tell) -> list[TaskCompar
         tasks.append(SuiteTask("paraphrase", str((triplets / "test.jsonl.gz").resolve()), name=SOURCE))
     write_text(suite, suite_text("adapted", tasks))
     systems = ["bm25:words", f"before=pair:{pair_folder(wanted.pair)}", f"after=pair:{specialist}"]
-    for path in (suite, wanted.measure):
-        if path is not None:
-            tell(f"measuring on {path} …")
-            run_suite(path, systems, out=out)
+    with by_document_encoder(wanted, specialist):
+        for path in (suite, wanted.measure):
+            if path is not None:
+                tell(f"measuring on {path} …")
+                run_suite(path, systems, out=out)
     return list(compare(read_results(out), "after", "before").tasks)
 
 

@@ -26,7 +26,7 @@ SHIPPED = Path(__file__).parents[3] / "recipes"
 RECIPES = (
     *("care", "care-mini", "care-mini-l3", "care-nearer", "care-tiny", "care-ablations"),
     *("bmretriever", "bmretriever-mini", "bmretriever-light", "bmretriever-tiny"),
-    *("cardioembed", "cardioembed-mini", "cardioembed-tiny"),
+    *("cardioembed", "cardioembed-mini", "cardioembed-aligned", "cardioembed-tiny"),
     *("sl-hyde", "sl-hyde-mini", "sl-hyde-pair", "sl-hyde-tiny", "sl-hyde-unlabelled"),
     *("reranker", "reranker-mini", "reranker-tiny"),
 )

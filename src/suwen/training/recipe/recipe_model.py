@@ -197,6 +197,13 @@ class Recipe(KeyGroup):
         """The stage of that name; KeyError when there is none."""
         return {stage.name: stage for stage in self.stages}[name]
 
+    def first_of(self, name: str) -> Any:
+        """The stage in which a decoder first became the document encoder of another stage."""
+        stage = self.stage(name)
+        while "decoder" not in stage.gives and stage.encoder_from is not None:
+            stage = self.stage(stage.encoder_from)
+        return stage
+
     def dimension_of(self, name: str) -> int:
         """The width of the vectors that a stage with a document encoder gives."""
         return int(self.stage(name).dimension_in(self))

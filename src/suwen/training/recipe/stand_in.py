@@ -202,16 +202,26 @@ def _encoder(family: str, folder: Path) -> None:
 
 
 def _pair(folder: Path) -> None:
-    """A frozen document encoder as a pair holds it, beside its base."""
+    """A frozen document encoder as a pair holds it, with a static tier that has learnt nothing, beside its base."""
     from suwen.encoders.adapter import apply_lora, read_factors
     from suwen.encoders.base_model import load_base
+    from suwen.encoders.space import ElsewhereDocument, Manifest, load_manifest, save_manifest
+    from suwen.training.ship.exporting import export
     from suwen.training.ship.freezing import freeze
+    from suwen.training.students.student_models import build_student
+    from suwen.training.students.student_tokenizer import train_tokenizer
 
     _decoder("Qwen2", folder / "base")
     model = load_base(folder / "base", device="cpu", dtype="fp32", max_length=96)
     apply_lora(model, rank=2, alpha=4, dropout=0.0)
     settings: dict[str, Any] = {"name": "tiny", "dimension": _SPACE, "max_length": 96, "device": "cpu"}
     freeze(read_factors(model), folder / "base", folder / "pair", **settings)
+    tier = build_student(train_tokenizer(_texts(), size=600), kind="static", dimension=_SPACE, max_length=56)
+    tier.save(str(folder / "static"))
+    elsewhere = ElsewhereDocument(kind="elsewhere", name="tiny")
+    space = load_manifest(folder / "pair").space
+    save_manifest(folder / "static", Manifest(name="static", form="full", space=space, document=elsewhere))
+    export(folder / "static", folder / "pair", tier="static", texts=_texts(), into=True, max_length=56)
 
 
 def _writer(steps: int, folder: Path) -> None:

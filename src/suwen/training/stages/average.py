@@ -100,7 +100,7 @@ class AverageStage(Stage):
 
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:
-        bases = {name: _decoder_of(recipe, name) for name in self.of}
+        bases = {name: recipe.first_of(name) for name in self.of}
         first = next(iter(self.of))
         for name, stage in bases.items():
             for key in ("base", "similarity", "max_length", "prompts"):
@@ -108,10 +108,3 @@ class AverageStage(Stage):
                     yield f"stages.{self.name}.of: '{name}' has another `{key}` than '{first}'; average what shares it"
         if self.curve and recipe.data.measure is None:
             yield f"stages.{self.name}.curve: there is nothing to measure it on; set data.measure, or take it out"
-
-
-def _decoder_of(recipe: Recipe, name: str) -> Any:
-    stage = recipe.stage(name)
-    while "decoder" not in stage.gives and stage.encoder_from is not None:
-        stage = recipe.stage(stage.encoder_from)
-    return stage

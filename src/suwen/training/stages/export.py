@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, model_validator
 from typing_extensions import override
 
-from suwen.encoders.pair import Pair
+from suwen.encoders.pair import Pair, pair_folder
 from suwen.encoders.space import ElsewhereDocument, Manifest, Space, SpaceMismatch, load_manifest, save_manifest
 from suwen.training.recipe.key_groups import Blend, ComeHalfway, Name, later
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.recipe.stage_base import Needs, Stage
 from suwen.training.recipe.stage_cost import Machine, StageEstimate
+from suwen.training.recipe.stage_identity import tier_identity
 from suwen.training.stages.freeze import FreezeStage
 
 if TYPE_CHECKING:
@@ -35,7 +36,12 @@ class ExportStage(Stage):
     stage: Literal["export"]
     start: Annotated[Name, Needs("space")] = Field(description="the freeze stage whose space the pair is of")
     tiers: Annotated[dict[Name, Name], Needs("student")] = Field(
-        min_length=1, description="tier name: the stage it comes from"
+        default_factory=dict, description="tier name: the stage it comes from"
+    )
+    keeps: str | None = later(
+        None,
+        "in place of `tiers`: the pair whose tiers stay as they are, since documents have learnt to be found by them "
+        "(`asked_by` of its document stage); its folder, or `default`",
     )
     default_tier: str | None = Field(default=None, description="the tier used when none is asked for; null = the first")
     blends: dict[Name, Annotated[Blend, Field(min_length=1)]] = Field(
@@ -51,6 +57,10 @@ class ExportStage(Stage):
 
     @model_validator(mode="after")
     def _names_are_of_tiers(self) -> ExportStage:
+        if bool(self.tiers) == (self.keeps is not None):
+            raise ValueError("say `tiers`, each with its stage, or `keeps`, a pair whose tiers stay: one of the two")
+        if self.keeps is not None:
+            return self._as_they_are()
         known = ", ".join(self.tiers)
         if self.default_tier is not None and self.default_tier not in self.tiers:
             raise ValueError(f"default_tier '{self.default_tier}' is not one of the tiers: {known}")
@@ -63,10 +73,25 @@ class ExportStage(Stage):
             raise ValueError(f"halfway: '{self.halfway.tier}' is not one of the tiers: {known}")
         return self
 
+    def _as_they_are(self) -> ExportStage:
+        """What nothing is left to say of, or to choose by, where tiers stay as they are."""
+        if self.blends:
+            raise ValueError("blends: with `keeps` they are those of its pair; take them out")
+        if self.halfway is not None and self.halfway.share is None:
+            raise ValueError("halfway: with `keeps` nothing is there to choose the share by; say `share`")
+        return self
+
     @property
     @override
     def reads_texts(self) -> bool:
-        return True
+        return self.keeps is None
+
+    @override
+    def depends_on(self, recipe: Recipe) -> dict[str, Any]:
+        if self.keeps is None:
+            return {}
+        tiers = load_manifest(pair_folder(self.keeps)).tiers
+        return {"kept": {tier: tier_identity(self.keeps, tier) for tier in tiers}}
 
     @override
     def cost(self, recipe: Recipe, machine: Machine) -> StageEstimate:
@@ -74,6 +99,9 @@ class ExportStage(Stage):
 
     @override
     def problems(self, recipe: Recipe) -> Iterator[str]:
+        if self.keeps is not None:
+            yield from self._problems_with_the_kept(recipe, self.keeps)
+            return
         for tier, name in self.tiers.items():
             yield from self._space_problems(recipe, tier, name)
             yield from self._blend_problems(recipe, tier, name)
@@ -84,6 +112,23 @@ class ExportStage(Stage):
             )
         if self.halfway is not None and self.halfway.share is None:
             yield from self._share_problems(recipe, self.tiers[self.halfway.tier])
+
+    def _problems_with_the_kept(self, recipe: Recipe, named: str) -> Iterator[str]:
+        manifest, where = load_manifest(pair_folder(named)), f"stages.{self.name}"
+        decoder = recipe.first_of(self.start)
+        if getattr(decoder, "pair", None) != named or getattr(decoder, "asked_by", None) is None:
+            yield (
+                f"{where}.keeps: documents of '{decoder.name}' do not learn to be found by the tiers of {named}; say "
+                f"`pair: {named}` and `asked_by: STUDENT` there, or give `tiers` that are aligned to '{self.start}'"
+            )
+        if (width := recipe.dimension_of(self.start)) != manifest.space.dimension:
+            yield f"{where}.keeps: tiers of {named} have {manifest.space.dimension} dimensions, '{self.start}' {width}"
+        if not manifest.tiers:
+            yield f"{where}.keeps: {named} has no tiers; take a pair that a stage `export` wrote"
+        met = None if self.halfway is None else self.halfway.tier
+        for key, tier in (("default_tier", self.default_tier), ("halfway", met)):
+            if tier is not None and tier not in manifest.tiers:
+                yield f"{where}.{key}: '{tier}' is not one of the tiers of {named}: {', '.join(manifest.tiers)}"
 
     def _space_problems(self, recipe: Recipe, tier: str, name: str) -> Iterator[str]:
         space = recipe.stage(name).space_from(recipe)
@@ -115,6 +160,13 @@ class ExportStage(Stage):
             )
 
     @override
+    def stand_in(self, small: dict[str, Any], builtin: Callable[[str], str]) -> dict[str, Any]:
+        if self.keeps is None:
+            return small
+        met = None if self.halfway is None else {"tier": "static", "share": self.halfway.share}
+        return small | {"keeps": builtin("pair-tiny/pair"), "default_tier": None, "halfway": met}
+
+    @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
         metrics: dict[str, float] = {}
         folder.leave(lambda out: self._export(context, out, metrics))
@@ -127,14 +179,19 @@ class ExportStage(Stage):
             SpaceMismatch: A tier's stage was aligned to other vectors than those of this space.
         """
         frozen = load_manifest(context.model_of(self.start))
-        texts = context.texts(_MEASURED).texts
         without = shutil.ignore_patterns("merged")
         shutil.copytree(context.model_of(self.start), out, dirs_exist_ok=True, ignore=without)
         named = {"name": self.pair or context.recipe.name, "licence": self.licence or frozen.licence}
         save_manifest(out, frozen.model_copy(update=named))
-        for tier, source in self.tiers.items():
-            metrics |= self._add_tier(context, out, tier, source, frozen.space, texts)
-        default = {"form": "light", "default_tier": self.default_tier or next(iter(self.tiers))}
+        first = self.default_tier or next(iter(self.tiers), None)
+        if self.keeps is not None:
+            kept = _keep_tiers(out, pair_folder(self.keeps))
+            first = first or kept
+        else:
+            texts = context.texts(_MEASURED).texts
+            for tier, source in self.tiers.items():
+                metrics |= self._add_tier(context, out, tier, source, frozen.space, texts)
+        default = {"form": "light", "default_tier": first}
         save_manifest(out, Manifest.model_validate({**load_manifest(out).model_dump(), **default}))
         metrics |= self._blend(context, out)
         if self.halfway is not None:
@@ -192,6 +249,16 @@ class ExportStage(Stage):
             scores = vectors_of_student(context, self.tiers[tier]).measure(context, pair.encoder(tier).encode_queries)
             metrics |= {f"{tier}.blend.{task}": value for task, value in scores.items()}
         return metrics
+
+
+def _keep_tiers(out: Path, pair: Path) -> str | None:
+    """Put the tiers of a pair into another, as they are; the one that it uses when none is asked for."""
+    theirs, own = load_manifest(pair), load_manifest(out)
+    for tier in theirs.tiers.values():
+        shutil.copytree(pair / tier.path, out / tier.path)
+    tiers = {name: tier.model_copy(update={"aligned_to": own.space.id}) for name, tier in theirs.tiers.items()}
+    save_manifest(out, own.model_copy(update={"tiers": tiers}))
+    return theirs.default_tier or next(iter(tiers), None)
 
 
 def _of_one_length(recipe: Recipe, name: str) -> bool:
