@@ -13,7 +13,7 @@ import numpy as np
 
 from suwen.encoders.prompts import Form
 from suwen.encoders.query import Vectors
-from suwen.training.loop.batches import Ints, Lazy
+from suwen.training.loop.batches import Ints, Lazy, Ragged
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
@@ -88,7 +88,9 @@ def row_parts(context: RunContext, student: StudentModel, vectors: TeacherVector
 def start_table(student: StudentModel, part: Part, vectors: TeacherVectors) -> None:
     """Start a static student from what the teacher makes of each token, weighted by how often the texts hold it."""
     tokenizer = student.sides["query"].backend
-    counts = np.bincount(part.tower.tokens.ids, minlength=tokenizer.get_vocab_size())
+    tokens = part.tower.tokens
+    assert isinstance(tokens, Ragged)
+    counts = np.bincount(tokens.ids, minlength=tokenizer.get_vocab_size())
     # They choose the form, and are no part of the mean.
     counts[[tokenizer.token_to_id(QUERY), tokenizer.token_to_id(DOCUMENT)]] = 0
     # What all texts of a form share is the form's vector.

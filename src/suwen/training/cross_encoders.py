@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from suwen.corpora.training_rows import TrainingRow
 from suwen.encoders.adapter import adapter_of, apply_adapter, apply_lora, load_lora, save_adapter
@@ -23,6 +24,7 @@ from suwen.encoders.query import Vectors
 from suwen.encoders.reranker import joined
 from suwen.encoders.side import Side
 from suwen.training.loop.batches import Ragged, tokenise
+from suwen.training.loop.joined_texts import JoinedTexts
 from suwen.training.pair_rows import read_table
 from suwen.training.recipe.key_groups import Training
 from suwen.training.run_context import RunContext
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     from suwen.training.stages.scores import ScoresStage
 
 HEAD, ADAPTER = "head.safetensors", "adapter"
-#: Texts that a GPU encodes at a time.
-_AT_ONCE = 2048
+#: Texts that a GPU encodes at a time; tokens that a query leaves to a passage at the least.
+_AT_ONCE, _ROOM = 2048, 16
 
 
 def candidate_rows(context: RunContext, stage: CandidatesStage) -> list[TrainingRow]:
@@ -103,10 +105,32 @@ def sizes(rows: Sequence[TrainingRow]) -> list[int]:
     return [len(row.pos) + len(row.neg) for row in rows]
 
 
-def scoring_tower(model: Any, texts: Sequence[str], training: Training, max_length: int, cache: Path) -> TrainedTower:
+def read_apart(
+    rows: Sequence[TrainingRow], side: Side, query_characters: int, max_length: int, cache: Path
+) -> JoinedTexts | None:
+    """Every candidate of every row as :func:`candidates` lists them, by the template of two texts; each is read once.
+
+    None where a query leaves no room for a passage.
+    """
+    passages = {text: at for at, text in enumerate(dict.fromkeys(t for row in rows for t in (*row.pos, *row.neg)))}
+    asked = tokenise(side, [row.query[:query_characters] for row in rows], prompt="[Q]", cache=cache)
+    if int(asked.lengths(np.arange(len(rows))).max()) > max_length - _ROOM:
+        return None
+    read = tokenise(side, list(passages), prompt="[D]", max_length=max_length, cache=cache)
+    owners, stand = np.arange(len(rows)).repeat(sizes(rows)), (t for row in rows for t in (*row.pos, *row.neg))
+    return JoinedTexts(asked, read, owners, np.fromiter(map(passages.__getitem__, stand), np.int64), max_length)
+
+
+def scoring_tower(
+    model: Any, texts: Sequence[str] | JoinedTexts, training: Training, max_length: int, cache: Path
+) -> TrainedTower:
     """A cross-encoder over joined texts, as it is trained."""
     side = Side(model, "document")
-    tokens = tokenise(side, texts, prompt="", max_length=max_length, cache=cache)
+    tokens: Ragged | JoinedTexts = (
+        texts
+        if isinstance(texts, JoinedTexts)
+        else tokenise(side, texts, prompt="", max_length=max_length, cache=cache)
+    )
     return TrainedTower(
         side,
         tokens,
@@ -117,7 +141,7 @@ def scoring_tower(model: Any, texts: Sequence[str], training: Training, max_leng
     )
 
 
-def score_all(tower: TrainedTower, count: int, tokens: Ragged, budget: int) -> list[float]:
+def score_all(tower: TrainedTower, count: int, tokens: Ragged | JoinedTexts, budget: int) -> list[float]:
     """The score of every joined text, longest first so that those of one length run together."""
     order = np.argsort(-tokens.lengths(np.arange(count)), kind="stable")
     scores = np.empty(count, np.float32)
@@ -128,7 +152,7 @@ def score_all(tower: TrainedTower, count: int, tokens: Ragged, budget: int) -> l
     return found
 
 
-def _within(order: Any, tokens: Ragged, budget: int) -> Iterator[Any]:
+def _within(order: Any, tokens: Ragged | JoinedTexts, budget: int) -> Iterator[Any]:
     """Pieces of texts whose tokens, padded to the longest, fit the budget; the longest stands first."""
     places = iter(order)
     while len(first := np.fromiter(islice(places, 1), np.int64)):
@@ -163,15 +187,28 @@ def cosines(context: RunContext, stage: ScoresStage, rows: Sequence[TrainingRow]
     ]
 
 
+def _in_full(head: Dense) -> Dense:
+    """The linear layer to one number in full precision: in bf16 the next number after 20 is 20.125."""
+    plain = head.forward
+
+    def forward(features: dict[str, Any], **more: Any) -> dict[str, Any]:
+        vector = features["sentence_embedding"]
+        with torch.autocast(vector.device.type, enabled=False):
+            scored: dict[str, Any] = plain(features | {"sentence_embedding": vector.float()}, **more)
+        return scored
+
+    head.forward = forward  # type: ignore[method-assign]  # a class of our own would be saved under its name
+    return head
+
+
 def with_score(model: Any, *, start: torch.Tensor | None = None, bias: torch.Tensor | None = None) -> Any:
     """A model without normalisation or projection, and a linear layer to one number behind it."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Dense
 
     kept = [module for module in model if type(module).__name__ not in ("Normalize", "Dense")]
     width = kept[1].get_embedding_dimension() if hasattr(kept[1], "get_embedding_dimension") else None
     width = width or kept[0].get_embedding_dimension()
-    head = Dense(width, 1, activation_function=None)
+    head = _in_full(Dense(width, 1, activation_function=None))
     with torch.no_grad():
         # From zero: the first step's loss is that of chance, whatever the length of the states.
         head.linear.weight.copy_(torch.zeros_like(head.linear.weight) if start is None else start)

@@ -85,7 +85,7 @@ def test_it_is_saved_exported_and_read_without_torch(tmp_path: Path, words: bool
         Reranker.load(tmp_path / "out").scores(query, [document])[0]
         for query, document in zip(ASKED, READ, strict=True)
     ]
-    np.testing.assert_allclose(read, scores(model, TEXTS), atol=1.2 if words else 0.6)  # of about 30 and 15
+    np.testing.assert_allclose(read, scores(model, TEXTS), atol=2.0 if words else 1.0)  # of about 50 and 25
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,13 @@ def test_no_code_comes_with_it(tmp_path: Path, file: str, named: dict[str, Any])
     with contextlib.suppress(ModelError):  # it may be opened without that code
         load_model(tmp_path, device="cpu")
     assert not (tmp_path / "ran").exists()
+
+
+def test_scores_are_told_apart_in_half_precision_too() -> None:
+    """In bf16 there is no number between 20 and 20.125, and rivals differ by less."""
+    model, side = scorer(5), Side(scorer(5), "document")
+    ids = side.ids([joined(TEMPLATE, "高血压怎么办", f"少吃盐，多走动{'。' * n}", 128) for n in range(6)])
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        made = Side(model, "document").embed(ids)[:, 0]
+    assert made.dtype == torch.float32 and len(set(made.tolist())) == 6
+    assert (made != made.bfloat16().float()).any()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from suwen.training.tasks.list_task import ListLosses, ListTask
+from suwen.training.tasks.list_task import FASTER, ListLosses, ListTask
 
 
 class Lookup:
@@ -48,3 +48,28 @@ def test_a_teacher_is_followed_where_labels_count_nothing() -> None:
     learnt = tower.module.weight.detach()[:, 0].tolist()
     assert learnt[1] - learnt[0] == pytest.approx(2.0, abs=0.05)
     assert [learnt[2] - learnt[3], learnt[3] - learnt[4]] == pytest.approx([2.0, 1.0], abs=0.05)
+
+
+def test_some_candidates_are_drawn_anew_in_every_step_and_the_right_one_is_among_them() -> None:
+    tower = Lookup(9)
+    made = ListTask(tower, [2, 7], tower.module, ListLosses(), batch=2, seed=0, drawn=3)  # type: ignore[arg-type]
+    seen = set()
+    for number in range(60):
+        rows = np.array([0, 1])
+        places, columns = made._places(rows, number)
+        assert places.tolist()[:3] == [0, 1, 2] and len(places) == 5 and columns.tolist() == [[0, 1, -1], [2, 3, 4]]
+        assert len(set(places.tolist())) == 5 and set(places[3:]) <= set(range(3, 9))
+        assert np.array_equal(made._places(rows, number)[0], places), "a step that is done again draws the same"
+        assert np.array_equal(made._places(rows[::-1], number)[0][:3], places[2:]), "whatever stands beside it"
+        seen |= set(places.tolist())
+    assert seen == set(range(9))
+    assert float(made.step(0)["loss"]) == pytest.approx((np.log(2) + np.log(3)) / 2, abs=1e-5)
+
+
+def test_a_head_learns_faster_and_once() -> None:
+    body, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    both = torch.nn.Sequential(body, head)
+    made = ListTask(Lookup(4), [2, 2], both, ListLosses(), batch=1, seed=0, head=head)  # type: ignore[arg-type]
+    rates = {id(one): group["factor"] for group in made.groups() for one in group["params"]}
+    assert [rates[id(one)] for one in both.parameters()] == [1.0, 1.0, FASTER, FASTER]
+    assert sum(len(group["params"]) for group in made.groups()) == 4

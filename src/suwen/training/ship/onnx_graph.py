@@ -81,7 +81,11 @@ def _trace(graph: Any, example: tuple[Any, Any], file: Path) -> None:
 
 
 def quantise(source: Path, target: Path) -> None:
-    """Write the int8 form of a graph: weights per channel, big lookup tables per row, activations at run time."""
+    """Write the int8 form of a graph: weights per channel, big lookup tables per row, activations at run time.
+
+    What has one number for a result stays as it is. It costs nothing, and what stands before it may be of several
+    sizes: rounded by the largest, the products of a cosine beside what the words find were gone.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
@@ -90,7 +94,27 @@ def quantise(source: Path, target: Path) -> None:
     add_pre_process_metadata(model)  # the session optimises the graph when it loads; unmarked, a warning is logged
     del model.graph.value_info[:]  # stale shapes make the quantiser fail or skip nodes
     _quantise_tables(model)
-    quantize_dynamic(model, str(target), op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+    quantize_dynamic(
+        model,
+        str(target),
+        op_types_to_quantize=["MatMul"],
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        nodes_to_exclude=_with_one_result(model),
+    )
+
+
+def _with_one_result(model: Any) -> list[str]:
+    """The names that the quantiser knows the products by which have one number for a result."""
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    names = []
+    for node in model.graph.node:
+        turned = any(one.name == "transB" and one.i for one in node.attribute)
+        shape = shapes.get(node.input[1], ()) if node.op_type in ("MatMul", "Gemm") else ()
+        if len(shape) == 2 and shape[0 if turned else 1] == 1:
+            # It makes a product and a sum of a Gemm first.
+            names.append(f"{node.name}_MatMul" if node.op_type == "Gemm" else node.name)
+    return names
 
 
 def _quantise_tables(model: Any) -> None:

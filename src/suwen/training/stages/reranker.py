@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TEMPLATE = "[Q]{query}[SEP][D]{document}"
 #: What stands between two texts that are read apart.
 BETWEEN = "{query}[SEP][CLS]"
+#: Each as a student has it by itself.
+TWO_TEXTS = "[Q]{query}[SEP][CLS][D]{document}"
 
 
 class RerankerStage(TrainingStage):
@@ -43,6 +45,9 @@ class RerankerStage(TrainingStage):
         "tier's own cosine, more or less. null = it reads both as one text from the first layer on, and begins anew",
     )
     words: bool = later(False, "with `apart`: what each word of the query finds in the passage counts beside it")
+    drawn: int | None = later(
+        None, "candidates that a step draws of each list, the right one among them; null = all of them", ge=2
+    )
     max_length: int = Field(default=192, ge=16, description="tokens of a query and a document together")
     query_characters: int = Field(default=128, ge=8, description="characters of a query; the rest is cut")
     template: str = Field(
@@ -72,18 +77,23 @@ class RerankerStage(TrainingStage):
     @override
     def run(self, context: RunContext, folder: RunFolder) -> Mapping[str, Any]:
         from suwen.corpora.training_rows import read_training_rows
-        from suwen.training.cross_encoders import candidates, scoring_tower, sizes
+        from suwen.encoders.side import Side
+        from suwen.training.cross_encoders import candidates, read_apart, scoring_tower, sizes
         from suwen.training.run_context import ROWS
         from suwen.training.tasks.list_task import ListLosses, ListTask
 
         rows = list(read_training_rows(context.model_of(self.scores) / ROWS))
         model = self._start(context)
-        texts, cache = candidates(rows, self.template, self.query_characters), context.common / "tokens"
+        cache, alone = context.common / "tokens", None
+        if self.apart is not None and self.template == TWO_TEXTS:
+            alone = read_apart(rows, Side(model, "document"), self.query_characters, self.max_length, cache)
+        texts = alone or candidates(rows, self.template, self.query_characters)
         tower = scoring_tower(model, texts, self.training, self.max_length, cache)
         model.train()
         losses = ListLosses(self.labels, self.distil, self.temperature)
         taught = [score for row in rows for score in (*row.pos_scores, *row.neg_scores)]
         settings: Any = {"batch": self.training.batch, "seed": context.seed_of(self), "taught": taught}
+        settings |= {"drawn": self.drawn, "head": None if self.apart is None else model[-1]}
         task = ListTask(tower, sizes(rows), model, losses, **settings)
         context.optimise(task, folder, self.training, per_epoch=task.order.per_epoch)
         folder.leave(lambda out: model.save(str(out)))
@@ -111,6 +121,8 @@ class RerankerStage(TrainingStage):
         else:
             start = two_texts(start, self.apart, self.words)
             weights = torch.full((1, start[1].get_embedding_dimension()), WEIGHT)
+            if self.words:
+                weights[:, -1] = 0.0  # until it is learnt what a word is worth, it only disturbs the cosine
             model = with_score(start, start=weights).to(context.device)
         recompute_layers(model, self.training.gradient_checkpointing)
         return model

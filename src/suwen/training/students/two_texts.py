@@ -21,8 +21,8 @@ from suwen.training.students.static_student import WHERE
 
 #: Both as a student has them by themselves; the tokenizer puts what stands before and after it all.
 TEMPLATE = "[Q]{query}[SEP][CLS][D]{document}"
-#: What a cosine counts at the start: about what tells a right passage from the others that a search finds.
-WEIGHT = 20.0
+#: What a cosine counts at the start: one over the temperature at which cosines of a document encoder are a teacher.
+WEIGHT = 1 / 0.03
 _NOT_SEEN = -1e4
 
 

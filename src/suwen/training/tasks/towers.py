@@ -16,6 +16,7 @@ from suwen.encoders.side import Side
 from suwen.errors import SuwenError
 from suwen.training.loop.batches import Ints, Ragged, chunks
 from suwen.training.loop.gradient_cache import cached_backward
+from suwen.training.loop.joined_texts import JoinedTexts
 from suwen.training.recipe.key_groups import Precision
 
 
@@ -49,7 +50,7 @@ class TrainedTower:
     def __init__(
         self,
         side: Side,
-        tokens: Ragged,
+        tokens: Ragged | JoinedTexts,
         *,
         precision: Precision = "fp32",
         token_budget: int | None = None,
