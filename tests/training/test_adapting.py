@@ -19,7 +19,7 @@ from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.durable import write_json
 from suwen.errors import Stopped
-from suwen.training.adapting import QUESTIONS, Adaptation, OutOfTime, _train, by_document_encoder, measure
+from suwen.training.adapting import QUESTIONS, Adaptation, OutOfTime, _train, by_document_encoder, measure, same_queries
 from suwen.training.adapting_progress import UnderWay
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe_runner import train
@@ -62,6 +62,9 @@ def test_where_the_light_side_stayed_documents_by_the_document_encoder_are_measu
     assert "SUWEN_BASE" not in os.environ
     # A pair whose tiers are others is measured by them, as it is served without a base.
     other = make_static_pair(tmp_path / "other")
+    assert same_queries(str(before), run / "export" / "model") and not same_queries(
+        str(other), run / "export" / "model"
+    )
     with by_document_encoder(replace(wanted, pair=str(other)), run / "export" / "model"):
         assert "SUWEN_BASE" not in os.environ
     monkeypatch.setenv("SUWEN_BASE", "mine.gguf")

@@ -65,7 +65,7 @@ def adapt(
     from suwen.cli.training import found_recipe, shown_steps
 
     found_recipe(recipe)  # it is read when the books are, which takes hours
-    from suwen.training.adapting import Adaptation, OutOfTime, by_document_encoder
+    from suwen.training.adapting import Adaptation, OutOfTime, by_document_encoder, same_queries
     from suwen.training.adapting import adapt as run
     from suwen.training.adapting_page import write_page
     from suwen.training.adapting_progress import UnderWay
@@ -107,6 +107,9 @@ def adapt(
                 with by_document_encoder(wanted, to):
                     _index(shelf, index, to, scans)
     _answer(outcome, page, to if outcome.gain else None, json)
+    if outcome.gain and not json and same_queries(pair, to):
+        hint = f"SUWEN_BASE={base or 'BASE'} suwen index INDEX SOURCES --pair {to}"
+        out.print(f"its queries are those of the pair you have, its documents are better: {hint}", soft_wrap=True)
 
 
 def _work_folder(work: Path | None, to: Path) -> Path:

@@ -267,11 +267,16 @@ def _train(wanted: Adaptation, watch: UnderWay, tell: Tell, progress: Any) -> Pa
     return report.folder / last / "model"
 
 
+def same_queries(pair: str, specialist: Path) -> bool:
+    """Whether a specialist's light side is that of the pair it goes on with, so that what is new are its documents."""
+    before, after = (load_manifest(folder).tiers for folder in (pair_folder(pair), specialist))
+    return any(name in before and tier.files == before[name].files for name, tier in after.items())
+
+
 @contextmanager
 def by_document_encoder(wanted: Adaptation, specialist: Path) -> Iterator[None]:
     """Documents by the document encoder, where the light side stayed as it was: by that alone nothing has changed."""
-    before, after = (load_manifest(pair).tiers for pair in (pair_folder(wanted.pair), specialist))
-    if not any(name in before and tier.files == before[name].files for name, tier in after.items()):
+    if not same_queries(wanted.pair, specialist):
         yield
         return
     named = os.environ.get(_BASE)
