@@ -194,7 +194,7 @@ def test_the_larger_recipes_are_whole(name: str) -> None:
 
 def test_the_variant_by_cosine_trains_no_teacher() -> None:
     stages = {stage.stage: stage for stage in load_recipe("reranker-mini", variant="by-cosine").stages}
-    assert "cross" not in stages and stages["scores"].document == "large" and stages["scores"].negatives == 39
+    assert "cross" not in stages and stages["scores"].document == "large" and stages["scores"].negatives == 24
     assert stages["reranker"].drawn == 10
 
 

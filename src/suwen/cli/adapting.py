@@ -65,7 +65,7 @@ def adapt(
     from suwen.cli.training import found_recipe, shown_steps
 
     found_recipe(recipe)  # it is read when the books are, which takes hours
-    from suwen.training.adapting import Adaptation, OutOfTime, by_document_encoder, same_queries
+    from suwen.training.adapting import Adaptation, OutOfTime, by_document_encoder
     from suwen.training.adapting import adapt as run
     from suwen.training.adapting_page import write_page
     from suwen.training.adapting_progress import UnderWay
@@ -107,9 +107,8 @@ def adapt(
                 with by_document_encoder(wanted, to):
                     _index(shelf, index, to, scans)
     _answer(outcome, page, to if outcome.gain else None, json)
-    if outcome.gain and not json and same_queries(pair, to):
-        hint = f"SUWEN_BASE={base or 'BASE'} suwen index INDEX SOURCES --pair {to}"
-        out.print(f"its queries are those of the pair you have, its documents are better: {hint}", soft_wrap=True)
+    if outcome.gain and not json:
+        _tell_of_documents(pair, to, base)
 
 
 def _work_folder(work: Path | None, to: Path) -> Path:
@@ -134,6 +133,15 @@ def _answer(outcome: Outcome, page: Path, pair: Path | None, json: bool) -> None
             out.print(line, soft_wrap=True)
     if pair is None:
         raise typer.Exit(NEGATIVE)
+
+
+def _tell_of_documents(pair: str, specialist: Path, base: str | None) -> None:
+    """Where the queries stayed as they were, a light index would be the one there is."""
+    from suwen.training.adapting import same_queries
+
+    if same_queries(pair, specialist):
+        hint = f"SUWEN_BASE={base or 'BASE'} suwen index INDEX SOURCES --pair {specialist}"
+        out.print(f"its queries are those of the pair you have, its documents are better: {hint}", soft_wrap=True)
 
 
 def _row(task: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from suwen.encoders.pair import Pair
 from suwen.encoders.side import Side
 from suwen.training.cross_encoders import candidates, read_apart, sizes
 from suwen.training.loop.batches import tokenise
-from suwen.training.stages.reranker import TWO_TEXTS
 from suwen.training.students.tier_weights import open_tier
 from suwen.training.students.two_texts import TEMPLATE
 
@@ -25,10 +24,6 @@ TEXT = st.text(st.sampled_from("胃痛高血压 \n\tab3.,-'é你𠀀😀[]QDSEPC
 @pytest.fixture(scope="module")
 def side() -> Side:
     return Side(open_tier(Pair.load(), "l6"), "document")
-
-
-def test_the_stage_and_the_model_mean_the_same_template() -> None:
-    assert TWO_TEXTS == TEMPLATE
 
 
 @settings(max_examples=60, deadline=None)

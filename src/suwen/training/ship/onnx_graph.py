@@ -83,8 +83,8 @@ def _trace(graph: Any, example: tuple[Any, Any], file: Path) -> None:
 def quantise(source: Path, target: Path) -> None:
     """Write the int8 form of a graph: weights per channel, big lookup tables per row, activations at run time.
 
-    What has one number for a result stays as it is. It costs nothing, and what stands before it may be of several
-    sizes: rounded by the largest, the products of a cosine beside what the words find were gone.
+    What has one number for a result stays as it is. It costs next to nothing, and what stands before it may be of
+    several sizes, all of which would be rounded by the largest: the products of a cosine, and what the words find.
     """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 TEMPLATE = "[Q]{query}[SEP][D]{document}"
 #: What stands between two texts that are read apart.
 BETWEEN = "{query}[SEP][CLS]"
-#: Each as a student has it by itself.
-TWO_TEXTS = "[Q]{query}[SEP][CLS][D]{document}"
 
 
 class RerankerStage(TrainingStage):
@@ -80,6 +78,7 @@ class RerankerStage(TrainingStage):
         from suwen.encoders.side import Side
         from suwen.training.cross_encoders import candidates, read_apart, scoring_tower, sizes
         from suwen.training.run_context import ROWS
+        from suwen.training.students.two_texts import TEMPLATE as TWO_TEXTS
         from suwen.training.tasks.list_task import ListLosses, ListTask
 
         rows = list(read_training_rows(context.model_of(self.scores) / ROWS))
