@@ -19,7 +19,8 @@ from suwen.corpora.collection import write_collection
 from suwen.corpora.records import Document, Qrel, Query
 from suwen.durable import write_json
 from suwen.errors import Stopped
-from suwen.training.adapting import QUESTIONS, Adaptation, OutOfTime, _train, by_document_encoder, measure, same_queries
+from suwen.training.adapting import QUESTIONS, OutOfTime, _train, by_document_encoder, measure, same_queries
+from suwen.training.adapting_keys import Adaptation
 from suwen.training.adapting_progress import UnderWay
 from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe_runner import train

@@ -12,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "retrieve"))
 from small_pair import make_static_pair
 
 from suwen.encoders.pair import pair_folder
-from suwen.training.adapting import Adaptation
-from suwen.training.adapting_keys import AdaptError, models_of
+from suwen.training.adapting_keys import Adaptation, AdaptError, models_of
 from suwen.training.recipe.recipe_file import load_recipe
 
 

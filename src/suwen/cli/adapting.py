@@ -65,8 +65,9 @@ def adapt(
     from suwen.cli.training import found_recipe, shown_steps
 
     found_recipe(recipe)  # it is read when the books are, which takes hours
-    from suwen.training.adapting import Adaptation, OutOfTime, by_document_encoder
+    from suwen.training.adapting import OutOfTime, by_document_encoder
     from suwen.training.adapting import adapt as run
+    from suwen.training.adapting_keys import Adaptation
     from suwen.training.adapting_page import write_page
     from suwen.training.adapting_progress import UnderWay
 

@@ -17,7 +17,6 @@ from typing import Any
 from suwen.bench.comparison import TaskComparison, compare
 from suwen.bench.result_files import read_results
 from suwen.bench.suite_runner import run_suite
-from suwen.corpora.book_pages import PictureReader
 from suwen.corpora.books import place_of
 from suwen.corpora.readers import read_documents
 from suwen.curate.leakage import HeldOut
@@ -30,7 +29,7 @@ from suwen.encoders.space import load_manifest
 from suwen.errors import Stopped
 from suwen.llm.asker import Asker, Step
 from suwen.training.adapting_data import QUESTIONS, put_together
-from suwen.training.adapting_keys import AdaptError, models_of, recipe_keys
+from suwen.training.adapting_keys import Adaptation, AdaptError, models_of, recipe_keys
 from suwen.training.adapting_progress import UnderWay, counted
 from suwen.training.loop.journal import StageReport
 from suwen.training.recipe.recipe_file import load_recipe
@@ -47,43 +46,6 @@ FEWEST = 6
 
 class OutOfTime(AdaptError):
     """The time is spent; what is done is kept."""
-
-
-@dataclass(frozen=True)
-class Adaptation:
-    """What is asked for.
-
-    Attributes:
-        shelf: The books.
-        work: Where the steps are kept.
-        recipe: How it is trained: a name or a file.
-        sets: Keys of the recipe, as ``--set`` takes them.
-        pair: The pair you have, and go on with: its folder, or ``default``.
-        base: A copy of the recipe's base model.
-        minutes: The most time before measuring, training gets seven tenths; None for as long as the recipe takes.
-        calls: The most calls of language models; None for a question and a paraphrase of everything.
-        general: A data folder of general rows and texts that stand beside the shelf's, against forgetting.
-        measure: A suite of general tasks, on which it may lose little.
-        device: Where to train.
-        ocr: Whether scans are read.
-        seed: Of every draw.
-        pictures: Who reads scans, if not the models of ``suwen[ocr]``.
-    """
-
-    shelf: Path
-    work: Path
-    recipe: str = "cardioembed-mini"
-    sets: Sequence[str] = ()
-    pair: str = "default"
-    base: str | None = None
-    minutes: float | None = None
-    calls: int | None = None
-    general: Path | None = None
-    measure: Path | None = None
-    device: str | None = None
-    ocr: bool = True
-    seed: int = 0
-    pictures: PictureReader | None = None
 
 
 @dataclass

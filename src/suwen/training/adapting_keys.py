@@ -1,13 +1,14 @@
-"""The keys that an adaptation sets of its recipe: its data, its base and its pair, and no more time than there is."""
+"""What is asked of an adaptation, and the keys that it sets of its recipe: data, base, pair, and time."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from suwen.corpora.book_pages import PictureReader
 from suwen.curate.paraphrase import SOURCE
 from suwen.durable import write_json
 from suwen.encoders.pair import Pair
@@ -17,15 +18,49 @@ from suwen.training.recipe.recipe_file import load_recipe
 from suwen.training.recipe.recipe_model import Recipe
 from suwen.training.stages.merge import MergeStage
 
-if TYPE_CHECKING:
-    from suwen.training.adapting import Adaptation
-
 #: The part of the time that training may take.
 _TRAINING = 0.7
 
 
 class AdaptError(SuwenError):
     """A shelf that no specialist can be made of."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What is asked for.
+
+    Attributes:
+        shelf: The books.
+        work: Where the steps are kept.
+        recipe: How it is trained: a name or a file.
+        sets: Keys of the recipe, as ``--set`` takes them.
+        pair: The pair you have, and go on with: its folder, or ``default``.
+        base: A copy of the recipe's base model.
+        minutes: The most time before measuring, training gets seven tenths; None for as long as the recipe takes.
+        calls: The most calls of language models; None for a question and a paraphrase of everything.
+        general: A data folder of general rows and texts that stand beside the shelf's, against forgetting.
+        measure: A suite of general tasks, on which it may lose little.
+        device: Where to train.
+        ocr: Whether scans are read.
+        seed: Of every draw.
+        pictures: Who reads scans, if not the models of ``suwen[ocr]``.
+    """
+
+    shelf: Path
+    work: Path
+    recipe: str = "cardioembed-mini"
+    sets: Sequence[str] = ()
+    pair: str = "default"
+    base: str | None = None
+    minutes: float | None = None
+    calls: int | None = None
+    general: Path | None = None
+    measure: Path | None = None
+    device: str | None = None
+    ocr: bool = True
+    seed: int = 0
+    pictures: PictureReader | None = None
 
 
 def recipe_keys(wanted: Adaptation) -> list[str]:
